@@ -1,0 +1,3 @@
+"""MetaQ (Metamorphosis) seen from outside: its words, bytes, directory and client."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,110 @@
+"""What can go wrong when talking to a broker.
+
+::
+
+    MetaqError
+    ├── ProtocolError          the peer (or the caller) broke the text protocol
+    ├── ConnectionFailed       no connection, or it was lost            (retryable)
+    ├── DeadlineExceeded       no answer in time                        (retryable)
+    ├── BrokerError            the broker answered with an error code   (retryable for 503)
+    ├── TopicNotFound          no broker knows the topic
+    ├── ExtensionMissing       the broker does not offer what was asked
+    └── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
+
+Every error carries the fields its sentence is made of; ``retryable`` says whether the same call may succeed later.
+"""
+
+from __future__ import annotations
+
+
+class MetaqError(Exception):
+    """Base of all errors of this package."""
+
+    retryable = False
+
+
+class ProtocolError(MetaqError):
+    """Bytes that are not the text protocol. ``what`` says which rule; ``line`` is the offending line, shortened."""
+
+    def __init__(self, what: str, line: bytes = b"") -> None:
+        self.what, self.line = what, bytes(line[:200])
+        super().__init__(what, self.line)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.line!r}" if self.line else self.what
+
+
+class ConnectionFailed(MetaqError):
+    """No connection to ``address``, or it broke while ``action`` was under way."""
+
+    retryable = True
+
+    def __init__(self, address: object, action: str, reason: object) -> None:
+        self.address, self.action, self.reason = str(address), action, str(reason)
+        super().__init__(self.address, action, self.reason)
+
+    def __str__(self) -> str:
+        return f"broker {self.address}: {self.action} failed: {self.reason}; check that a MetaQ broker listens there"
+
+
+class DeadlineExceeded(MetaqError):
+    """``action`` at ``address`` took longer than ``seconds``."""
+
+    retryable = True
+
+    def __init__(self, address: object, action: str, seconds: float) -> None:
+        self.address, self.action, self.seconds = str(address), action, seconds
+        super().__init__(self.address, action, seconds)
+
+    def __str__(self) -> str:
+        return f"broker {self.address}: no answer to {self.action} within {self.seconds:g} s"
+
+
+class BrokerError(MetaqError):
+    """The broker at ``address`` answered ``action`` with ``code`` (not 200) and ``text``."""
+
+    def __init__(self, address: object, action: str, code: int, text: str) -> None:
+        self.address, self.action, self.code, self.text = str(address), action, code, text
+        super().__init__(self.address, action, code, text)
+
+    @property
+    def retryable(self) -> bool:  # type: ignore[override]
+        """Only "no thread free" (503) is worth the same call again."""
+        return self.code == 503
+
+    def __str__(self) -> str:
+        return f"broker {self.address} refused {self.action} with {self.code}: {self.text}"
+
+
+class TopicNotFound(MetaqError):
+    """None of ``brokers`` has ``topic``; ``known`` are the topics they do have."""
+
+    def __init__(self, topic: str, brokers: list[str], known: list[str]) -> None:
+        self.topic, self.brokers, self.known = topic, brokers, known
+        super().__init__(topic, brokers, known)
+
+    def __str__(self) -> str:
+        known = ", ".join(sorted(self.known)[:20]) or "none"
+        return f"topic {self.topic!r} does not exist on {', '.join(self.brokers)}; topics there: {known}"
+
+
+class ExtensionMissing(MetaqError):
+    """The broker at ``address`` does not announce ``extension`` in its version reply."""
+
+    def __init__(self, address: object, extension: str, needed_for: str) -> None:
+        self.address, self.extension, self.needed_for = str(address), extension, needed_for
+        super().__init__(self.address, extension, needed_for)
+
+    def __str__(self) -> str:
+        return f"broker {self.address} does not offer {self.extension!r}, which {self.needed_for} needs"
+
+
+class CorruptFrame(MetaqError):
+    """Bytes at ``offset`` of ``where`` are no valid frame; ``reason`` says which check failed."""
+
+    def __init__(self, where: str, offset: int, reason: str) -> None:
+        self.where, self.offset, self.reason = where, offset, reason
+        super().__init__(where, offset, reason)
+
+    def __str__(self) -> str:
+        return f"corrupt frame in {self.where} at offset {self.offset}: {self.reason}"

@@ -1,0 +1,145 @@
+"""The nouns of the queue: messages, partitions, offset ranges and transaction names.
+
+Values only. Offsets are byte positions of a frame's first byte in its partition, never counts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+BROKER_ID_MAX = 1023
+"""Broker ids take ten bits of every message id."""
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+_UNIQUE = re.compile(r"[^ \t\r\n:]+")
+_SESSION = re.compile(r"[^ \t\r\n:]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a user sends: a payload and, optionally, one attribute string (``None`` = no attribute block at all)."""
+
+    payload: bytes
+    attribute: str | None = None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """One partition of a topic: ``broker_id`` 0..1023 and ``index`` >= 0. Orders numerically, prints as ``0-3``."""
+
+    broker_id: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}-{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        """Read ``"0-3"``.
+
+        Raises:
+            ValueError: The text is not two decimal numbers joined by a dash.
+        """
+        match = re.fullmatch(r"(\d+)-(\d+)", text)
+        if match is None:
+            raise ValueError(f"partition {text!r}: expected BROKER_ID-INDEX, for example 0-3")
+        return cls(int(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A topic and one of its partitions. Prints as ``orders/0-3``."""
+
+    topic: str
+    partition: Partition
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Half-open byte range ``[start, end)``. A frame belongs to the range that holds its first byte."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``host:port``, ``[ipv6]:port``, or the same behind ``meta://``.
+
+        Raises:
+            ValueError: There is no host, or the port is not 1..65535.
+        """
+        match = re.fullmatch(r"(?:meta://)?(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/,\[\]]+)):(\d{1,5})", text.strip())
+        if match is None or not 1 <= int(match[3]) <= 65535:
+            raise ValueError(f"broker address {text!r}: expected host:port with a port of 1..65535, for example 127.0.0.1:8123")
+        return cls(match[1] or match[2], int(match[3]))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTransactionId:
+    """``TX:SESSION:N``: a transaction that belongs to one connection. ``number`` fits int32. Source: facts on transactions."""
+
+    session_id: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"TX:{self.session_id}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """``XID:FORMAT:GTRID:BQUAL:UNIQUE``: one branch of an XA transaction; known to the whole broker, outlives connections."""
+
+    format_id: int
+    global_id: bytes
+    branch: bytes
+    unique: str
+
+    def __str__(self) -> str:
+        return f"XID:{self.format_id}:{self.global_id.hex()}:{self.branch.hex()}:{self.unique}"
+
+
+TransactionId = LocalTransactionId | Xid
+
+
+def parse_transaction_id(text: str) -> TransactionId:
+    """Read a transaction key as it stands in a command line.
+
+    Raises:
+        ValueError: Neither ``TX:SESSION:N`` nor ``XID:FORMAT:GTRID:BQUAL:UNIQUE``, or a number is outside int32.
+    """
+    parts = text.split(":")
+    try:
+        if parts[0] == "TX" and len(parts) == 3 and _SESSION.fullmatch(parts[1]):
+            return LocalTransactionId(parts[1], _int32(parts[2]))
+        if parts[0] == "XID" and len(parts) == 5 and _UNIQUE.fullmatch(parts[4]):
+            return Xid(_int32(parts[1]), bytes.fromhex(parts[2]), bytes.fromhex(parts[3]), parts[4])
+    except ValueError as error:
+        raise ValueError(f"transaction key {text!r}: {error}") from None
+    raise ValueError(f"transaction key {text!r}: expected TX:SESSION:N or XID:FORMAT:GTRID:BQUAL:UNIQUE")
+
+
+def _int32(text: str) -> int:
+    value = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else None
+    if value is None or not INT32_MIN <= value <= INT32_MAX:
+        raise ValueError(f"{text!r} is not a 32-bit number")
+    return value

@@ -1,0 +1,153 @@
+"""Every command and reply of the text protocol, as values.
+
+Named tuples, not dataclasses: a broker makes one of these per message, and a tuple costs a third of a frozen dataclass.
+Compare the type as well as the fields where two kinds might meet.
+
+Field conventions: ``opaque`` is the signed 32-bit number that pairs a reply with its request; ``partition`` is the index on
+the broker (-1 = the broker picks); ``checksum`` is ``None`` for the older line without that token, -1 for "not given".
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from metaq.model import TransactionId
+
+NO_OPAQUE: Final = 2147483647
+"""What the broker answers with when ``version`` or ``stats`` came without an opaque."""
+
+OffsetMode = Literal["segment", "boundary", "timestamp"]
+TransactionType = Literal[
+    "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END"
+]
+
+
+class Put(NamedTuple):
+    """``put TOPIC PARTITION LENGTH FLAG [CHECKSUM] [TXKEY] OPAQUE`` + body."""
+
+    topic: str
+    partition: int
+    body: bytes
+    flag: int
+    opaque: int
+    checksum: int | None = -1
+    transaction: TransactionId | None = None
+
+
+class PutBatch(NamedTuple):
+    """``mput TOPIC PARTITION LENGTH COUNT [TXKEY] OPAQUE`` + ``COUNT`` frames. Extension ``mput``.
+
+    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces.
+    """
+
+    topic: str
+    partition: int
+    block: bytes
+    count: int
+    opaque: int
+    transaction: TransactionId | None = None
+
+
+class Get(NamedTuple):
+    """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    max_bytes: int
+    opaque: int
+
+
+class GetOffset(NamedTuple):
+    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [boundary|timestamp]``.
+
+    ``mode`` "segment" is MetaQ's own meaning. "boundary" (extension): the frame boundary at or below ``offset``.
+    "timestamp" (extension): the first message at or after ``offset``, read as epoch milliseconds.
+    """
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    opaque: int
+    mode: OffsetMode = "segment"
+
+
+class Stats(NamedTuple):
+    """``stats [ITEM] [OPAQUE]``; ``item`` is empty for the broker's own figures."""
+
+    item: str
+    opaque: int
+
+
+class Version(NamedTuple):
+    """``version [OPAQUE]``; also the heartbeat."""
+
+    opaque: int
+
+
+class Quit(NamedTuple):
+    """``quit``: close this connection, no reply."""
+
+
+class Transaction(NamedTuple):
+    """``transaction KEY SESSIONID TYPE [TIMEOUT] [UNIQUE] OPAQUE``; ``key`` is ``None`` for the wire's ``null``."""
+
+    key: TransactionId | None
+    session_id: str
+    type: TransactionType
+    opaque: int
+    timeout_s: int | None = None
+    unique: str | None = None
+
+
+class Sync(NamedTuple):
+    """``sync TOPIC PARTITION LENGTH FLAG MSGID [CHECKSUM] OPAQUE`` + body: master to synchronous slave."""
+
+    topic: str
+    partition: int
+    body: bytes
+    flag: int
+    message_id: int
+    opaque: int
+    checksum: int | None = -1
+
+
+class Decide(NamedTuple):
+    """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``."""
+
+    query_id: str
+    batch_id: int
+    branches: tuple[TransactionId, ...]
+    opaque: int
+
+
+class Result(NamedTuple):
+    """``result CODE LENGTH OPAQUE`` + UTF-8 text."""
+
+    code: int
+    text: str
+    opaque: int
+
+
+class Value(NamedTuple):
+    """``value TOTAL OPAQUE`` + a run of frames as raw bytes; the last one may be cut."""
+
+    data: bytes
+    opaque: int
+
+
+class Oversized(NamedTuple):
+    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept."""
+
+    word: str
+    topic: str
+    partition: int
+    length: int
+    limit: int
+    opaque: int
+
+
+Command = Put | PutBatch | Get | GetOffset | Stats | Version | Quit | Transaction | Sync | Decide
+Reply = Result | Value
