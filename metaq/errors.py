@@ -7,11 +7,16 @@
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
+    │   └── TransactionError   ... about a transaction; carries the XA code
     ├── TopicNotFound          no broker knows the topic
+    ├── DirectoryConflict      two addresses say that they are the same broker
     ├── ExtensionMissing       the broker does not offer what was asked
+    ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
+    ├── DataMissing            a range ends later than the broker's readable bytes
     └── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
 
-Every error carries the fields its sentence is made of; ``retryable`` says whether the same call may succeed later.
+Every error carries the fields its sentence is made of and survives pickling; ``retryable`` says whether the same call may
+succeed later.
 """
 
 from __future__ import annotations
@@ -24,14 +29,19 @@ class MetaqError(Exception):
 
 
 class ProtocolError(MetaqError):
-    """Bytes that are not the text protocol. ``what`` says which rule; ``line`` is the offending line, shortened."""
+    """Bytes that are not the text protocol. ``what`` says which rule; ``line`` is the offending line, shortened.
 
-    def __init__(self, what: str, line: bytes = b"") -> None:
+    ``address`` is the broker that sent them, where that is known.
+    """
+
+    def __init__(self, what: str, line: bytes = b"", address: object = None) -> None:
         self.what, self.line = what, bytes(line[:200])
-        super().__init__(what, self.line)
+        self.address = None if address is None else str(address)
+        super().__init__(what, self.line, self.address)
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.line!r}" if self.line else self.what
+        broker = f"broker {self.address}: " if self.address else ""
+        return f"{broker}{self.what}: {self.line!r}" if self.line else f"{broker}{self.what}"
 
 
 class ConnectionFailed(MetaqError):
@@ -76,6 +86,15 @@ class BrokerError(MetaqError):
         return f"broker {self.address} refused {self.action} with {self.code}: {self.text}"
 
 
+class TransactionError(BrokerError):
+    """The broker refused a transaction step. ``xa_code`` is the XA error (-4 unknown, -6 wrong state, 6/7/8 heuristic), if given."""
+
+    def __init__(self, address: object, action: str, code: int, text: str, xa_code: int | None = None) -> None:
+        super().__init__(address, action, code, text)
+        self.xa_code = xa_code
+        self.args = (*self.args, xa_code)
+
+
 class TopicNotFound(MetaqError):
     """None of ``brokers`` has ``topic``; ``known`` are the topics they do have."""
 
@@ -88,6 +107,18 @@ class TopicNotFound(MetaqError):
         return f"topic {self.topic!r} does not exist on {', '.join(self.brokers)}; topics there: {known}"
 
 
+class DirectoryConflict(MetaqError):
+    """``addresses`` all answer as broker ``broker_id``; a partition would be read or written at the wrong place."""
+
+    def __init__(self, broker_id: int, addresses: list[str]) -> None:
+        self.broker_id, self.addresses = broker_id, addresses
+        super().__init__(broker_id, addresses)
+
+    def __str__(self) -> str:
+        places = " and ".join(self.addresses)
+        return f"{places} all say that they are broker {self.broker_id}; name each broker once and give each its own brokerId"
+
+
 class ExtensionMissing(MetaqError):
     """The broker at ``address`` does not announce ``extension`` in its version reply."""
 
@@ -97,6 +128,32 @@ class ExtensionMissing(MetaqError):
 
     def __str__(self) -> str:
         return f"broker {self.address} does not offer {self.extension!r}, which {self.needed_for} needs"
+
+
+class OffsetMoved(MetaqError):
+    """``where`` has no bytes at ``asked`` any more (or yet); the broker says to go on at ``to``.
+
+    ``asked`` is the first byte that was not delivered. ``to`` is greater after retention removed old segments, and
+    smaller where the partition was deleted and made anew.
+    """
+
+    def __init__(self, where: str, asked: int, to: int) -> None:
+        self.where, self.asked, self.to = where, asked, to
+        super().__init__(where, asked, to)
+
+    def __str__(self) -> str:
+        return f"{self.where} has nothing at offset {self.asked}: the broker moved on to offset {self.to}"
+
+
+class DataMissing(MetaqError):
+    """``where`` ends at ``offset``, before ``end``, which the caller knew to be there; ``text`` is the broker's answer."""
+
+    def __init__(self, where: str, offset: int, end: int, text: str) -> None:
+        self.where, self.offset, self.end, self.text = where, offset, end, text
+        super().__init__(where, offset, end, text)
+
+    def __str__(self) -> str:
+        return f"{self.where} has no data at offset {self.offset}, expected up to {self.end}: {self.text}"
 
 
 class CorruptFrame(MetaqError):
