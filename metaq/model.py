@@ -14,6 +14,9 @@ BROKER_ID_MAX = 1023
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
+Buffer = bytes | bytearray | memoryview
+"""What may be passed where bytes are only read."""
+
 _UNIQUE = re.compile(r"[^ \t\r\n:]+")
 _SESSION = re.compile(r"[^ \t\r\n:]+")
 

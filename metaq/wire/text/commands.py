@@ -43,7 +43,7 @@ class PutBatch(NamedTuple):
     topic: str
     partition: int
     block: bytes
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a command
     opaque: int
     transaction: TransactionId | None = None
 

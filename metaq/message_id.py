@@ -1,0 +1,123 @@
+"""Message ids: 64 bits that grow with time and name the broker that gave them.
+
+::
+
+    bit   63        22 21      12 11       0
+          milliseconds | broker id | sequence      milliseconds since EPOCH_MS, a signed number
+
+A Java broker counts the milliseconds of its machine's uptime, so its ids are negative and may repeat after a reboot. Ids
+given here come from the wall clock, are positive and grow for the life of an ``IdWorker``. To every reader an id is opaque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.model import BROKER_ID_MAX
+
+EPOCH_MS: Final = 1303895660503
+"""Wall-clock milliseconds at which ids start."""
+
+_SEQUENCE_BITS: Final = 12
+_TIME_SHIFT: Final = 22
+IDS_PER_MS: Final = 1 << _SEQUENCE_BITS
+
+# A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: ids of one broker in order, without the broker's bits.
+
+
+def _id_at(tick: int, broker_id: int) -> int:
+    return (tick >> _SEQUENCE_BITS) << _TIME_SHIFT | broker_id << _SEQUENCE_BITS | tick & IDS_PER_MS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """``count`` consecutive ids of one broker: the sequence counts up and carries into the next millisecond.
+
+    ``first_ms`` is wall-clock milliseconds. Consecutive ids are not consecutive integers where the sequence carries.
+    """
+
+    first_ms: int
+    first_sequence: int
+    count: int
+    broker_id: int
+
+    @classmethod
+    def starting_at(cls, message_id: int, count: int) -> IdRange:
+        """Return the ``count`` ids from ``message_id`` on: how a client learns the ids of a batch from the first one."""
+        broker_id = message_id >> _SEQUENCE_BITS & BROKER_ID_MAX
+        return cls((message_id >> _TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
+
+    @property
+    def first(self) -> int:
+        """The first id; it exists even when ``count`` is 0."""
+        return _id_at(self._first_tick, self.broker_id)
+
+    def at(self, index: int) -> int:
+        """Return id number ``index``, 0..count-1.
+
+        Raises:
+            IndexError: ``index`` is outside the range.
+        """
+        if not 0 <= index < self.count:
+            raise IndexError(f"id {index} of a range of {self.count}")
+        return _id_at(self._first_tick + index, self.broker_id)
+
+    def __iter__(self) -> Iterator[int]:
+        first, broker_id = self._first_tick, self.broker_id
+        return (_id_at(tick, broker_id) for tick in range(first, first + self.count))
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def _first_tick(self) -> int:
+        return ((self.first_ms - EPOCH_MS) << _SEQUENCE_BITS) + self.first_sequence
+
+
+class IdWorker:
+    """Gives the ids of one broker, each larger than the one before.
+
+    It never waits and never fails: when more than 4096 ids are taken in a millisecond, or the clock goes back, ids run
+    ahead of the clock until the clock has caught up. Not thread-safe.
+    """
+
+    def __init__(self, broker_id: int) -> None:
+        """Start giving ids for ``broker_id``.
+
+        Raises:
+            ValueError: ``broker_id`` is not 0..1023.
+        """
+        if not 0 <= broker_id <= BROKER_ID_MAX:
+            raise ValueError(f"broker id {broker_id}: expected 0..{BROKER_ID_MAX}")
+        self._broker_id = broker_id
+        self._next_tick: int | None = None
+
+    def next_id(self, now_ms: int) -> int:
+        """Return a fresh id for wall-clock time ``now_ms``."""
+        tick = self._take(1, now_ms)
+        return _id_at(tick, self._broker_id)
+
+    def reserve(self, count: int, now_ms: int) -> IdRange:
+        """Return ``count`` fresh consecutive ids.
+
+        Raises:
+            ValueError: ``count`` is below 1.
+        """
+        if count < 1:
+            raise ValueError(f"cannot reserve {count} ids: expected 1 or more")
+        tick = self._take(count, now_ms)
+        return IdRange((tick >> _SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
+
+    def _take(self, count: int, now_ms: int) -> int:
+        tick = (now_ms - EPOCH_MS) << _SEQUENCE_BITS
+        if self._next_tick is not None and self._next_tick > tick:
+            tick = self._next_tick
+        self._next_tick = tick + count
+        return tick
+
+
+def timestamp_ms(message_id: int) -> int | None:
+    """Return the wall-clock milliseconds in an id; ``None`` for negative ids, which say nothing about time."""
+    return None if message_id < 0 else (message_id >> _TIME_SHIFT) + EPOCH_MS

@@ -1,0 +1,55 @@
+"""What this broker speaks beyond MetaQ 1.4, and how the ``version`` reply says so.
+
+The version text is ``1.4.6-metaq-spark-<version>;ext=boundary,timestamp,...``: no spaces, fields behind semicolons, words
+behind commas. A Java broker answers with a plain version, so it announces nothing; a client uses an extension only after
+it has read its word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+PROTOCOL_VERSION: Final = "1.4.6"
+"""The MetaQ release whose protocol this is; Java clients look at nothing else of the text."""
+
+EXT_BOUNDARY: Final = "boundary"
+"""``offset ... boundary``: the frame boundary at or below a byte offset."""
+
+EXT_TIMESTAMP: Final = "timestamp"
+"""``offset ... timestamp``: the first message at or after a time."""
+
+EXT_PUT_BATCH: Final = "mput"
+"""``mput``: many messages of one partition in one command."""
+
+EXT_DECIDE: Final = "decide"
+"""``decide``: record durably which branches of a batch are to be committed."""
+
+_FIELD: Final = "ext="
+_WORD: Final = re.compile(r"[a-z0-9_-]+")
+_VERSION: Final = re.compile(r"[^\s;,]+")
+
+
+def version_text(project_version: str, extensions: Iterable[str]) -> str:
+    """Return the text of a ``version`` reply, words in the order given.
+
+    Raises:
+        ValueError: The version holds a blank, semicolon or comma, or a word is not of ``[a-z0-9_-]``.
+    """
+    words = list(extensions)
+    if not _VERSION.fullmatch(project_version):
+        raise ValueError(f"version {project_version!r}: expected text without blanks, semicolons and commas")
+    for word in words:
+        if not _WORD.fullmatch(word):
+            raise ValueError(f"extension {word!r}: expected lower-case letters, digits, underscores and dashes")
+    text = f"{PROTOCOL_VERSION}-metaq-spark-{project_version}"
+    return f"{text};{_FIELD}{','.join(words)}" if words else text
+
+
+def extensions_of(version_text: str) -> frozenset[str]:
+    """Return the extensions that a ``version`` reply announces; empty for a Java broker. Never fails."""
+    for field in version_text.split(";")[1:]:
+        if field.startswith(_FIELD):
+            return frozenset(word for word in field.removeprefix(_FIELD).split(",") if _WORD.fullmatch(word))
+    return frozenset()
