@@ -1,0 +1,216 @@
+"""The broker's configuration: server.ini, read and checked completely before anything is opened.
+
+A ``BrokerConfig`` never changes. ``load`` reads a file, ``parse`` its bytes, ``development`` makes one from nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
+from metaq_broker.ini import ConfigError, Section, parse_ini
+from metaq_broker.topic_name import topic_name_fault
+
+__all__ = ["BrokerConfig", "ConfigError", "SystemConfig", "TopicConfig", "ZooKeeperConfig", "development", "load", "parse"]
+
+_TOPIC_PREFIX = "topic="
+_WILDCARD = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; an empty ``data_path`` is never left over."""
+
+    num_partitions: int
+    stat: bool
+    delete_policy: str
+    delete_when: str
+    data_path: str
+    unflush_interval_ms: int
+    unflush_threshold: int
+    accept_publish: bool
+    accept_subscribe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SystemConfig:
+    """The ``[system]`` section; one field per key of ``SYSTEM_KEYS``, units last."""
+
+    broker_id: int
+    num_partitions: int
+    server_port: int
+    dashboard_http_port: int
+    host_name: str
+    bind_address: str
+    data_path: str
+    data_log_path: str
+    app_class_path: str
+    unflush_threshold: int
+    unflush_interval_ms: int
+    segment_bytes_max: int
+    transfer_bytes_max: int
+    get_process_thread_count: int
+    put_process_thread_count: int
+    delete_policy: str
+    delete_when: str
+    quartz_thread_count: int
+    checkpoints_max: int
+    checkpoint_interval_ms: int
+    transaction_timers_max: int
+    transaction_timeout_s_max: int
+    transaction_flush: int
+    accept_publish: bool
+    accept_subscribe: bool
+    stat: bool
+    update_consumer_offsets: bool
+    load_message_stores_in_parallel: bool
+    message_bytes_max: int
+    batch_bytes_max: int
+    line_bytes_max: int
+    connections_max: int
+    pipelined_requests_max: int
+    output_bytes_max: int
+    partitions_max: int
+    idle_timeout_ms: int
+    index_interval_bytes: int
+
+    def topic_defaults(self) -> TopicConfig:
+        """Return what a topic has that sets nothing itself, and every topic that only a wildcard admits."""
+        return TopicConfig(**{name: getattr(self, name) for name in TOPIC_ATTRIBUTES})
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperConfig:
+    """The ``[zookeeper]`` section; an empty ``connect`` means that none is used."""
+
+    connect: str
+    session_timeout_ms: int
+    connection_timeout_ms: int
+    sync_time_ms: int
+    enable: bool
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Everything server.ini says. ``topics`` holds names as written, wildcards included; ``text`` is the raw file."""
+
+    system: SystemConfig
+    zookeeper: ZooKeeperConfig
+    topics: Mapping[str, TopicConfig]
+    text: bytes
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the file's bytes, unmasked, as ``stats`` and ZooKeeper show it."""
+        return zlib.crc32(self.text)
+
+    def accepts(self, topic: str) -> bool:
+        """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
+        return topic in self.topics or any(covers(pattern, topic) for pattern in self.topics if _WILDCARD in pattern)
+
+    def topic_settings(self, topic: str) -> TopicConfig:
+        """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
+        return self.topics.get(topic) or self.system.topic_defaults()
+
+    def data_paths(self) -> list[str]:
+        """Return the distinct folders that hold partitions, the system's first."""
+        paths = [self.system.data_path, *(topic.data_path for topic in self.topics.values())]
+        return list(dict.fromkeys(paths))
+
+
+def covers(pattern: str, topic: str) -> bool:
+    """Say whether a topic name with ``*`` (any characters, also none) covers ``topic`` as a whole."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split(_WILDCARD))), topic) is not None
+
+
+def load(path: Path | str) -> BrokerConfig:
+    """Read and check the file at ``path``.
+
+    Raises:
+        ConfigError: The file cannot be read, or something in it is wrong.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
+    return parse(raw, str(path))
+
+
+def parse(raw: bytes, source: str = "server.ini") -> BrokerConfig:
+    """Check the bytes of a server.ini; ``source`` names it in errors.
+
+    Raises:
+        ConfigError: Names file, section, key and value, and what is allowed.
+    """
+    sections = {section.name: section for section in parse_ini(raw, source)}
+    if "system" not in sections:
+        raise ConfigError(source, "section [system] is missing")
+    if "slave" in sections:
+        raise ConfigError(f"{source} [slave]", "slaves are not configured here; remove this section")
+    system = _system(sections["system"], source)
+    zookeeper = ZooKeeperConfig(**read_section(sections.get("zookeeper", Section("zookeeper", 0)), ZOOKEEPER_KEYS, source))
+    topics = dict(_topic(section, source, system) for section in sections.values() if section.name.startswith("topic"))
+    if not topics:
+        raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
+    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)))
+
+
+def development(data_path: Path | str, port: int, partitions: int) -> BrokerConfig:
+    """Return a configuration for trying things out: this machine only, every topic accepted, ``partitions`` each."""
+    text = (
+        "[system]\n"
+        "brokerId=0\n"
+        f"numPartitions={partitions}\n"
+        f"serverPort={port}\n"
+        f"dataPath={data_path}\n"
+        "unflushThreshold=0\n"
+        "unflushInterval=10000\n"
+        "maxSegmentSize=1024*1024*1024\n"
+        "maxTransferSize=1024*1024\n"
+        "stat=true\n"
+        "[zookeeper]\n"
+        "zk.zkEnable=false\n"
+        "[topic=*]\n"
+    )
+    return parse(text.encode(), "development settings")
+
+
+def _system(section: Section, source: str) -> SystemConfig:
+    values = read_section(section, SYSTEM_KEYS, source)
+    values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
+    values["data_log_path"] = str(Path(values["data_log_path"] or values["data_path"]).expanduser().absolute())
+    if values["batch_bytes_max"] < values["message_bytes_max"]:
+        raise ConfigError(
+            f"{source} [system] maxBatchSize",
+            f"value {values['batch_bytes_max']}; allowed is at least maxMessageSize ({values['message_bytes_max']})",
+        )
+    return SystemConfig(**values)
+
+
+def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, TopicConfig]:
+    name = section.name.removeprefix(_TOPIC_PREFIX).strip()
+    if not section.name.startswith(_TOPIC_PREFIX) or not name:
+        raise ConfigError(f"{source} [{section.name}]", "a topic's section is written [topic=NAME]")
+    fault = topic_name_fault(name, system.num_partitions)
+    if fault is not None:
+        raise ConfigError(f"{source} [{section.name}]", f"{fault}; choose another name")
+    inherited = {attribute: getattr(system, attribute) for attribute in TOPIC_ATTRIBUTES}
+    values: dict[str, Any] = read_section(section, TOPIC_KEYS, source, inherited)
+    values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
+    return name, TopicConfig(**values)
+
+
+def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
+    known = ("system", "zookeeper")
+    return [
+        f"{source} [{name}]: unknown section, ignored"
+        for name in sections
+        if name not in known and not name.startswith("topic")
+    ]

@@ -1,0 +1,112 @@
+"""Turns the text of one configuration value into a number, a boolean or another checked value.
+
+Every reader takes the text (never blank) and raises ``ValueError`` whose text says what is allowed; the caller adds file,
+section and key.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from croniter import croniter
+
+Reader = Callable[[str], Any]
+
+EXPRESSION_CHARS_MAX = 100
+"""Longest arithmetic expression that is evaluated."""
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+_DELETE_POLICY = re.compile(r"delete,\s*\d+[smh]?|archive,\s*\d+[smh]?(,\s*(true|false))?")
+
+
+def evaluate(text: str) -> int:
+    """Return the value of an integer expression such as ``1024*1024*64``: ``+ - * / %`` and brackets; ``/`` rounds down.
+
+    Raises:
+        ValueError: Anything but whole numbers and these operators, a division by zero, or more than
+            ``EXPRESSION_CHARS_MAX`` characters.
+    """
+    try:
+        if len(text) > EXPRESSION_CHARS_MAX:
+            raise ValueError
+        return _evaluate(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, ZeroDivisionError, MemoryError, RecursionError):
+        raise ValueError("a whole number or arithmetic on whole numbers such as 1024*1024") from None
+
+
+def _evaluate(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        value = _evaluate(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
+    raise ValueError(node)
+
+
+def number(low: int, high: int) -> Reader:
+    """Return a reader of whole numbers ``low..high``, written plainly or as an expression."""
+
+    def read(text: str) -> int:
+        value = evaluate(text)
+        if not low <= value <= high:
+            raise ValueError(f"a number of {low}..{high}")
+        return value
+
+    return read
+
+
+def boolean(text: str) -> bool:
+    """Read ``true`` or ``false`` in any case."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def plain(text: str) -> str:
+    """Return the text itself."""
+    return text
+
+
+def host(text: str) -> str:
+    """Read a host name or address: no blank and no slash."""
+    if re.search(r"[\s/]", text):
+        raise ValueError("a host name or an address without blanks and slashes")
+    return text.strip("[]")
+
+
+def delete_policy(text: str) -> str:
+    """Check a retention rule: ``delete,TIME`` or ``archive,TIME[,true]``, TIME a number with ``s``, ``m`` or ``h`` (hours)."""
+    if not _DELETE_POLICY.fullmatch(text):
+        raise ValueError("delete,TIME or archive,TIME[,true]; TIME is a number of hours, or a number with s, m or h")
+    return text
+
+
+def quartz_cron(text: str) -> str:
+    """Check a Quartz schedule: six fields (second first) and optionally a year, ``?`` for "no matter".
+
+    Raises:
+        ValueError: The text is no schedule.
+    """
+    fields = text.split()
+    try:
+        if not 6 <= len(fields) <= 7:
+            raise ValueError
+        croniter(" ".join(fields).replace("?", "*"), datetime(2000, 1, 1, tzinfo=UTC), second_at_beginning=True)
+    except (ValueError, KeyError):
+        raise ValueError("a Quartz schedule of six fields such as 0 0 6,18 * * ?") from None
+    return text

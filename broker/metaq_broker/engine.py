@@ -1,0 +1,319 @@
+"""The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules and texts.
+
+It knows no command class and no connection: every frontend calls the same methods with plain values and gets outcome
+values back. Everything runs on the event-loop thread; nothing here waits for the disk. A put is carried out in two
+steps: ``put`` writes and returns at once, ``when_durable`` tells when it may be acknowledged.
+
+Source: facts sections 1.4 to 1.6 for the order of checks, codes and texts.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import add
+from typing import Final, Literal
+
+from metaq.checksum import checksum
+from metaq.message_id import IDS_PER_MS, IdRange, IdWorker
+from metaq.model import INT64_MAX
+from metaq.wire.text.frames import HEADER_BYTES
+from metaq_broker.clock import Clock
+from metaq_broker.config import BrokerConfig
+from metaq_broker.log.errors import LogFailed
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.log.partition_log import AtEnd, Moved, PartitionLog
+from metaq_broker.outcomes import (
+    BAD_REQUEST,
+    FAILED,
+    FORBIDDEN,
+    MOVED,
+    NOT_FOUND,
+    Appended,
+    BlockAppended,
+    FileSlice,
+    Refused,
+)
+from metaq_broker.put_block import BlockRefused, number_block
+from metaq_broker.statistics import Statistics
+from metaq_broker.stores import TopicStores
+from metaq_broker.topic_name import topic_name_fault
+
+ANY_PARTITION: Final = -1
+"""A put to this partition goes to one that the broker picks."""
+
+NO_CHECKSUM: Final = (None, -1)
+"""What a put carries when it does not say its checksum."""
+
+OffsetQuestion = Literal["segment", "boundary", "timestamp"]
+_HEADER: Final = struct.Struct(">iiqi")
+_CHECKSUM_FAULT: Final = "Checksum failure,message may be corrupted when transfering on networking."
+
+
+class Engine:
+    """One broker's partitions behind their rules. ``port`` is set once the broker listens; it appears in error texts."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        stores: TopicStores,
+        commit: GroupCommit,
+        ids: IdWorker,
+        clock: Clock,
+        statistics: Statistics,
+    ) -> None:
+        self.config = config
+        self.stores = stores
+        self.statistics = statistics
+        self.port = config.system.server_port
+        self._system = config.system
+        self._commit = commit
+        self._ids = ids
+        self._clock = clock
+        self._closed: set[tuple[str, int]] = set()
+
+    # ---- putting
+
+    def pick_partition(self, topic: str) -> int:
+        """Return a random partition of ``topic`` that is open, or ``ANY_PARTITION`` when there is none to pick."""
+        count = self.config.topic_settings(topic).num_partitions
+        if not self._closed:
+            return random.randrange(count)
+        choices = [index for index in range(count) if (topic, index) not in self._closed]
+        return random.choice(choices) if choices else ANY_PARTITION
+
+    def put(
+        self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
+    ) -> Appended | Refused:
+        """Append the messages (columns of equal length, at least one) to one partition with one write.
+
+        A message whose checksum is given and wrong, or whose body is too long, is left out and named in ``rejected``.
+        """
+        self.statistics.puts(topic, len(bodies), sum(map(len, bodies)))
+        outcome = self._put(topic, partition, flags, checksums, bodies)
+        failed = len(bodies) if isinstance(outcome, Refused) else len(outcome.rejected)
+        if failed:
+            self.statistics.puts_failed(topic, failed)
+        return outcome
+
+    def _put(
+        self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
+    ) -> Appended | Refused:
+        log = self.log_for_put(topic, partition)
+        if isinstance(log, Refused):
+            return log
+        computed = list(map(checksum, bodies))
+        if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
+            rejected = self._reject(topic, partition, checksums, computed, bodies)
+            if rejected:
+                return self._put_rest(log, flags, computed, bodies, rejected)
+        return self._append(log, flags, computed, bodies)
+
+    def _append(
+        self, log: PartitionLog, flags: Sequence[int], sums: Sequence[int], bodies: Sequence[bytes]
+    ) -> Appended | Refused:
+        ids = _numbers(self._ids.reserve(len(bodies), self._clock.now_ms()))
+        lengths = list(map(len, bodies))
+        frames = list(map(add, map(_HEADER.pack, lengths, sums, ids, flags), bodies))
+        try:
+            first = log.append(frames)
+        except LogFailed as failure:
+            return self.put_refused(log.topic, log.index, str(failure))
+        self._commit.schedule(log)
+        offsets = list(accumulate((length + HEADER_BYTES for length in lengths), initial=first))
+        return Appended(log.index, ids, offsets[:-1], offsets[-1], {})
+
+    def _reject(
+        self,
+        topic: str,
+        partition: int,
+        checksums: Sequence[int | None],
+        computed: Sequence[int],
+        bodies: Sequence[bytes],
+    ) -> dict[int, Refused]:
+        rejected = {}
+        for position, (given, actual, body) in enumerate(zip(checksums, computed, bodies, strict=True)):
+            if given not in NO_CHECKSUM and given != actual:
+                rejected[position] = self.put_refused(topic, partition, _CHECKSUM_FAULT)
+            elif len(body) > self._system.message_bytes_max:
+                rejected[position] = self.too_long(topic, partition, len(body), self._system.message_bytes_max)
+        return rejected
+
+    def _put_rest(
+        self,
+        log: PartitionLog,
+        flags: Sequence[int],
+        sums: Sequence[int],
+        bodies: Sequence[bytes],
+        rejected: dict[int, Refused],
+    ) -> Appended | Refused:
+        keep = [position for position in range(len(bodies)) if position not in rejected]
+        if not keep:
+            return Appended(log.index, [0] * len(bodies), [0] * len(bodies), log.start_offset, rejected)
+        rest = self._append(log, [flags[i] for i in keep], [sums[i] for i in keep], [bodies[i] for i in keep])
+        if isinstance(rest, Refused):
+            return rest
+        ids, offsets = [0] * len(bodies), [0] * len(bodies)
+        for position, message_id, offset in zip(keep, rest.message_ids, rest.offsets, strict=True):
+            ids[position], offsets[position] = message_id, offset
+        return Appended(log.index, ids, offsets, rest.log_end, rejected)
+
+    def put_block(self, topic: str, partition: int, block: bytes, count: int) -> BlockAppended | Refused:
+        """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all."""
+        self.statistics.puts(topic, count, max(0, len(block) - count * HEADER_BYTES))
+        outcome = self._put_block(topic, partition, block, count)
+        if isinstance(outcome, Refused):
+            self.statistics.puts_failed(topic, count)
+        return outcome
+
+    def _put_block(self, topic: str, partition: int, block: bytes, count: int) -> BlockAppended | Refused:
+        log = self.log_for_put(topic, partition)
+        if isinstance(log, Refused):
+            return log
+        ids = self.reserve_ids(count)
+        try:
+            numbered, marks = number_block(
+                block, count, ids, self._system.message_bytes_max, self._system.index_interval_bytes
+            )
+            first = log.append_block(bytes(numbered), count, marks)
+        except (BlockRefused, LogFailed) as fault:
+            return self.put_refused(topic, partition, str(fault))
+        self._commit.schedule(log)
+        return BlockAppended(log.index, ids.first, first, first + len(block))
+
+    def reserve_ids(self, count: int) -> IdRange:
+        """Return ``count`` fresh consecutive message ids."""
+        return self._ids.reserve(count, self._clock.now_ms())
+
+    def when_durable(
+        self, topic: str, partition: int, log_end: int, requests: int, done: Callable[[Refused | None], None]
+    ) -> None:
+        """Call ``done`` once everything before ``log_end`` may be acknowledged, or with a refusal for all of it.
+
+        ``requests`` is how many puts wait on it, for the statistics. ``done`` may be called before this returns.
+        """
+        log = self.stores.get(topic, partition)
+        assert log is not None  # it was just appended to
+
+        def finished(error: BaseException | None) -> None:
+            if error is None:
+                done(None)
+                return
+            self.statistics.puts_failed(topic, requests)
+            done(self.put_refused(topic, partition, str(error)))
+
+        self._commit.wait(log, log_end, finished)
+
+    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused:
+        """Return the partition's log, made when absent, or say why nothing may be put there. In MetaQ's order of checks."""
+        if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
+            return self.put_refused(topic, partition, f"{self._partition_words('partition', partition)} has been closed", FORBIDDEN)
+        log = self.stores.get(topic, partition)
+        if not self.config.accepts(topic):
+            return self.put_refused(topic, partition, f"The server do not accept topic {topic}")
+        settings = self.config.topic_settings(topic)
+        if not 0 <= partition < settings.num_partitions:
+            return self.put_refused(topic, partition, f"wrong partition {partition}")
+        return log if log is not None else self._create_log(topic, partition)
+
+    def _create_log(self, topic: str, partition: int) -> PartitionLog | Refused:
+        fault = topic_name_fault(topic, self.config.topic_settings(topic).num_partitions)
+        if fault is None and self.stores.partition_count >= self._system.partitions_max:
+            fault = f"the broker has {self.stores.partition_count} partitions, maxPartitions allows no more"
+        if fault is not None:
+            return self.put_refused(topic, partition, fault)
+        try:
+            return self.stores.get_or_create(topic, partition)
+        except (OSError, LogFailed) as error:
+            return self.put_refused(topic, partition, f"the partition cannot be made: {error}")
+
+    # ---- reading
+
+    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> FileSlice | Refused:
+        """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, never beyond the readable end.
+
+        They may begin and end inside a frame. Every other answer of MetaQ is a ``Refused`` with its code and text.
+        """
+        self.statistics.get(topic)
+        outcome = self._get(topic, partition, offset, bytes_max)
+        if isinstance(outcome, Refused) and outcome.code in (MOVED, NOT_FOUND):
+            self.statistics.get_missed(topic)
+            if outcome.code == MOVED:
+                self.statistics.offset(topic)
+        return outcome
+
+    def _get(self, topic: str, partition: int, offset: int, bytes_max: int) -> FileSlice | Refused:
+        if (topic, partition) in self._closed:
+            return Refused(FORBIDDEN, f"{self._partition_words('Partition', partition)} has been closed")
+        log = self.stores.get(topic, partition)
+        if log is None:
+            return _no_store(topic, partition)
+        if bytes_max <= 0:
+            return Refused(BAD_REQUEST, f"Bad request,invalid max size:{bytes_max}")
+        found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
+        if isinstance(found, Moved):
+            return Refused(MOVED, str(found.offset))
+        if isinstance(found, AtEnd):
+            return self._behind_end(log, offset)
+        return FileSlice(found.fd, found.position, found.length)
+
+    def _behind_end(self, log: PartitionLog, offset: int) -> Refused:
+        tell_end = self._system.update_consumer_offsets or offset == INT64_MAX
+        if offset > log.readable_end and tell_end:
+            return Refused(MOVED, str(log.readable_end))
+        return Refused(NOT_FOUND, f"Could not find message at position {offset}")
+
+    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | Refused:
+        """Answer one of three questions about a partition, with a byte offset.
+
+        ``segment``: start of the segment that holds ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary
+        at or below it. ``timestamp``: the first message at or after ``offset``, read as epoch milliseconds.
+        """
+        self.statistics.offset(topic)
+        log = self.stores.get(topic, partition)
+        if log is None:
+            return _no_store(topic, partition)
+        if question == "boundary":
+            return log.boundary(offset)
+        return log.first_at(offset) if question == "timestamp" else log.segment_start(offset)
+
+    # ---- closing partitions
+
+    def close_partition(self, topic: str, partition: int) -> None:
+        """Refuse puts and gets on a partition from now on; kept in memory only, as in MetaQ."""
+        self._closed.add((topic, partition))
+
+    def open_partition(self, topic: str, partition: int) -> None:
+        """Undo ``close_partition``."""
+        self._closed.discard((topic, partition))
+
+    def _all_closed(self, topic: str) -> bool:
+        count = self.config.topic_settings(topic).num_partitions
+        return all((topic, index) in self._closed for index in range(count))
+
+    # ---- texts
+
+    def put_refused(self, topic: str, partition: int, detail: str, code: int = FAILED) -> Refused:
+        """Return MetaQ's refusal of a put with its reason."""
+        broker = f"meta://{self._system.host_name}:{self.port}"
+        return Refused(code, f"Put message to [broker '{broker}'] [partition '{topic}-{partition}'] failed.Detail:{detail}")
+
+    def too_long(self, topic: str, partition: int, length: int, limit: int) -> Refused:
+        """Return the refusal of a put whose body has more bytes than are allowed."""
+        return self.put_refused(topic, partition, f"message of {length} bytes is longer than {limit} bytes (maxMessageSize)")
+
+    def _partition_words(self, word: str, partition: int) -> str:
+        return f"{word}[{self._system.broker_id}-{partition}]"
+
+
+def _no_store(topic: str, partition: int) -> Refused:
+    return Refused(NOT_FOUND, f"The topic `{topic}` in partition `{partition}` is not exists")
+
+
+def _numbers(ids: IdRange) -> Sequence[int]:
+    # Within one millisecond ids are consecutive integers, and a range costs nothing to make.
+    if ids.first_sequence + ids.count <= IDS_PER_MS:
+        return range(ids.first, ids.first + ids.count)
+    return list(ids)

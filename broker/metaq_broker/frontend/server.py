@@ -1,0 +1,92 @@
+"""Listens for text-protocol clients, keeps the list of connections, and closes them: the idle ones and, at the end, all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from metaq_broker.config import SystemConfig
+from metaq_broker.files import Files
+from metaq_broker.frontend.tcp import Connection
+from metaq_broker.frontend.text import TextServices
+
+_LOG: Final = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+"""Connections that the kernel holds while the broker is busy."""
+
+SWEEP_INTERVAL_S_MAX: Final = 15.0
+"""Longest time between two looks for idle connections."""
+
+
+class TextServer:
+    """The listening socket and its connections. ``files`` reads what cannot go from file to socket directly."""
+
+    def __init__(self, services: TextServices, files: Files, limits: SystemConfig) -> None:
+        self.services = services
+        self.files = files
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on ``host`` and ``port`` (0 = a free one) and return the port.
+
+        Raises:
+            OSError: The address cannot be used, for example because the port is taken.
+        """
+        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        self._sweep_later()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, patience_s: float) -> None:
+        """Accept nothing more, answer what was received, close; connections that do not take their replies in time are cut."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), patience_s)
+        for connection in list(self._connections):
+            _LOG.warning("connection cut at stop", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        await self._empty.wait()
+
+    def opened(self, connection: Connection) -> None:
+        """Note a new connection; close it at once when there are too many."""
+        self._connections.add(connection)
+        self._empty.clear()
+        self._count()
+        if len(self._connections) > self.limits.connections_max:
+            fields = {"peer": connection.peer, "maxConnections": self.limits.connections_max}
+            _LOG.warning("connection refused, there are too many", extra={"fields": fields})
+            connection.abort()
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection is gone."""
+        self._connections.discard(connection)
+        self._count()
+        if not self._connections:
+            self._empty.set()
+
+    def _count(self) -> None:
+        self.services.engine.statistics.connections = len(self._connections)
+
+    def _sweep_later(self) -> None:
+        interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)
+        self._sweep = self.loop.call_later(interval_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        limit = self.loop.time() - self.limits.idle_timeout_ms / 1000
+        for connection in [each for each in self._connections if each.idle_since(limit)]:
+            _LOG.info("idle connection closed", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        self._sweep_later()

@@ -1,0 +1,225 @@
+"""One client connection on asyncio: moves bytes between the socket and a ``TextSession``, within limits.
+
+Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
+with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
+transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most one
+chunk of a file is ever in memory.
+
+Input. A connection that has too many unanswered requests, or too many reply bytes that its client does not take, is not
+read from until half of them are gone. Nothing is dropped. A slow or silent client costs only its own place, until
+the idle timeout closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from metaq_broker.frontend.replies import FileReply, ReplyQueue
+from metaq_broker.frontend.text import TextSession
+from metaq_broker.outcomes import FileSlice
+
+if TYPE_CHECKING:
+    from metaq_broker.frontend.server import TextServer
+
+_LOG: Final = logging.getLogger(__name__)
+
+TAKE_BYTES: Final = 1 << 18
+"""Replies that are joined into one write, about."""
+
+BRIDGE_BYTES: Final = 1 << 16
+"""Part of a file slice that goes through memory when the socket is full."""
+
+TURN_REQUESTS: Final = 4096
+"""Commands that one connection may carry out before others get their turn."""
+
+TURN_BYTES: Final = 1 << 22
+"""Bytes that one connection may send before others get their turn."""
+
+
+class Connection(asyncio.Protocol):
+    """See the module. Its ``server`` gives it the services and the limits, and keeps the list of connections."""
+
+    def __init__(self, server: TextServer) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._limits = server.limits
+        self._replies = ReplyQueue(self._schedule)
+        self._file: FileSlice | None = None
+        self._file_is_own = False
+        self._scheduled = False
+        self._blocked = False  # the transport holds bytes that the socket did not take
+        self._paused = False  # not reading
+        self._input = False  # the session may hold whole commands
+        self._eof = False
+        self.last_activity = self._loop.time()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"
+
+    # ---- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or close it at once when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = _peer_text(transport.get_extra_info("peername"))
+        self._session = TextSession(self._server.services, self._replies, self.peer)
+        # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
+        self._transport.set_write_buffer_limits(high=0, low=0)
+        self._socket_fd: int = transport.get_extra_info("socket").fileno()
+        self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Carry out what arrived."""
+        self.last_activity = self._loop.time()
+        if self._session.finished:
+            return
+        self._session.receive_data(data)
+        self._input = True
+        self._work()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it asked is still answered."""
+        self._eof = True
+        self._schedule()
+        return True
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """Everything handed to the transport is in the socket."""
+        self._blocked = False
+        self.last_activity = self._loop.time()
+        self._work()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget the connection."""
+        self._drop_file()
+        self._session.connection_lost()
+        self._server.closed(self)
+
+    # ---- called by the server
+
+    def finish(self) -> None:
+        """Answer what was received, take nothing more, then close."""
+        self._work()
+        self._eof = True
+        self._input = False
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._schedule()
+
+    def abort(self) -> None:
+        """Close at once; replies that were not taken are lost."""
+        self._transport.abort()
+
+    def idle_since(self, monotonic: float) -> bool:
+        """Say whether nothing happened since ``monotonic`` (loop time) that the broker does not itself owe."""
+        return self.last_activity < monotonic and not self._replies.waiting
+
+    # ---- the work
+
+    def _schedule(self) -> None:
+        # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._scheduled = False
+        if self._transport.is_closing():
+            return
+        self._send()
+        requests = TURN_REQUESTS
+        while self._input and not self._session.finished and requests > 0:
+            room = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
+            if room <= 0 or self._paused:
+                break
+            self._input = self._session.handle(room)
+            requests -= room
+            self._send()
+        self._regulate()
+        if self._input and not self._paused:
+            self._schedule()
+        self._close_when_done()
+
+    def _send(self) -> None:
+        sent = 0
+        self._send_file()
+        while not self._blocked and self._file is None:
+            if sent > TURN_BYTES:
+                self._schedule()
+                return
+            data, file = self._replies.take(TAKE_BYTES)
+            if file is not None:
+                self._transport.write(data + file.head)
+                sent += file.file.length
+                self._start_file(file)
+            elif data:
+                self._transport.write(data)
+            else:
+                return
+            sent += len(data)
+
+    def _start_file(self, reply: FileReply) -> None:
+        self._file, self._file_is_own = reply.file, False
+        self._send_file()
+        if self._file is not None:
+            # The rest goes later, when the segment may be gone and its number be another file's.
+            self._file = FileSlice(os.dup(self._file.fd), self._file.position, self._file.length)
+            self._file_is_own = True
+
+    def _send_file(self) -> None:
+        """Send of the current file slice what the socket takes."""
+        while self._file is not None and not self._blocked:
+            fd, position, length = self._file
+            try:
+                sent = self._send_part(fd, position, length)
+            except OSError as error:
+                _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": str(error)}})
+                self._drop_file()
+                self._transport.abort()
+                return
+            if sent == length:
+                self._drop_file()
+            else:
+                self._file = FileSlice(fd, position + sent, length - sent)
+
+    def _send_part(self, fd: int, position: int, length: int) -> int:
+        try:
+            return os.sendfile(self._socket_fd, fd, position, length)
+        except BlockingIOError:
+            chunk = self._server.files.pread(fd, min(length, BRIDGE_BYTES), position)
+            if not chunk:
+                raise OSError(f"file ends at {position}, {length} more bytes were announced") from None
+            self._transport.write(chunk)
+            return len(chunk)
+
+    def _drop_file(self) -> None:
+        if self._file is not None and self._file_is_own:
+            os.close(self._file.fd)
+        self._file = None
+
+    def _regulate(self) -> None:
+        unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
+        requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
+        if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
+            self._paused = True
+            self._transport.pause_reading()
+        elif self._paused and not self._eof and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _close_when_done(self) -> None:
+        done = self._replies.ended or (self._eof and self._replies.empty and not self._input)
+        if done and self._file is None:
+            self._transport.close()
+
+
+def _peer_text(peername: object) -> str:
+    return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else str(peername)
