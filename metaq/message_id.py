@@ -5,8 +5,11 @@
     bit   63        22 21      12 11       0
           milliseconds | broker id | sequence      milliseconds since EPOCH_MS, a signed number
 
-A Java broker counts the milliseconds of its machine's uptime, so its ids are negative and may repeat after a reboot. Ids
-given here come from the wall clock, are positive and grow for the life of an ``IdWorker``. To every reader an id is opaque.
+A Java broker counts the milliseconds of its machine's uptime, so its ids are negative and may repeat after a reboot.
+Ids given here come from the wall clock, are positive and grow for the life of an ``IdWorker``. To every reader an id is
+opaque.
+
+Source: metaq facts 2.4.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ _SEQUENCE_BITS: Final = 12
 _TIME_SHIFT: Final = 22
 IDS_PER_MS: Final = 1 << _SEQUENCE_BITS
 
-# A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: ids of one broker in order, without the broker's bits.
+# A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: an id without the broker's bits. The ticks of
+# consecutive ids are consecutive numbers.
 
 
 def _id_at(tick: int, broker_id: int) -> int:
@@ -45,7 +49,7 @@ class IdRange:
 
     @classmethod
     def starting_at(cls, message_id: int, count: int) -> IdRange:
-        """Return the ``count`` ids from ``message_id`` on: how a client learns the ids of a batch from the first one."""
+        """Return the ``count`` ids from ``message_id`` on, which is how a client learns the ids of a batch."""
         broker_id = message_id >> _SEQUENCE_BITS & BROKER_ID_MAX
         return cls((message_id >> _TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
 

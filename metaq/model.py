@@ -93,13 +93,16 @@ class Address:
         """
         match = re.fullmatch(r"(?:meta://)?(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/,\[\]]+)):(\d{1,5})", text.strip())
         if match is None or not 1 <= int(match[3]) <= 65535:
-            raise ValueError(f"broker address {text!r}: expected host:port with a port of 1..65535, for example 127.0.0.1:8123")
+            raise ValueError(f"broker address {text!r}: expected host:port, port 1..65535, for example 127.0.0.1:8123")
         return cls(match[1] or match[2], int(match[3]))
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTransactionId:
-    """``TX:SESSION:N``: a transaction that belongs to one connection. ``number`` fits int32. Source: facts on transactions."""
+    """``TX:SESSION:N``: a transaction that belongs to one connection. ``number`` fits int32.
+
+    Source: metaq facts 6.1.
+    """
 
     session_id: str
     number: int
@@ -110,7 +113,10 @@ class LocalTransactionId:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """``XID:FORMAT:GTRID:BQUAL:UNIQUE``: one branch of an XA transaction; known to the whole broker, outlives connections."""
+    """``XID:FORMAT:GTRID:BQUAL:UNIQUE``: one branch of an XA transaction.
+
+    Known to the whole broker, outlives connections. On the wire the two middle parts are hexadecimal. Source: metaq facts 6.1.
+    """
 
     format_id: int
     global_id: bytes
@@ -135,10 +141,16 @@ def parse_transaction_id(text: str) -> TransactionId:
         if parts[0] == "TX" and len(parts) == 3 and _SESSION.fullmatch(parts[1]):
             return LocalTransactionId(parts[1], _int32(parts[2]))
         if parts[0] == "XID" and len(parts) == 5 and _UNIQUE.fullmatch(parts[4]):
-            return Xid(_int32(parts[1]), bytes.fromhex(parts[2]), bytes.fromhex(parts[3]), parts[4])
+            return Xid(_int32(parts[1]), _from_hex(parts[2]), _from_hex(parts[3]), parts[4])
     except ValueError as error:
         raise ValueError(f"transaction key {text!r}: {error}") from None
     raise ValueError(f"transaction key {text!r}: expected TX:SESSION:N or XID:FORMAT:GTRID:BQUAL:UNIQUE")
+
+
+def _from_hex(text: str) -> bytes:
+    if not re.fullmatch(r"[0-9A-Fa-f]*", text):  # bytes.fromhex alone would let blanks pass
+        raise ValueError(f"{text!r} is not hexadecimal")
+    return bytes.fromhex(text)
 
 
 def _int32(text: str) -> int:

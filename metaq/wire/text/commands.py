@@ -3,8 +3,10 @@
 Named tuples, not dataclasses: a broker makes one of these per message, and a tuple costs a third of a frozen dataclass.
 Compare the type as well as the fields where two kinds might meet.
 
-Field conventions: ``opaque`` is the signed 32-bit number that pairs a reply with its request; ``partition`` is the index on
-the broker (-1 = the broker picks); ``checksum`` is ``None`` for the older line without that token, -1 for "not given".
+Field conventions: ``opaque`` is the signed 32-bit number that pairs a reply with its request; ``partition`` is the
+index on the broker (-1 = the broker picks); ``checksum`` is ``None`` for the older line without that token, -1 for
+"not given". A decoded topic, group or item may be any text without space and CR LF, even empty: what a name may be is
+for the broker to judge.
 """
 
 from __future__ import annotations
@@ -124,7 +126,11 @@ class Decide(NamedTuple):
 
 
 class Result(NamedTuple):
-    """``result CODE LENGTH OPAQUE`` + UTF-8 text."""
+    """``result CODE LENGTH OPAQUE`` + UTF-8 text.
+
+    Bytes that are not UTF-8 stand in ``text`` as lone surrogates, and ``text.encode("utf-8", "surrogateescape")`` gives
+    back the exact bytes: the text of ``stats config`` is a file in whatever encoding it was written.
+    """
 
     code: int
     text: str
@@ -139,7 +145,11 @@ class Value(NamedTuple):
 
 
 class Oversized(NamedTuple):
-    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept."""
+    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept.
+
+    ``word`` is the command word; ``topic`` is empty and ``partition`` -1 for ``decide``. ``length`` and ``limit`` count
+    bytes.
+    """
 
     word: str
     topic: str

@@ -1,7 +1,7 @@
 """Commands and replies to bytes.
 
-Nothing is written that the other side would read as something else: a field that does not fit its place in the line is a
-``ValueError`` that names the field and the value.
+Nothing is written that the other side would read as something else: a field that does not fit its place in the line is
+a ``ValueError`` that names the field and the value.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def encode(message: Command | Reply) -> bytes:
 
 
 def encode_value_line(total: int, opaque: int) -> bytes:
-    """Return the line of a ``value`` reply alone, for a sender whose ``total`` bytes go straight from file to socket."""
+    """Return the line of a ``value`` reply alone, for a sender whose ``total`` bytes go from file to socket."""
     return b"value %d %d\r\n" % (_int32("total", total, 0), _int32("opaque", opaque))
 
 

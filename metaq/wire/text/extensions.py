@@ -1,8 +1,8 @@
 """What this broker speaks beyond MetaQ 1.4, and how the ``version`` reply says so.
 
-The version text is ``1.4.6-metaq-spark-<version>;ext=boundary,timestamp,...``: no spaces, fields behind semicolons, words
-behind commas. A Java broker answers with a plain version, so it announces nothing; a client uses an extension only after
-it has read its word.
+The version text is ``1.4.6-metaq-spark-<version>;ext=boundary,timestamp,...``: no spaces, fields behind semicolons,
+words between commas. A Java broker answers with a plain version, so it announces nothing; a client uses an extension
+only after it has read its word.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Received bytes, handed out as lines and as exact lengths.
 
-Three promises, whatever the sizes of the chunks: no byte is searched twice for a line end, a body is copied once (out of
-the chunks it came in), and memory stays close to the bytes that wait. So a body that arrives byte by byte costs as
-much per byte as one that arrives whole.
+Three promises, whatever the sizes of the chunks: a byte is searched a bounded number of times for a line end, a body is
+copied once (out of the chunks it came in), and memory stays close to the bytes that wait. So the cost is linear in the
+bytes, even when they arrive one by one.
 
 ``data[pos:]`` is where decoding goes on. Chunks that came later wait in ``_chunks`` until they complete what is being
 waited for. When ``data`` holds no whole line, its rest moves to the front of the chunks: then ``data`` is empty, and a

@@ -6,8 +6,8 @@
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
 * ``put``, ``sync``, ``transaction``, ``mput`` and ``decide`` have exact token counts; others ignore what follows.
 
-Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the connection
-without a word, and so should a caller.
+Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
+connection without a word, and so should a caller.
 
 Source: metaq facts 1.1 to 1.9 and 6.1, observed on a Java broker. One departure: a name that is not UTF-8 is refused,
 where Java would quietly replace the wrong bytes and so mix up different names.
@@ -45,13 +45,18 @@ NULL_KEY: Final = "null"
 KEY_SEPARATOR: Final = b"\r\n"
 """Between the keys of a ``decide`` body, as in the reply to RECOVER."""
 
-_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,30}")
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
+_NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
+_REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
 _OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {b"boundary": "boundary", b"timestamp": "timestamp"}
 
 
 class Head(NamedTuple):
-    """A command whose body is still to be read: ``finish(body)`` makes the command. ``topic`` is empty for ``decide``."""
+    """A command whose body is still to be read: ``finish(body)`` makes the command, or raises ``ProtocolError``.
+
+    ``topic`` is empty and ``partition`` -1 for ``decide``.
+    """
 
     word: str
     topic: str
@@ -61,7 +66,14 @@ class Head(NamedTuple):
     finish: Callable[[bytes], Command]
 
 
-def parse_line(line: bytes) -> Command | Head:
+class ReplyHead(NamedTuple):
+    """A reply whose body is still to be read, without its opaque; ``code`` is ``None`` for a value."""
+
+    code: int | None
+    length: int
+
+
+def parse_command(line: bytes) -> Command | Head:
     """Return the command that a line (without CRLF) stands for, or its ``Head`` if a body follows.
 
     Raises:
@@ -90,23 +102,39 @@ def _parser_for(word: bytes) -> Callable[[list[bytes]], Command | Head]:
 def _put(tokens: list[bytes]) -> Head:
     """``put TOPIC PARTITION LENGTH FLAG [CHECKSUM] [TXKEY] OPAQUE``; with one of the two, a digit or dash tells."""
     _count_must_be("put", tokens, 6, 8)
-    topic, partition, length, flag = (
-        _name("topic", tokens[1]),
-        _int32("partition", tokens[2]),
-        _length(tokens[3]),
-        tokens[4],
-    )
-    flag_bits, opaque = _int32("flag", flag), _int32("opaque", tokens[-1])
+    topic, partition, length, flag = _put_fields(tokens)
+    opaque = _int32("opaque", tokens[-1])
+    optional = tokens[5:-1]
     checksum, key = None, None
-    if len(tokens) == 8 or (len(tokens) == 7 and re.match(rb"[0-9-]", tokens[5])):
-        checksum = _int32("checksum", tokens[5])
-    if len(tokens) == 8 or (len(tokens) == 7 and checksum is None):
-        key = _key(tokens[-2])
+    if len(optional) == 2 or (optional and optional[0][:1] in _NUMBER_STARTS):
+        checksum = _int32("checksum", optional.pop(0))
+    if optional:
+        key = _key(optional[0])
 
     def finish(body: bytes) -> Put:
-        return Put(topic, partition, body, flag_bits, opaque, checksum, key)
+        return Put(topic, partition, body, flag, opaque, checksum, key)
 
     return Head("put", topic, partition, length, opaque, finish)
+
+
+def _put_fields(tokens: list[bytes]) -> tuple[str, int, int, int]:
+    return _name("topic", tokens[1]), _int32("partition", tokens[2]), _length(tokens[3]), _int32("flag", tokens[4])
+
+
+@lru_cache(maxsize=8192)
+def usual_put_head(head: bytes) -> tuple[str, int, int, int] | None:
+    """Return topic, partition, length and flag of ``put TOPIC PARTITION LENGTH FLAG``; ``None`` if it is not that.
+
+    Heads repeat (few topics and partitions, similar lengths), so most are found without being parsed. What is passed
+    here stays in memory for a while: pass short heads only.
+    """
+    tokens = head.split(b" ")
+    if len(tokens) != 5 or tokens[0] != b"put":
+        return None
+    try:
+        return _put_fields(tokens)
+    except ValueError:
+        return None
 
 
 def _put_batch(tokens: list[bytes]) -> Head:
@@ -142,10 +170,15 @@ def _decide(tokens: list[bytes]) -> Head:
     _count_must_be("decide", tokens, 5, 5)
     query_id, batch_id = _name("query id", tokens[1]), _int64("batch id", tokens[2])
     length, opaque = _length(tokens[3]), _int32("opaque", tokens[4])
+    if not query_id:
+        raise ValueError("empty query id")
 
     def finish(body: bytes) -> Decide:
         keys = body.split(KEY_SEPARATOR) if body else []
-        return Decide(query_id, batch_id, tuple(map(_key, keys)), opaque)
+        try:
+            return Decide(query_id, batch_id, tuple(map(_key, keys)), opaque)
+        except ValueError as error:
+            raise ProtocolError(f"branches of a decision: {error}", body) from None
 
     return Head("decide", "", -1, length, opaque, finish)
 
@@ -214,32 +247,31 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
 _REPLY_WORDS: Final = frozenset((b"result", b"value", b"data"))
 
 
-def parse_result_line(line: bytes) -> tuple[int, int, int]:
-    """Read ``result CODE LENGTH OPAQUE``.
+def parse_reply(line: bytes) -> tuple[ReplyHead, int]:
+    """Return head and opaque of ``result CODE LENGTH OPAQUE`` or ``value TOTAL OPAQUE``.
 
     Raises:
-        ProtocolError: It is not that.
+        ProtocolError: The line is neither.
     """
-    tokens = line.rstrip(b" ").split(b" ")
+    head, _, opaque = line.rstrip(b" ").rpartition(b" ")
     try:
-        _count_must_be("result", tokens, 4, 4)
-        return _int32("code", tokens[1]), _length(tokens[2]), _int32("opaque", tokens[3])
+        if len(head) > _REPLY_HEAD_BYTES_MAX:  # before it gets into the cache
+            raise ValueError("reply line too long")
+        return _reply_head(head), _int32("opaque", opaque)
     except ValueError as error:
         raise ProtocolError(str(error), line) from None
 
 
-def parse_value_line(line: bytes) -> tuple[int, int]:
-    """Read ``value TOTAL OPAQUE``.
-
-    Raises:
-        ProtocolError: It is not that.
-    """
-    tokens = line.rstrip(b" ").split(b" ")
-    try:
-        _count_must_be("value", tokens, 3, 3)
-        return _length(tokens[1]), _int32("opaque", tokens[2])
-    except ValueError as error:
-        raise ProtocolError(str(error), line) from None
+@lru_cache(maxsize=4096)
+def _reply_head(head: bytes) -> ReplyHead:
+    tokens = head.split(b" ")
+    if tokens[0] == b"result":
+        _count_must_be("result", tokens, 3, 3)
+        return ReplyHead(_int32("code", tokens[1]), _length(tokens[2]))
+    if tokens[0] in (b"value", b"data"):
+        _count_must_be("value", tokens, 2, 2)
+        return ReplyHead(None, _length(tokens[1]))
+    raise ValueError("a reply must be: result CODE LENGTH OPAQUE, or: value TOTAL OPAQUE")
 
 
 def _count_must_be(word: str, tokens: list[bytes], least: int, most: int | None = None) -> None:
@@ -248,7 +280,6 @@ def _count_must_be(word: str, tokens: list[bytes], least: int, most: int | None 
         raise ValueError(f"{word} with {len(tokens)} tokens: expected {wanted}")
 
 
-@lru_cache(maxsize=4096)
 def _name(what: str, token: bytes) -> str:
     try:
         return token.decode()
