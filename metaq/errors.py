@@ -15,8 +15,8 @@
     ├── DataMissing            a range ends later than the broker's readable bytes
     └── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
 
-Every error carries the fields its sentence is made of and survives pickling; ``retryable`` says whether the same call may
-succeed later.
+Every error carries the fields its sentence is made of and survives pickling (Spark sends them between processes);
+``retryable`` says whether the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class BrokerError(MetaqError):
 
 
 class TransactionError(BrokerError):
-    """The broker refused a transaction step. ``xa_code`` is the XA error (-4 unknown, -6 wrong state, 6/7/8 heuristic), if given."""
+    """The broker refused a transaction step.
+
+    ``xa_code`` is the XA error where the broker gave one: -4 unknown, -6 wrong state, 6, 7, 8 decided by hand.
+    """
 
     def __init__(self, address: object, action: str, code: int, text: str, xa_code: int | None = None) -> None:
         super().__init__(address, action, code, text)
@@ -116,7 +119,7 @@ class DirectoryConflict(MetaqError):
 
     def __str__(self) -> str:
         places = " and ".join(self.addresses)
-        return f"{places} all say that they are broker {self.broker_id}; name each broker once and give each its own brokerId"
+        return f"{places} say that they are the same broker, {self.broker_id}; name each once, with its own brokerId"
 
 
 class ExtensionMissing(MetaqError):
@@ -146,7 +149,7 @@ class OffsetMoved(MetaqError):
 
 
 class DataMissing(MetaqError):
-    """``where`` ends at ``offset``, before ``end``, which the caller knew to be there; ``text`` is the broker's answer."""
+    """``where`` ends at ``offset``, before the ``end`` that was promised; ``text`` is the broker's answer."""
 
     def __init__(self, where: str, offset: int, end: int, text: str) -> None:
         self.where, self.offset, self.end, self.text = where, offset, end, text

@@ -1,0 +1,1 @@
+"""Who serves which partition: from a fixed list of brokers, or from ZooKeeper."""

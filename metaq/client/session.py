@@ -1,0 +1,283 @@
+"""One connection to one broker: requests out, replies in, matched by opaque.
+
+A broker may answer in any order (a Java one does, from its thread pools), so replies are paired with requests by
+opaque only. After any error in the middle of a conversation nobody knows which reply comes next; the session is then
+closed and stays closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.client.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.model import Address
+from metaq.wire.text.commands import (
+    NO_OPAQUE,
+    Command,
+    Decide,
+    Get,
+    GetOffset,
+    Put,
+    PutBatch,
+    Quit,
+    Reply,
+    Result,
+    Stats,
+    Sync,
+    Transaction,
+    Value,
+    Version,
+)
+from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+from metaq.wire.text.encode import encode
+from metaq.wire.text.extensions import extensions_of
+
+OUTSTANDING_MAX: Final = 256
+"""Requests of one session that were posted and not yet waited for."""
+
+REPLY_BYTES_MAX: Final = 64 << 20
+"""Longest reply body that is accepted; far above what a sane fetch asks for."""
+
+_RECEIVE_BYTES: Final = 256 << 10
+
+
+class Session:
+    """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
+
+    def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
+        self.address = address
+        self.timeouts = timeouts
+        self.clock = clock
+        self._transport = transport
+        self._sent = itertools.count()
+        self._open()
+
+    @classmethod
+    def connect(
+        cls,
+        address: Address,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        transport: Transport = TCP,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Session:
+        """Open a connection.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer in ``timeouts.connect_s``.
+        """
+        return cls(address, timeouts, transport, clock)
+
+    def _open(self) -> None:
+        self._stream: Stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
+        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX)
+        self._closed_because: str | None = None
+        self._waiting: dict[int, Command] = {}
+        self._answered: dict[int, Reply] = {}
+        self._abandoned: set[int] = set()
+        self._extensions: frozenset[str] | None = None
+
+    def reopen(self) -> None:
+        """Close what is left and connect again to the same address; requests under way are forgotten.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
+        """
+        self.close("reopened")
+        self._open()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this session can no longer be used (until ``reopen``)."""
+        return self._closed_because is not None
+
+    @property
+    def outstanding(self) -> int:
+        """Requests posted whose replies were not collected yet, abandoned ones included."""
+        return len(self._waiting) + len(self._answered)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """What the broker offers beyond MetaQ 1.4; asked once per connection. Empty for a Java broker."""
+        if self._extensions is None:
+            self._extensions = extensions_of(self.ask(Version(0)))
+        return self._extensions
+
+    def call(self, command: Command, timeout_s: float | None = None) -> Reply:
+        """Send ``command`` under a fresh opaque and wait for its reply; other replies are kept for their own waiters.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+        """
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        deadline = self.clock.monotonic() + timeout_s
+        return self._wait(self.post(command, timeout_s), deadline, timeout_s)
+
+    def ask(self, command: Command, timeout_s: float | None = None) -> str:
+        """Like ``call`` for commands that are answered with text: the text of a 200.
+
+        Raises:
+            BrokerError: Any other code. The session stays usable.
+        """
+        return self.text_of(self.call(command, timeout_s), command)
+
+    def text_of(self, reply: Reply, command: Command) -> str:
+        """The text of a reply to ``command`` with code 200.
+
+        Raises:
+            BrokerError: Any other code.
+            ProtocolError: The reply is not a result at all; the session is closed.
+        """
+        if not isinstance(reply, Result):
+            self.close("wrong kind of reply")
+            raise ProtocolError(f"message bytes came as the reply to {describe(command)}", address=self.address)
+        if reply.code != 200:
+            raise BrokerError(self.address, describe(command), reply.code, reply.text)
+        return reply.text
+
+    def post(self, command: Command, timeout_s: float | None = None) -> int:
+        """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
+
+        Raises:
+            RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+        """
+        if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
+            raise ValueError(f"{describe(command)} has no reply; use send")
+        if self.outstanding >= OUTSTANDING_MAX:
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+        opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
+        command = command._replace(opaque=opaque)
+        self.send(command, timeout_s)
+        self._waiting[opaque] = command
+        return opaque
+
+    def send(self, command: Command, timeout_s: float | None = None) -> None:
+        """Send a command as it is and expect no reply: transaction END and quit have none."""
+        written = encode(command)
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        with self._conversation(command, timeout_s):
+            self._stream.send(written, timeout_s)
+
+    def wait(self, opaque: int, timeout_s: float | None = None) -> Reply:
+        """The reply to the request that ``post`` gave ``opaque`` to; each can be collected once.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            KeyError: No such request on this connection.
+        """
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        return self._wait(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+
+    def _wait(self, opaque: int, deadline: float, timeout_s: float) -> Reply:
+        if self._closed_because is not None:
+            raise ConnectionFailed(self.address, f"waiting for reply {opaque}", self._closed_reason)
+        if opaque in self._answered:
+            return self._answered.pop(opaque)
+        with self._conversation(self._waiting[opaque], timeout_s):
+            while opaque not in self._answered:
+                self._take_reply(deadline)
+        return self._answered.pop(opaque)
+
+    def abandon(self, opaque: int) -> None:
+        """Give up waiting for a request; its reply is dropped when it comes. Unknown opaques are ignored."""
+        self._answered.pop(opaque, None)
+        if opaque in self._waiting:
+            self._abandoned.add(opaque)
+
+    def close(self, reason: str = "closed by the caller") -> None:
+        """Drop the connection without writing to it. The first reason given is the one that is kept."""
+        if self._closed_because is None:
+            self._closed_because = reason
+        self._stream.close()
+        self._waiting.clear()
+        self._answered.clear()
+        self._abandoned.clear()
+
+    def _take_reply(self, deadline: float) -> None:
+        reply = self._decoder.next_reply()
+        while reply is NEED_DATA:
+            self._receive(deadline)
+            reply = self._decoder.next_reply()
+        assert isinstance(reply, Result | Value)
+        if self._waiting.pop(reply.opaque, None) is None:
+            raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
+        if reply.opaque in self._abandoned:
+            self._abandoned.remove(reply.opaque)
+        else:
+            self._answered[reply.opaque] = reply
+
+    def _receive(self, deadline: float) -> None:
+        remaining_s = deadline - self.clock.monotonic()
+        if remaining_s <= 0:
+            raise DeadlineExceeded(self.address, "receive", 0.0)
+        chunk = self._stream.recv(_RECEIVE_BYTES, remaining_s)
+        if not chunk:
+            where = "in the middle of a reply" if self._decoder.pending_bytes else "without a reply"
+            raise ConnectionFailed(self.address, "receive", f"the broker closed the connection {where}")
+        self._decoder.receive_data(chunk)
+
+    @contextmanager
+    def _conversation(self, command: Command, timeout_s: float) -> Iterator[None]:
+        """Close the session on any error, and say what was being done for whom."""
+        if self._closed_because is not None:
+            raise ConnectionFailed(self.address, describe(command), self._closed_reason)
+        try:
+            yield
+        except BaseException as error:
+            action = describe(command)
+            self.close(f"{type(error).__name__} in {action}")
+            if isinstance(error, ConnectionFailed):
+                raise ConnectionFailed(self.address, action, error.reason) from error
+            if isinstance(error, DeadlineExceeded):
+                raise DeadlineExceeded(self.address, action, timeout_s) from error
+            if isinstance(error, ProtocolError):
+                raise ProtocolError(error.what, error.line, self.address) from error
+            raise
+
+    @property
+    def _closed_reason(self) -> str:
+        return f"this session was given up: {self._closed_because}"
+
+    def __repr__(self) -> str:
+        if self._closed_because is not None:
+            state = f"closed: {self._closed_because}"
+        else:
+            state = f"{self.outstanding} under way" if self.outstanding else "idle"
+        return f"<Session {self.address} {state}>"
+
+
+def describe(command: Command) -> str:
+    """What a command is about, for error messages: ``get of orders partition 3 at offset 120``."""
+    match command:
+        case Put() | PutBatch():
+            return f"put to {command.topic} partition {command.partition}"
+        case Get():
+            return f"get of {command.topic} partition {command.partition} at offset {command.offset}"
+        case GetOffset(mode="timestamp"):
+            return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset():
+            return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
+        case Transaction():
+            return f"transaction {command.type} of {command.key}"
+        case Decide():
+            return f"decision on batch {command.batch_id} of query {command.query_id}"
+        case Sync():
+            return f"sync of {command.topic} partition {command.partition}"
+        case Stats():
+            return f"stats {command.item}".rstrip()
+        case Version():
+            return "version"
+        case Quit():
+            return "quit"

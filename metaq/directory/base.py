@@ -1,0 +1,35 @@
+"""What every directory can tell; the seam between "which brokers are there" and everybody who reads or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from metaq.model import Address, OffsetRange, Partition, TopicPartition
+
+
+class Directory(Protocol):
+    """Answers from the cluster as it is now: nothing is cached here, so how often to ask is the caller's business.
+
+    Every method raises ``ConnectionFailed`` or ``DeadlineExceeded`` naming the broker that could not be asked: a broker
+    that is away must not look like one without partitions.
+    """
+
+    def brokers(self) -> dict[int, Address]:
+        """Broker id to address, for reading: the master, else a slave of the same id."""
+
+    def topics(self) -> dict[str, list[Partition]]:
+        """Each known topic with its partitions that hold or held messages, sorted; an empty list if none does yet."""
+
+    def partitions(self, topic: str) -> dict[Partition, Address]:
+        """Where to read: the partitions of ``topic`` that hold or held messages. Empty if there is none."""
+
+    def writable(self, topic: str) -> dict[Partition, Address]:
+        """Where to write: all partitions that accept ``topic``, at their masters, whether written to before or not.
+
+        Raises:
+            TopicNotFound: No broker accepts the topic.
+        """
+
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
+        """For each partition in ``partitions`` of these topics, what can be read now: ``[first, readable end)``."""

@@ -1,0 +1,133 @@
+"""Reads what ``stats`` answers, of a Java broker or of ours. Pure: text in, values out.
+
+Lines are ``STATS`` ... ``END``, ended by CR LF, tokens separated by one space; ``config`` is the raw server.ini.
+Source: facts sections 1.8, 4.1, 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from metaq.errors import ProtocolError
+from metaq.model import OffsetRange
+
+_OFFSETS_LINE = re.compile(r"(\S+) part (\d+) min_offset (\d+) max_offset (\d+)")
+_PRODUCT = re.compile(r"\d+(?:\s*\*\s*\d+)*")
+_TOPIC_SECTION = "topic="
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """Who a broker says it is."""
+
+    broker_id: int
+    slave: bool
+
+
+def parse_broker(text: str) -> BrokerInfo:
+    """Read the answer to ``stats`` without an item.
+
+    Raises:
+        ProtocolError: It names no broker id.
+    """
+    fields = dict(line.partition(" ")[::2] for line in _lines(text))
+    if not fields.get("broker_id", "").isdecimal():
+        raise ProtocolError("the answer to stats has no broker_id", text.encode(errors="replace"))
+    return BrokerInfo(int(fields["broker_id"]), fields.get("slave") == "true")
+
+
+def parse_topics(text: str) -> list[str]:
+    """Read the topics in the answer to ``stats topics``, without the patterns (``*``) of the configuration."""
+    return [topic for line in _lines(text) if (topic := line.split(" ")[0]) and "*" not in topic]
+
+
+def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:
+    """Read the answer to ``stats offsets``: topic and partition index to ``[min_offset, max_offset)``.
+
+    Raises:
+        ProtocolError: A line is not of that form.
+    """
+    found: dict[tuple[str, int], OffsetRange] = {}
+    for line in _lines(text):
+        match = _OFFSETS_LINE.fullmatch(line.strip())
+        if match is None:
+            raise ProtocolError("a line of stats offsets that cannot be read", line.encode(errors="replace"))
+        found[match[1], int(match[2])] = OffsetRange(int(match[3]), int(match[4]))
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines between STATS and END.
+
+    Raises:
+        ProtocolError: One of the two is missing.
+    """
+    lines = text.split("\r\n")
+    if lines[0] != "STATS" or "END" not in lines:
+        raise ProtocolError("the answer to stats is not STATS ... END", text.encode(errors="replace"))
+    return iter(lines[1 : lines.index("END")])
+
+
+class TopicSettings:
+    """What a broker's server.ini says about topics: which it accepts, and with how many partitions."""
+
+    def __init__(self, text: str) -> None:
+        """Read the answer to ``stats config``.
+
+        Raises:
+            ProtocolError: It has no ``[system]`` section.
+        """
+        sections = _ini_sections(text)
+        if "system" not in sections:
+            raise ProtocolError("the answer to stats config has no [system] section", text.encode(errors="replace"))
+        self._system = sections["system"]
+        self._topics = {
+            name.removeprefix(_TOPIC_SECTION).strip(): keys
+            for name, keys in sections.items()
+            if name.startswith(_TOPIC_SECTION)
+        }
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions of ``topic`` take messages; 0 if the broker does not accept it or does not offer it.
+
+        A topic that matches only a section with ``*`` gets the system's number, not that section's.
+
+        Raises:
+            ProtocolError: The number is not written as one.
+        """
+        section = self._topics.get(topic, {})
+        if topic not in self._topics and not any("*" in name and _matches(name, topic) for name in self._topics):
+            return 0
+        if self._value(section, "acceptPublish").lower() == "false":
+            return 0
+        return self._count(section, topic)
+
+    def _count(self, section: Mapping[str, str], topic: str) -> int:
+        text = self._value(section, "numPartitions") or "1"
+        if not _PRODUCT.fullmatch(text):
+            raise ProtocolError(f"numPartitions={text!r} for topic {topic!r} in stats config is no number")
+        return prod(int(factor) for factor in text.split("*"))
+
+    def _value(self, section: Mapping[str, str], key: str) -> str:
+        """The topic's own value; the system's where that is blank."""
+        return section.get(key) or self._system.get(key, "")
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), topic) is not None
+
+
+def _ini_sections(text: str) -> dict[str, dict[str, str]]:
+    """Section to key to value. Lines that are no section and no ``key=value`` say nothing about topics and are passed."""
+    sections: dict[str, dict[str, str]] = {}
+    keys: dict[str, str] = {}
+    for line in map(str.strip, text.lstrip("\ufeff").splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            keys = sections.setdefault(line[1:-1].strip(), {})
+        elif line and line[0] not in ";#" and "=" in line:
+            key, _, value = line.partition("=")
+            keys[key.strip()] = value.strip()
+    return sections

@@ -1,0 +1,263 @@
+"""A broker in memory, behind the client's transport seam: segments, offsets and refusals as MetaQ has them, no disk.
+
+It answers from the facts a client depends on: a get is a raw slice of one segment and capped, ``offset`` gives the
+start of a segment, 301 and 404 by MetaQ's rules, and replies may come in any order. Give it no ``extensions`` and it
+is as plain as a Java broker. ``kill`` and ``start`` cut and restore all connections; ``before_command`` runs before
+each command, so a test can kill the broker at a chosen one: it takes effect and its reply is lost.
+
+Source: facts sections 1.3 to 1.8, 3.2, 3.3. Not here: transactions, closed partitions, and time to fsync.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from metaq.checksum import checksum
+from metaq.client.transport import Stream
+from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.model import INT64_MAX, Address
+from metaq.testing.manual_clock import ManualClock
+from metaq.wire.text.commands import Command, Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Value, Version
+from metaq.wire.text.decode import NEED_DATA, CommandDecoder
+from metaq.wire.text.encode import encode
+from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_PUT_BATCH, version_text
+from metaq.wire.text.frames import encode_frame, walk, whole_bytes
+
+_EVERYTHING = frozenset({EXT_BOUNDARY, EXT_PUT_BATCH})
+
+
+@dataclass
+class MemoryPartition:
+    """Bytes of one partition: a list of segments, each a start offset and its content; a new one when one is full."""
+
+    segment_bytes_max: int
+    segments: list[tuple[int, bytearray]] = field(default_factory=lambda: [(0, bytearray())])
+
+    @property
+    def start(self) -> int:
+        return self.segments[0][0]
+
+    @property
+    def end(self) -> int:
+        start, content = self.segments[-1]
+        return start + len(content)
+
+    def append(self, frames: bytes) -> int:
+        offset = self.end
+        self.segments[-1][1].extend(frames)
+        if len(self.segments[-1][1]) >= self.segment_bytes_max:
+            self.segments.append((self.end, bytearray()))
+        return offset
+
+    def segment_at(self, offset: int) -> tuple[int, bytearray]:
+        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment[0]) - 1]
+
+    def drop_segments(self, count: int) -> None:
+        """Retention: the oldest ``count`` segments are gone."""
+        del self.segments[:count]
+
+    def content(self) -> bytes:
+        """Everything that is there, from ``start`` to ``end``."""
+        return b"".join(content for _, content in self.segments)
+
+
+class MemoryBroker:
+    """The state behind all connections. ``topics`` maps each accepted topic to its number of partitions."""
+
+    def __init__(
+        self,
+        topics: dict[str, int],
+        *,
+        broker_id: int = 0,
+        extensions: frozenset[str] = _EVERYTHING,
+        segment_bytes_max: int = 1 << 30,
+        transfer_bytes_max: int = 1 << 20,
+        slave: bool = False,
+    ) -> None:
+        self.topics, self.broker_id, self.extensions, self.slave = topics, broker_id, extensions, slave
+        self.segment_bytes_max, self.transfer_bytes_max = segment_bytes_max, transfer_bytes_max
+        self.partitions: dict[tuple[str, int], MemoryPartition] = {}
+        self.before_command: Callable[[Command], None] = lambda command: None
+        self.shuffle: Callable[[list[bytes]], None] = lambda replies: None
+        self.commands: list[Command] = []
+        self.life = 1
+        self.running = True
+
+    def kill(self) -> None:
+        """All connections are cut, new ones refused. What was appended stays."""
+        self.running = False
+
+    def start(self) -> None:
+        """Accept connections again; those from before stay cut."""
+        self.running, self.life = True, self.life + 1
+
+    def partition(self, topic: str, index: int) -> MemoryPartition:
+        """The store of a partition; made when it is asked for the first time."""
+        return self.partitions.setdefault((topic, index), MemoryPartition(self.segment_bytes_max))
+
+    def answer(self, command: Command) -> Reply | None:
+        """The reply, or ``None`` where the broker closes the connection without one."""
+        self.commands.append(command)
+        self.before_command(command)
+        match command:
+            case Get():
+                return self._get(command)
+            case Put():
+                return self._put(command)
+            case PutBatch() if EXT_PUT_BATCH in self.extensions:
+                return self._put_batch(command)
+            case GetOffset():
+                return self._offset(command)
+            case Version(opaque):
+                version = version_text("0", sorted(self.extensions)) if self.extensions else "1.4.6.3-SNAPSHOT"
+                return Result(200, version, opaque)
+            case Stats(item, opaque):
+                return Result(200, self._stats(item), opaque)
+            case _:
+                return None
+
+    def _get(self, get: Get) -> Reply:
+        store = self.partitions.get((get.topic, get.partition))
+        if store is None:
+            return _no_store(get)
+        if get.max_bytes <= 0:
+            return Result(400, f"Bad request,invalid max size:{get.max_bytes}", get.opaque)
+        if get.offset < store.start:
+            return Result(301, str(store.start), get.opaque)
+        if get.offset >= store.end:
+            if get.offset == INT64_MAX:
+                return Result(301, str(store.end), get.opaque)
+            return Result(404, f"Could not find message at position {get.offset}", get.opaque)
+        start, content = store.segment_at(get.offset)
+        at = get.offset - start
+        return Value(bytes(content[at : at + min(get.max_bytes, self.transfer_bytes_max)]), get.opaque)
+
+    def _offset(self, query: GetOffset) -> Reply:
+        store = self.partitions.get((query.topic, query.partition))
+        if store is None:
+            return _no_store(query)
+        offset = min(max(query.offset, store.start), store.end)
+        start, content = store.segment_at(offset)
+        if query.mode == "boundary" and EXT_BOUNDARY in self.extensions:
+            found = start + whole_bytes(content[: offset - start])
+        else:
+            found = start if offset < store.end else offset
+        return Result(200, str(found), query.opaque)
+
+    def _put(self, put: Put) -> Reply:
+        refusal = self._refusal(put)
+        if refusal is None and put.checksum not in (None, -1, checksum(put.body)):
+            refusal = "Checksum failure,message may be corrupted when transfering on networking."
+        if refusal is not None:
+            return Result(500, f"Put message to {put.topic}-{put.partition} failed.Detail:{refusal}", put.opaque)
+        return self._appended(put, encode_frame(len(self.commands), put.flag, put.body))
+
+    def _put_batch(self, batch: PutBatch) -> Reply:
+        refusal = self._refusal(batch)
+        if refusal is None and sum(1 for _ in walk(batch.block)) != batch.count:
+            refusal = f"the block has not {batch.count} frames"
+        if refusal is not None:
+            return Result(500, f"Put message to {batch.topic}-{batch.partition} failed.Detail:{refusal}", batch.opaque)
+        return self._appended(batch, batch.block)
+
+    def _refusal(self, put: Put | PutBatch) -> str | None:
+        if put.topic not in self.topics:
+            return f"The server do not accept topic {put.topic}"
+        return None if 0 <= put.partition < self.topics[put.topic] else f"wrong partition {put.partition}"
+
+    def _appended(self, put: Put | PutBatch, frames: bytes) -> Reply:
+        offset = self.partition(put.topic, put.partition).append(frames)
+        return Result(200, f"{len(self.commands)} {put.partition} {offset}", put.opaque)
+
+    def _stats(self, item: str) -> str:
+        stores = sorted(self.partitions.items())
+        match item:
+            case "":
+                lines = ["pid 1", f"broker_id {self.broker_id}", "port 8123", f"slave {str(self.slave).lower()}"]
+            case "offsets":
+                lines = [f"{t} part {p} min_offset {s.start} max_offset {s.end}" for (t, p), s in stores]
+            case "topics":
+                stored = sorted({topic for topic, _ in self.partitions})
+                lines = [f"{t} partitions {sum(1 for (s, _), _ in stores if s == t)} message_count 0" for t in stored]
+                lines += [f"{t} *Empty*" for t in self.topics if t not in stored]
+            case "config":
+                sections = [f"[topic={t}]\nnumPartitions={n}\n" for t, n in self.topics.items()]
+                return "".join([f"[system]\nbrokerId={self.broker_id}\nnumPartitions=1\n", *sections])
+            case _:
+                lines = [item, "resultCode 1"]
+        return "".join(f"{line}\r\n" for line in ["STATS", *lines, "END"])
+
+
+def _no_store(command: Get | GetOffset) -> Result:
+    return Result(404, f"The topic `{command.topic}` in partition `{command.partition}` is not exists", command.opaque)
+
+
+class MemoryStream:
+    """One connection to a ``MemoryBroker``."""
+
+    def __init__(self, address: Address, broker: MemoryBroker, clock: ManualClock) -> None:
+        self._address, self._broker, self._clock = address, broker, clock
+        self._life = broker.life
+        self._decoder = CommandDecoder()
+        self._replies: list[bytes] = []
+        self._incoming = b""
+        self._ended = self._closed = False
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        self._check("send")
+        self._decoder.receive_data(data)
+        try:
+            while (command := self._decoder.next_command()) is not NEED_DATA:
+                self._take(command)  # type: ignore[arg-type]  # Oversized needs a limit that is not set here
+        except ProtocolError:
+            self._ended = True
+
+    def recv(self, bytes_max: int, timeout_s: float) -> bytes:
+        self._check("receive")
+        if not self._incoming and self._replies:
+            self._broker.shuffle(self._replies)
+            self._incoming, self._replies = b"".join(self._replies), []
+        if not self._incoming and not self._ended:
+            self._clock.advance(timeout_s)
+            raise DeadlineExceeded(self._address, "receive", timeout_s)
+        chunk, self._incoming = self._incoming[:bytes_max], self._incoming[bytes_max:]
+        return chunk
+
+    def readable(self) -> bool:
+        return bool(self._closed or self._ended or self._cut or self._incoming or self._replies)
+
+    def close(self) -> None:
+        self._closed = True
+
+    @property
+    def _cut(self) -> bool:
+        return not self._broker.running or self._life != self._broker.life
+
+    def _check(self, action: str) -> None:
+        if self._closed or self._cut:
+            raise ConnectionFailed(self._address, action, "Connection reset by peer")
+
+    def _take(self, command: Command) -> None:
+        reply = self._broker.answer(command)
+        if reply is None or isinstance(command, Quit):
+            self._ended = True
+        elif not self._cut and not self._ended:
+            self._replies.append(encode(reply))
+
+
+class MemoryTransport:
+    """Connects to brokers in memory by address."""
+
+    def __init__(self, brokers: dict[Address, MemoryBroker], clock: ManualClock | None = None) -> None:
+        self.brokers = brokers
+        self.clock = clock or ManualClock()
+        self.connections = 0
+
+    def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
+        broker = self.brokers.get(address)
+        if broker is None or not broker.running:
+            raise ConnectionFailed(address, "connect", "Connection refused")
+        self.connections += 1
+        return MemoryStream(address, broker, self.clock)
