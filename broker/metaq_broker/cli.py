@@ -1,0 +1,99 @@
+"""The ``metaq-broker`` command: reads arguments and configuration, then runs the broker until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import metaq
+from metaq_broker.app import StartFailed, run
+from metaq_broker.config import BrokerConfig, ConfigError, load
+from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
+from metaq_broker.diagnostics import LEVELS, log_to_stderr
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status: 0 stopped as asked, 1 could not start or go on, 2 wrong arguments or configuration."""
+    options = _parser().parse_args(arguments)
+    log_to_stderr(options.log_level)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except ConfigError as error:
+        return _complain(str(error), EXIT_USAGE)
+    except StartFailed as error:
+        return _complain(str(error), EXIT_FAILED)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="metaq-broker", description="A MetaQ 1.4 message broker.")
+    parser.add_argument("--version", action="version", version=f"metaq-broker {metaq.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    start = commands.add_parser("start", help="run a broker from a server.ini")
+    start.add_argument("-f", "--file", required=True, type=Path, help="the configuration, in MetaQ's server.ini format")
+    start.add_argument("--port", type=_port, help="listen here instead of serverPort (0 = any free port)")
+    start.set_defaults(command=_start)
+
+    dev = commands.add_parser("dev", help="run a broker for development: no configuration, every topic accepted")
+    dev.add_argument("data", nargs="?", metavar="DATA", help="folder for the messages (default: a temporary one)")
+    dev.add_argument("--port", type=_port, default=DEFAULT_PORT, help="default %(default)s; 0 = any free port")
+    dev.add_argument("--partitions", type=_partitions, default=1, help="partitions of each topic, default %(default)s")
+    dev.set_defaults(command=_dev)
+
+    for command in (start, dev):
+        command.add_argument("--log-level", choices=LEVELS, default="info", help="default %(default)s")
+    return parser
+
+
+def _start(options: argparse.Namespace) -> int:
+    config = load(options.file)
+    if options.port is not None:
+        config = _with_port(config, options.port)
+    for warning in config.warnings:
+        print(f"metaq-broker: {warning}", file=sys.stderr)
+    if config.zookeeper.connect and config.zookeeper.enable:
+        print(
+            "metaq-broker: WARNING: this broker does not register itself in ZooKeeper: clients find it by its address only "
+            f"(zk.zkConnect={config.zookeeper.connect} has no effect; zk.zkEnable=false removes this warning)",
+            file=sys.stderr,
+        )
+    run(config)
+    return EXIT_OK
+
+
+def _dev(options: argparse.Namespace) -> int:
+    with data_folder(options.data) as folder:
+        config = dev_config(folder, options.port, options.partitions)
+        run(config, lambda port: print(snippet(config.system.host_name, port), flush=True))
+    return EXIT_OK
+
+
+def _with_port(config: BrokerConfig, port: int) -> BrokerConfig:
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, server_port=port))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"port {text!r}: allowed is 0..65535")
+    return int(text)
+
+
+def _partitions(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"partitions {text!r}: allowed is 1..1000")
+    return int(text)
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"metaq-broker: {message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""``metaq-broker dev``: a broker without any configuration, for trying things out on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from metaq_broker.config import BrokerConfig, development
+from metaq_broker.ini import ConfigError
+
+DEFAULT_PORT = 8123
+
+
+@contextlib.contextmanager
+def data_folder(given: str | None) -> Iterator[Path]:
+    """Yield the folder to keep messages in: ``given``, or a temporary one that is gone afterwards."""
+    if given is not None:
+        yield Path(given).expanduser().absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="metaq-dev-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def dev_config(folder: Path, port: int, partitions: int) -> BrokerConfig:
+    """Return the configuration of a development broker.
+
+    Raises:
+        ConfigError: The folder's name cannot be written into a configuration, or a number is outside its range.
+    """
+    if any(character in str(folder) for character in "\r\n") or str(folder) != str(folder).strip():
+        raise ConfigError("DATA", f"folder {str(folder)!r} has a line end or a blank at its end; choose another")
+    return development(folder, port, partitions)
+
+
+def snippet(host: str, port: int) -> str:
+    """Return Spark code that reads from the broker, ready to paste."""
+    return f"""\
+Paste into PySpark:
+
+    df = (spark.readStream.format("metaq")
+          .option("brokers", "{host}:{port}")
+          .option("subscribe", "test")
+          .load())
+"""

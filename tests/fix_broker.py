@@ -1,0 +1,171 @@
+"""Fixtures that start real broker processes and talk to them by raw bytes.
+
+``start_broker`` starts one with any arguments and stops it at the end of the test; ``dev_broker`` is one that accepts
+every topic. ``WireClient`` is the plainest possible client: it shows exactly what is on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from metaq.model import Address
+from metaq.wire.text.commands import Reply, Result, Value
+from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+
+DEADLINE_S = 20.0
+READY = re.compile(r"metaq-broker \S+ ready on (\S+), data in (.+)")
+
+
+@dataclass
+class RunningBroker:
+    """A broker process that has said that it is ready."""
+
+    process: subprocess.Popen[str]
+    address: Address
+    data: Path
+    log: IO[str]
+
+    def client(self) -> WireClient:
+        """Return a new connection to it."""
+        return WireClient(self.address)
+
+    def stop(self) -> int:
+        """Ask it to stop as an operator would; return its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+    def log_text(self) -> str:
+        """Return what it wrote to standard error so far."""
+        return Path(self.log.name).read_text()
+
+
+@dataclass
+class WireClient:
+    """One connection, used by one test."""
+
+    address: Address
+    decoder: ReplyDecoder = field(default_factory=ReplyDecoder)
+
+    def __post_init__(self) -> None:
+        self.socket = socket.create_connection((self.address.host, self.address.port), DEADLINE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.closed_by_broker = False
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def reply(self) -> Reply:
+        """Return the next reply; fails when the broker closes the connection instead."""
+        while (reply := self.decoder.next_reply()) is NEED_DATA:
+            chunk = self.socket.recv(1 << 20)
+            assert chunk, "the broker closed the connection without the reply"
+            self.decoder.receive_data(chunk)
+        return reply
+
+    def replies(self, count: int) -> list[Reply]:
+        """Return the next ``count`` replies."""
+        return [self.reply() for _ in range(count)]
+
+    def ask(self, request: bytes) -> Reply:
+        """Send one request and return its reply."""
+        self.send(request)
+        return self.reply()
+
+    def result(self, request: bytes) -> tuple[int, str]:
+        """Send one request and return code and text of its reply."""
+        reply = self.ask(request)
+        assert isinstance(reply, Result)
+        return reply.code, reply.text
+
+    def value(self, request: bytes) -> bytes:
+        """Send one request and return the bytes of its value."""
+        reply = self.ask(request)
+        assert isinstance(reply, Value), reply
+        return reply.data
+
+    def rest(self) -> bytes:
+        """Return everything until the broker closes the connection."""
+        data = b""
+        try:
+            while chunk := self.socket.recv(1 << 16):
+                data += chunk
+        except ConnectionResetError:
+            pass
+        return data
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.socket.close()
+
+
+StartBroker = Callable[..., RunningBroker]
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return as soon as ``condition`` holds; fail with ``what`` when it does not in time."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {deadline_s} s in vain: {what}"
+        select.select([], [], [], 0.005)
+
+
+def broker_command(*arguments: str | Path) -> list[str]:
+    """Return the command line of a broker, for this interpreter."""
+    return [sys.executable, "-m", "metaq_broker.cli", *map(str, arguments)]
+
+
+def _ready(process: subprocess.Popen[str], log: IO[str]) -> re.Match[str]:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
+    line = process.stdout.readline() if readable else ""
+    match = READY.fullmatch(line.strip())
+    if match is None:
+        process.kill()
+        process.wait(DEADLINE_S)
+        pytest.fail(f"the broker did not get ready, it said {line!r} and {Path(log.name).read_text()}")
+    return match
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test."""
+    running: list[RunningBroker] = []
+
+    def start(*arguments: str | Path) -> RunningBroker:
+        log = open(tmp_path / f"broker-{len(running)}.log", "w")  # noqa: SIM115 - closed below
+        process = subprocess.Popen(broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True)
+        match = _ready(process, log)
+        running.append(RunningBroker(process, Address.parse(match[1]), Path(match[2]), log))
+        return running[-1]
+
+    yield start
+    for broker in running:
+        if broker.process.poll() is None:
+            broker.kill()
+        if broker.process.stdout is not None:
+            broker.process.stdout.close()
+        broker.log.close()
+
+
+@pytest.fixture
+def dev_broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
+    """A broker that accepts every topic, two partitions each, on a free port of this machine."""
+    return start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "2")
