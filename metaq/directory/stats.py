@@ -121,7 +121,7 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def _ini_sections(text: str) -> dict[str, dict[str, str]]:
-    """Section to key to value. Lines that are no section and no ``key=value`` say nothing about topics and are passed."""
+    """Section to key to value. Lines that are neither say nothing about topics and are passed over."""
     sections: dict[str, dict[str, str]] = {}
     keys: dict[str, str] = {}
     for line in map(str.strip, text.lstrip("\ufeff").splitlines()):

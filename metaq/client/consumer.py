@@ -1,0 +1,64 @@
+"""Reading: everything a reader imports, and a small consumer for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metaq.client.boundaries import first_at_time, frame_boundary
+from metaq.client.fetch import GROUP, AtEnd, Moved, Run, fetch
+from metaq.client.pool import SessionPool
+from metaq.client.range_reader import read_range
+from metaq.directory.base import Directory
+from metaq.errors import OffsetMoved, TopicNotFound
+from metaq.model import OffsetRange, Partition, TopicPartition
+from metaq.wire.text.frames import Frame, walk
+
+__all__ = [
+    "GROUP",
+    "AtEnd",
+    "Consumer",
+    "Moved",
+    "Run",
+    "fetch",
+    "first_at_time",
+    "frame_boundary",
+    "read_range",
+]
+
+
+class Consumer:
+    """Reads messages one by one, partition by partition. Keeps no offsets: remember ``Frame.end`` to go on there."""
+
+    def __init__(self, directory: Directory, pool: SessionPool, fetch_bytes: int = 1 << 20) -> None:
+        self._directory, self._pool, self._fetch_bytes = directory, pool, fetch_bytes
+
+    def messages(self, topic: str, partition: Partition, start: int | None = None) -> Iterator[Frame]:
+        """The frames of ``partition`` from offset ``start`` (default: the first there is) to what is readable now.
+
+        ``frame.message`` is the message, ``frame.end`` the offset to go on from. An empty iterator when there is
+        nothing new; ask again later with the same ``start``.
+
+        Raises:
+            TopicNotFound: No broker has messages of the topic.
+            ValueError: The topic has no such partition, or none with messages.
+            CorruptFrame: A frame fails its checksum; the frames before it were yielded.
+            OffsetMoved: ``start`` is below the first offset there is, or above the readable end.
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``read_range``.
+        """
+        places = self._directory.partitions(topic)
+        if partition not in places:
+            known = self._directory.topics()
+            if topic not in known:
+                raise TopicNotFound(
+                    topic, [str(address) for address in self._directory.brokers().values()], list(known)
+                )
+            with_messages = ", ".join(map(str, places)) or "none"
+            raise ValueError(f"partition {partition}: partitions of {topic} with messages: {with_messages}")
+        where = TopicPartition(topic, partition)
+        readable = self._directory.ends([topic])[where]
+        wanted = OffsetRange(readable.start if start is None else start, readable.end)
+        if wanted.start > wanted.end:
+            raise OffsetMoved(str(where), wanted.start, wanted.end)
+        with self._pool.lease(places[partition]) as session:
+            for run in read_range(session, topic, partition.index, wanted, self._fetch_bytes):
+                yield from walk(run.data, run.offset, where=str(where))

@@ -1,0 +1,139 @@
+"""Transactions on one broker: local ones, and XA branches for two-phase commit.
+
+A local transaction belongs to its connection and dies with it. An XA branch belongs to the broker: any connection may
+go on with it, and once prepared it survives a restart. Messages are put with ``producer.put`` or ``put_batch`` and the
+transaction's id; nothing is readable before the commit. All steps wait for their reply, one after the other.
+
+A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been carried out. For XA: after ``prepare``
+look in ``recover``; after ``commit`` ask again, and take XA code -4 (unknown) for done only if it was decided elsewhere
+that the branch is committed.
+
+Source: facts section 6; the decision is design D7.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+from uuid import uuid4
+
+from metaq.client.session import Session
+from metaq.errors import BrokerError, ExtensionMissing, ProtocolError, TransactionError
+from metaq.model import LocalTransactionId, TransactionId, Xid, parse_transaction_id
+from metaq.wire.text.commands import Decide, Transaction, TransactionType
+from metaq.wire.text.extensions import EXT_DECIDE
+
+_XA_EXCEPTION: Final = re.compile(r"XAException:code=(-?\d+),msg=.*", re.DOTALL)
+
+
+class Vote(Enum):
+    """What a branch answers to ``prepare``; the value is the reply's text."""
+
+    PREPARED = "0"
+    READ_ONLY = "3"
+    """Nothing was put: the branch is finished, there is nothing to commit or roll back."""
+
+
+class Transactions:
+    """The transaction steps over one session. Every refusal is a ``TransactionError`` with the XA code, if given.
+
+    All methods also raise ``ConnectionFailed``, ``DeadlineExceeded`` and ``ProtocolError``, as ``Session.call``.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._session_id = f"py-{uuid4().hex}"
+        self._numbers = itertools.count(1)
+
+    def local_id(self) -> LocalTransactionId:
+        """A fresh id for a local transaction on this session."""
+        return LocalTransactionId(self._session_id, next(self._numbers))
+
+    def begin(self, transaction: TransactionId, timeout_s: int = 0) -> None:
+        """Start a transaction; again for one that is open changes nothing.
+
+        ``timeout_s`` (0 = the broker's maximum or never) is how long it may stay unprepared and unfinished before the
+        broker rolls it back.
+        """
+        self._step("BEGIN", transaction, timeout_s=timeout_s)
+
+    def prepare(self, xid: Xid) -> Vote:
+        """First phase: after ``PREPARED`` the broker will commit or roll back as told, through any restart."""
+        text = self._step("PREPARE", xid)
+        try:
+            return Vote(text)
+        except ValueError:
+            raise self._nonsense(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
+
+    def commit(self, transaction: TransactionId) -> None:
+        """Make its messages readable: an XA branch that was prepared, or a local transaction."""
+        self._step("COMMIT_TWO_PHASE" if isinstance(transaction, Xid) else "COMMIT_ONE_PHASE", transaction)
+
+    def commit_one_phase(self, xid: Xid) -> None:
+        """Commit an XA branch that was not prepared, when it is the only one."""
+        self._step("COMMIT_ONE_PHASE", xid)
+
+    def rollback(self, transaction: TransactionId) -> None:
+        """Drop its messages."""
+        self._step("ROLLBACK", transaction)
+
+    def recover(self, unique: str | None = None) -> list[Xid]:
+        """Branches that are prepared, or were ended by hand and not forgotten; only those of ``unique``, if given."""
+        lines = self._step("RECOVER", None, unique=unique).split("\r\n")
+        return [self._xid(line) for line in lines if line]
+
+    def forget(self, xid: Xid) -> None:
+        """Let the broker drop its memory of a branch that was ended by hand (XA codes 6, 7, 8)."""
+        self._step("FORGET", xid)
+
+    def end(self, transaction: TransactionId) -> None:
+        """Say that no more puts will come over this session. The broker answers nothing."""
+        self._session.send(Transaction(transaction, self._session_id, "END", 0))
+
+    def decide(self, query_id: str, batch_id: int, branches: Sequence[Xid]) -> tuple[Xid, ...]:
+        """Record durably that batch ``batch_id`` of a query consists of ``branches``, and commit this broker's.
+
+        Returns what the batch consists of now: ``branches``, or what was decided for it before (a replay), in which
+        case the new branches have to be rolled back.
+
+        Raises:
+            ExtensionMissing: The broker does not offer decisions.
+            TransactionError: 409 if a later batch of the query has been decided; other codes as for a commit.
+        """
+        if EXT_DECIDE not in self._session.extensions:
+            raise ExtensionMissing(self._session.address, EXT_DECIDE, "exactly-once delivery")
+        text = self._ask(Decide(query_id, batch_id, tuple(branches), 0))
+        return tuple(self._xid(line) for line in text.split("\r\n") if line)
+
+    def _step(
+        self,
+        type_: TransactionType,
+        key: TransactionId | None,
+        timeout_s: int | None = None,
+        unique: str | None = None,
+    ) -> str:
+        return self._ask(Transaction(key, self._session_id, type_, 0, timeout_s, unique))
+
+    def _ask(self, command: Transaction | Decide) -> str:
+        try:
+            return self._session.ask(command)
+        except BrokerError as error:
+            match = _XA_EXCEPTION.fullmatch(error.text)
+            xa_code = int(match[1]) if match else None
+            raise TransactionError(error.address, error.action, error.code, error.text, xa_code) from error
+
+    def _xid(self, line: str) -> Xid:
+        try:
+            key = parse_transaction_id(line)
+        except ValueError as error:
+            raise self._nonsense(str(error)) from None
+        if not isinstance(key, Xid):
+            raise self._nonsense(f"{key} is listed as an XA branch")
+        return key
+
+    def _nonsense(self, what: str) -> ProtocolError:
+        self._session.close("nonsense from the broker")
+        return ProtocolError(what, address=self._session.address)
