@@ -1,0 +1,151 @@
+"""Count log lines and errors by component and time window: a topic of log lines in, a topic of JSON values out.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \\
+        --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint /var/tmp/error_rates
+
+Two kinds of lines are known, as HDFS and as OpenSSH (through syslog) write them:
+
+    081109 203615 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 for block blk_38 terminating
+    Dec 10 06:55:46 LabSZ sshd[24200]: Failed password for invalid user webmaster from 173.234.31.186 port 38926 ssh2
+
+Syslog lines carry neither a year nor a level. The year is the one that puts the line before its arrival. The level is
+ERROR for what the program itself calls an error or fatal, WARN for refused log-ins, else INFO. Lines of any other kind
+are counted under the component ``(unknown)`` at their time of arrival, so that the counts add up. Times are UTC.
+
+One value per window and component, sent when the watermark has passed the window's end:
+
+    {"window_start":"2008-11-09T20:35:00.000Z","window_end":"2008-11-09T20:40:00.000Z",
+     "component":"dfs.FSDataset","lines":94,"errors":4,"error_rate":0.0426}
+
+``errors`` are lines at WARN, ERROR or FATAL. Time moves on with the newest line seen: lines that come later than
+``--lateness`` behind it are not counted, and the last windows wait for newer lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+HDFS_LINE = r"^(\d{6} \d{6}) \d+ ([A-Z]+) ([^:\s]+):"
+SYSLOG_LINE = r"^([A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}) \S+ ([^:\[\s]+)(?:\[\d+\])?: (.*)"
+OWN_ERROR = r"^(error|fatal): "
+REFUSED = r"^Failed |^Invalid user |authentication failure|BREAK-IN ATTEMPT"
+ERROR_LEVELS = ("WARN", "ERROR", "FATAL")
+UNKNOWN = "(unknown)"
+
+
+def parse_lines(lines: DataFrame) -> DataFrame:
+    """``event_time``, ``component`` and ``level`` of each row's ``value`` (binary) and ``timestamp`` (its arrival).
+
+    ``level`` is null where the kind of line is unknown.
+    """
+    # A broker whose message ids tell no time leaves the timestamp null; then the batch's own time stands in.
+    arrival = F.coalesce("timestamp", F.current_timestamp())
+    rows = lines.select(F.col("value").cast("string").alias("text"), arrival.alias("arrival"))
+    is_hdfs, is_syslog = F.col("text").rlike(HDFS_LINE), F.col("text").rlike(SYSLOG_LINE)
+    event_time = F.when(is_hdfs, _hdfs_time()).when(is_syslog, _syslog_time())
+    component = F.when(is_hdfs, _part(HDFS_LINE, 3)).when(is_syslog, _part(SYSLOG_LINE, 2)).otherwise(UNKNOWN)
+    level = F.when(is_hdfs, _part(HDFS_LINE, 2)).when(is_syslog, _syslog_level())
+    return rows.select(
+        F.coalesce(event_time, "arrival").alias("event_time"), component.alias("component"), level.alias("level")
+    )
+
+
+def _part(pattern: str, group: int) -> Column:
+    return F.regexp_extract("text", pattern, group)
+
+
+def _hdfs_time() -> Column:
+    return F.try_to_timestamp(_part(HDFS_LINE, 1), F.lit("yyMMdd HHmmss"))
+
+
+def _syslog_time() -> Column:
+    day_and_time = F.regexp_replace(_part(SYSLOG_LINE, 1), "  ", " ")
+    in_year = F.concat_ws(" ", F.year("arrival").cast("string"), day_and_time)
+    this_year = F.try_to_timestamp(in_year, F.lit("yyyy MMM d HH:mm:ss"))
+    is_ahead = this_year > F.col("arrival") + F.expr("INTERVAL 1 DAY")  # a day's grace: clocks and zones differ
+    return F.when(is_ahead, this_year - F.expr("INTERVAL 1 YEAR")).otherwise(this_year)
+
+
+def _syslog_level() -> Column:
+    text = _part(SYSLOG_LINE, 3)
+    return F.when(text.rlike(OWN_ERROR), "ERROR").when(text.rlike(REFUSED), "WARN").otherwise("INFO")
+
+
+def count_errors(parsed: DataFrame, window: str, lateness: str) -> DataFrame:
+    """Lines, errors and error rate (0..1, four digits) by window and component."""
+    is_error = F.col("level").isin(*ERROR_LEVELS)
+    return (
+        parsed.withWatermark("event_time", lateness)
+        .groupBy(F.window("event_time", window), "component")
+        .agg(F.count("*").alias("lines"), F.count_if(is_error).alias("errors"))
+        .select(
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            "component",
+            "lines",
+            "errors",
+            F.round(F.col("errors") / F.col("lines"), 4).alias("error_rate"),
+        )
+    )
+
+
+def transform(lines: DataFrame, window: str = "5 minutes", lateness: str = "10 minutes") -> DataFrame:
+    """From log lines (``value``, ``timestamp``) to one JSON document a row (``value``, binary)."""
+    rates = count_errors(parse_lines(lines), window, lateness)
+    return rates.select(F.to_json(F.struct("*")).cast("binary").alias("value"))
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
+    """Start the query that reads, counts and sends."""
+    lines = (
+        spark.readStream.format("metaq")
+        .option("brokers", arguments.brokers)
+        .option("subscribe", arguments.from_topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
+    return (
+        transform(lines, arguments.window, arguments.lateness)
+        .writeStream.format("metaq")
+        .option("brokers", arguments.brokers)
+        .option("topic", arguments.to_topic)
+        .option("checkpointLocation", arguments.checkpoint)
+        .queryName("error_rates")
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def duration(text: str) -> str:
+    """A Spark interval such as ``5 minutes``, for argparse."""
+    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
+    return text
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Count log lines and errors by component and time window.")
+    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    parser.add_argument("--from-topic", required=True, help="the topic of log lines")
+    parser.add_argument("--to-topic", required=True, help="the topic for the JSON values")
+    parser.add_argument("--checkpoint", required=True, help="folder or URI for Spark's progress, kept between runs")
+    parser.add_argument("--window", type=duration, default="5 minutes", help="length of a window (%(default)s)")
+    parser.add_argument("--lateness", type=duration, default="10 minutes", help="how late lines may be (%(default)s)")
+    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("error_rates").getOrCreate()
+    run(spark, arguments).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

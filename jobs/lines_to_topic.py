@@ -1,0 +1,145 @@
+"""Send the lines of text files to a topic, byte for byte.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \\
+        --brokers 127.0.0.1:8123 --topic lines /var/log/app.log
+
+A message is a line *with* its line end, so the messages of a file, joined, are the file: CR LF, blank lines, bytes that
+are no UTF-8 and a last line without an end all come through. The input is a file, or a folder (all files in and below
+it, in the order of their paths), local or at a URI that pyarrow opens (``s3://``, ``hdfs://``, ``gs://``); every
+executor must see it.
+
+The input is cut into blocks, which are dealt to the topic's partitions in turn, like cards. One task serves one
+partition, so within a partition lines stand in the order of the files; nothing is promised between partitions. A line
+belongs to the block that holds its first byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+BLOCK_BYTES = 1 << 20
+BLOCK_SCHEMA = "partition int, sequence long, path string, start long, end long"
+LINE_SCHEMA = "partition int, value binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes ``[start, end)`` of a file, for one partition; ``sequence`` is its place in the whole input."""
+
+    partition: int
+    sequence: int
+    path: str
+    start: int
+    end: int
+
+
+def list_files(source: str) -> list[tuple[str, int]]:
+    """Path (as a URI or a local path) and size in bytes of every file of ``source``, in the order of their paths.
+
+    Raises:
+        FileNotFoundError: There is nothing at ``source``, or the folder holds no file.
+    """
+    filesystem, root = open_filesystem(source)
+    info = filesystem.get_file_info(root)
+    found = (
+        [info]
+        if info.is_file
+        else filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    )
+    scheme = f"{source.split('://')[0]}://" if "://" in source else ""
+    files = sorted((scheme + file.path, file.size) for file in found if file.is_file)
+    if not files:
+        raise FileNotFoundError(f"{source}: no such file, or a folder without files")
+    return files
+
+
+def open_filesystem(source: str) -> tuple[fs.FileSystem, str]:
+    """The file system of ``source`` and the path within it."""
+    return fs.FileSystem.from_uri(source if "://" in source else os.path.abspath(source))
+
+
+def deal(files: Iterable[tuple[str, int]], partitions: int, block_bytes: int = BLOCK_BYTES) -> list[Block]:
+    """Cut the files into blocks and deal them to the partitions 0 .. ``partitions`` - 1 in turn."""
+    blocks: list[Block] = []
+    for path, size in files:
+        for start in range(0, size, block_bytes):
+            number = len(blocks)
+            blocks.append(Block(number % partitions, number, path, start, min(start + block_bytes, size)))
+    return blocks
+
+
+def lines_of(stream: BinaryIO, start: int, end: int) -> list[bytes]:
+    """The lines whose first byte is in ``[start, end)``, each with its line end if it has one."""
+    position = start
+    if start:
+        stream.seek(start - 1)
+        position += len(stream.readline()) - 1
+    lines = []
+    while position < end and (line := stream.readline()):
+        lines.append(line)
+        position += len(line)
+    return lines
+
+
+def read_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From rows of ``BLOCK_SCHEMA`` to rows of ``LINE_SCHEMA``, a batch for each block. Runs in the tasks."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            filesystem, path = open_filesystem(row["path"])
+            with io.BufferedReader(filesystem.open_input_file(path)) as stream:
+                lines = lines_of(stream, row["start"], row["end"])
+            numbers = pa.repeat(pa.scalar(row["partition"], pa.int32()), len(lines))
+            yield pa.record_batch({"partition": numbers, "value": pa.array(lines, pa.binary())})
+
+
+def transform(blocks: DataFrame, partitions: int) -> DataFrame:
+    """From blocks to lines: each partition's blocks in one task, in their order."""
+    by_partition = blocks.repartitionByRange(partitions, "partition").sortWithinPartitions("partition", "sequence")
+    return by_partition.mapInArrow(read_blocks, LINE_SCHEMA)
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Read and send everything."""
+    partitions = 1
+    blocks = deal(list_files(arguments.input), partitions, arguments.block_bytes)
+    lines = transform(spark.createDataFrame([astuple(block) for block in blocks], BLOCK_SCHEMA), partitions)
+    lines.write.format("metaq").option("brokers", arguments.brokers).option("topic", arguments.topic).mode(
+        "append"
+    ).save()
+
+
+def bytes_of_a_block(text: str) -> int:
+    """A number of bytes of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1")
+    return int(text)
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Send the lines of text files to a topic, byte for byte.")
+    parser.add_argument("input", help="a file or a folder: a local path or a URI")
+    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    parser.add_argument("--topic", required=True, help="the topic to send to")
+    parser.add_argument(
+        "--block-bytes", type=bytes_of_a_block, default=BLOCK_BYTES, help="bytes dealt at once (%(default)s)"
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("lines_to_topic").getOrCreate()
+    run(spark, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Store the messages of topics as Parquet, in folders by topic, day and hour.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \\
+        --brokers 127.0.0.1:8123 --topics lines --output /var/tmp/lake --checkpoint /var/tmp/lake_progress
+
+    /var/tmp/lake/topic=lines/date=2026-11-20/hour=21/part-....parquet
+
+Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id tells no time goes
+to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add what has come since; with ``--every`` it keeps running.
+
+Each message is in the files once: Spark lists in ``_spark_metadata`` which files count, and obeys that list when it
+reads the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+FOLDERS = ("topic", "date", "hour")
+HOUR_S, DAY_S = 3600, 86_400
+
+
+def transform(messages: DataFrame) -> DataFrame:
+    """Adds ``date`` (date) and ``hour`` (text, two digits) of ``timestamp``, in UTC in every session time zone."""
+    seconds = F.unix_seconds("timestamp")
+    date = F.date_from_unix_date(F.floor(seconds / DAY_S).cast("int"))
+    hour = F.floor(F.pmod(seconds, F.lit(DAY_S)) / HOUR_S).cast("string")
+    return messages.withColumns({"date": date, "hour": F.lpad(hour, 2, "0")})
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
+    """Start the query that reads and stores."""
+    messages = (
+        spark.readStream.format("metaq")
+        .option("brokers", arguments.brokers)
+        .option("subscribe", arguments.topics)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
+    return (
+        transform(messages)
+        .writeStream.format("parquet")
+        .partitionBy(*FOLDERS)
+        .option("path", arguments.output)
+        .option("checkpointLocation", arguments.checkpoint)
+        .queryName("topic_to_parquet")
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def duration(text: str) -> str:
+    """A Spark interval such as ``5 minutes``, for argparse."""
+    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
+    return text
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Store the messages of topics as Parquet.")
+    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    parser.add_argument("--topics", required=True, help="topics to store, separated by commas")
+    parser.add_argument("--output", required=True, help="folder or URI for the Parquet files")
+    parser.add_argument("--checkpoint", required=True, help="folder or URI for Spark's progress, kept between runs")
+    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("topic_to_parquet").getOrCreate()
+    run(spark, arguments).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
