@@ -1,0 +1,253 @@
+"""Frames <-> Arrow: the compiled and the plain path against each other and against the codec's own frames."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaq.checksum import checksum
+from metaq.errors import CorruptFrame
+from metaq.message_id import EPOCH_MS
+from metaq.model import Message, Partition, TopicPartition
+from metaq.wire.text.frames import encode_body, encode_frame, walk
+from metaq_spark.columns import kernels
+from metaq_spark.columns.decode import NO_NUMBA, CompiledDecoder, RunDecoder, run_decoder
+from metaq_spark.columns.encode import Block, FrameEncoder, VariableColumn, hash_keys
+from metaq_spark.columns.native_crc import crc32_address
+from metaq_spark.columns.plain import PlainDecoder
+from metaq_spark.columns.schema import ARROW_SCHEMA
+
+SOURCE = TopicPartition("orders", Partition(3, 7))
+
+Decoder = Callable[[int, int], RunDecoder]
+DECODERS: dict[str, Decoder] = {
+    "compiled": lambda rows, size: CompiledDecoder(SOURCE, rows, size, kernels),
+    "plain": lambda rows, size: PlainDecoder(SOURCE, rows, size),
+}
+
+attributes = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+messages = st.lists(st.tuples(st.binary(max_size=300), attributes), max_size=40)
+ids = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both implementations, chosen the way a process chooses."""
+    monkeypatch.setenv(NO_NUMBA, "1" if request.param == "plain" else "0")
+    return str(request.param)
+
+
+def run_of(items: Iterable[tuple[bytes, str | None]], first_id: int = 5 << 22) -> bytes:
+    return b"".join(
+        encode_frame(first_id + index, *encode_body(Message(payload, attribute)))
+        for index, (payload, attribute) in enumerate(items)
+    )
+
+
+def frame(flag: int, body: bytes, *, length: int | None = None, crc: int | None = None, message_id: int = 1) -> bytes:
+    """A frame whose header may lie."""
+    size, stored = (len(body) if length is None else length), (checksum(body) if crc is None else crc)
+    return struct.pack(">iiqi", size, stored, message_id, flag) + body
+
+
+def rows(decoder: RunDecoder, runs: Sequence[tuple[bytes, int]]) -> list[dict[str, object]]:
+    batches = [batch for data, base in runs for batch in decoder.decode(data, base)] + list(decoder.flush())
+    for batch in batches:
+        assert batch.schema.equals(ARROW_SCHEMA)
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def expected(run: bytes, base: int = 0) -> list[dict[str, object]]:
+    """The rows of a run by the codec's own walk."""
+    table = []
+    for one in walk(run, base):
+        message = one.message
+        at = None
+        if one.message_id >= 0:
+            at = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=(one.message_id >> 22) + EPOCH_MS)
+        place = {"topic": "orders", "broker_id": 3, "partition": 7, "offset": one.offset}
+        content = {"attribute": message.attribute, "value": message.payload}
+        table.append(place | {"message_id": one.message_id, "timestamp": at} | content)
+    return table
+
+
+@given(messages, st.integers(0, 2**40), st.integers(1, 9), st.integers(1, 900))
+@settings(deadline=None, max_examples=60)
+def test_any_messages_come_out_as_they_went_in(
+    items: list[tuple[bytes, str | None]], base: int, rows_max: int, bytes_max: int
+) -> None:
+    first, second = run_of(items[: len(items) // 2]), run_of(items[len(items) // 2 :])
+    want = expected(first + second, base) if first else expected(second, base)
+    runs = [(first, base), (second, base + len(first))]
+    for name, make in DECODERS.items():
+        got = rows(make(rows_max, bytes_max), runs)
+        assert [row["value"] for row in got] == [payload for payload, _ in items], name
+        assert [row | {"message_id": 0, "timestamp": 0} for row in got] == [
+            row | {"message_id": 0, "timestamp": 0} for row in want
+        ]
+
+
+@pytest.mark.parametrize("message_id", [0, 1, -1, 2**63 - 1, -(2**63), 1 << 22, 12345678901234567])
+@pytest.mark.parametrize("name", DECODERS)
+def test_ids_and_times(name: str, message_id: int) -> None:
+    run = encode_frame(message_id, 0, b"x")
+    assert rows(DECODERS[name](10, 100), [(run, 0)]) == expected(run)
+
+
+@pytest.mark.parametrize("rows_max", [1, 2, 3, 100])
+@pytest.mark.parametrize("bytes_max", [1, 5, 10, 1000])
+@pytest.mark.parametrize("name", DECODERS)
+def test_batches_respect_their_limits(name: str, rows_max: int, bytes_max: int) -> None:
+    payloads = [b"", b"a" * 5, b"b" * 10, b"", b"c" * 20, b"d"]
+    decoder = DECODERS[name](rows_max, bytes_max)
+    batches = list(decoder.decode(run_of((p, None) for p in payloads), 0)) + list(decoder.flush())
+    assert [v for batch in batches for v in batch["value"].to_pylist()] == payloads
+    for batch in batches:
+        size = sum(len(v) for v in batch["value"].to_pylist())
+        assert 1 <= batch.num_rows <= rows_max
+        assert size <= bytes_max or batch.num_rows == 1 or size <= 20
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"ok\xe4", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f\x98"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_an_attribute_that_is_not_utf8_is_repaired(name: str, raw: bytes) -> None:
+    # The neighbours matter: broken halves of one character in two rows must not heal each other.
+    bodies = [struct.pack(">i", len(piece)) + piece + b"p" for piece in (b"\xc3", raw, "é".encode())]
+    got = rows(DECODERS[name](10, 100), [(b"".join(frame(1, body) for body in bodies), 0)])
+    assert [row["attribute"] for row in got] == ["\ufffd", raw.decode("utf-8", "replace"), "é"]
+
+
+@pytest.mark.parametrize("flag", [0, 2, 6, -2, 1 << 30])
+@pytest.mark.parametrize("name", DECODERS)
+def test_only_flag_bit_0_means_an_attribute(name: str, flag: int) -> None:
+    got = rows(DECODERS[name](10, 100), [(frame(flag, b"\x00\x00\x00\x01xy"), 0)])
+    assert [(row["attribute"], row["value"]) for row in got] == [(None, b"\x00\x00\x00\x01xy")]
+
+
+@pytest.mark.parametrize("flag", [1, 3, -1])
+@pytest.mark.parametrize("name", DECODERS)
+def test_other_flag_bits_do_not_hide_the_attribute(name: str, flag: int) -> None:
+    got = rows(DECODERS[name](10, 100), [(frame(flag, b"\x00\x00\x00\x01xy"), 0)])
+    assert [(row["attribute"], row["value"]) for row in got] == [("x", b"y")]
+
+
+GOOD = frame(0, b"good")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (frame(0, b"abc", crc=1), "checksum"),
+        (frame(0, b"abc", length=-1), "body length"),
+        (frame(0, b"abc", length=4), "body length"),
+        (frame(0, b"")[:19], "body length"),
+        (frame(1, b""), "attribute"),
+        (frame(1, b"\x00\x00\x00"), "attribute"),
+        (frame(1, b"\x00\x00\x00\x02x"), "attribute"),
+        (frame(1, b"\xff\xff\xff\xffxyz"), "attribute"),
+        (frame(1, b"\x7f\xff\xff\xffxyz"), "attribute"),
+    ],
+)
+@pytest.mark.parametrize("name", DECODERS)
+def test_an_impossible_frame_is_named(name: str, bad: bytes, reason: str) -> None:
+    decoder = DECODERS[name](10, 100)
+    with pytest.raises(CorruptFrame) as caught:
+        list(decoder.decode(GOOD + bad, 1000))
+    assert (caught.value.where, caught.value.offset) == ("orders/3-7", 1000 + len(GOOD))
+    assert reason in str(caught.value)
+
+
+def encode(value: pa.Array, attribute: pa.Array | None, selection: Sequence[int], block_bytes: int) -> list[Block]:
+    return list(FrameEncoder(value, attribute, block_bytes).blocks(np.array(selection, dtype=np.int64)))
+
+
+@given(messages, st.integers(1, 2000), st.randoms())
+@settings(deadline=None, max_examples=60)
+def test_any_rows_become_the_frames_of_the_codec(items: list[tuple[bytes, str | None]], block_bytes: int, rng) -> None:
+    value = pa.array([payload for payload, _ in items], type=pa.binary())
+    attribute = pa.array([text for _, text in items], type=pa.string())
+    selection = [index for index in range(len(items)) if rng.random() < 0.7]
+    want = b"".join(encode_frame(0, *encode_body(Message(*items[index]))) for index in selection)
+    for no_numba in ("0", "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(NO_NUMBA, no_numba)
+            blocks = encode(value, attribute, selection, block_bytes)
+        assert b"".join(block.data for block in blocks) == want
+        for block in blocks:
+            assert len(list(walk(block.data))) == block.count
+            assert len(block.data) <= block_bytes or block.count == 1
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
+def test_every_type_of_value_column_and_slices_of_it(kind: pa.DataType) -> None:
+    column = pa.array(["left out", "a", "", "ccc", "left out"]).cast(kind).slice(1, 3)
+    (block,) = encode(column, None, [0, 1, 2], 1000)
+    assert [one.body for one in walk(block.data)] == [b"a", b"", b"ccc"]
+    assert {one.flag for one in walk(block.data)} == {0}
+
+
+@pytest.mark.usefixtures("path")
+def test_an_empty_attribute_is_not_a_missing_one() -> None:
+    (block,) = encode(pa.array([b"v", b"v"]), pa.array(["", None]), [0, 1], 1000)
+    assert [one.message for one in walk(block.data)] == [Message(b"v", ""), Message(b"v", None)]
+
+
+@pytest.mark.usefixtures("path")
+def test_a_column_of_empty_values() -> None:
+    (block,) = encode(pa.array([b"", b""]), None, [0, 1], 1000)
+    assert block == Block(encode_frame(0, 0, b"") * 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "digest"),
+    [
+        (pa.array([b"123456789"]), 0xCBF43926),
+        (pa.array(["123456789"]), 0xCBF43926),
+        (pa.array([123456789], pa.int32()), 0xCBF43926),
+        (pa.array([123456789], pa.int64()), 0xCBF43926),
+        (pa.array([b""]), 0),
+        (pa.array(["é"]), 0x0E048D3E),
+        (pa.array([-1], pa.int64()), 0x302D482A),
+    ],
+)
+@pytest.mark.usefixtures("path")
+def test_keys_hash_alike_everywhere_and_for_ever(keys: pa.Array, digest: int) -> None:
+    # The digests are crcmod's. A key that moved to another partition would lose its order.
+    assert hash_keys(keys).tolist() == [digest]
+
+
+@given(st.lists(st.none() | st.binary(max_size=70)))
+@settings(deadline=None, max_examples=30)
+def test_both_paths_hash_alike(keys: list[bytes | None]) -> None:
+    column = pa.array(keys, pa.binary())
+    digests = []
+    for no_numba in ("0", "1"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(NO_NUMBA, no_numba)
+            digests.append(hash_keys(column)[np.asarray(column.is_valid())].tolist())
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 31, 32, 33, 300, 5000])
+def test_the_table_and_the_c_function_agree_with_zlib(length: int) -> None:
+    import zlib
+
+    data = bytes(index * 7 & 0xFF for index in range(length))
+    column = VariableColumn.of(pa.array([data]))
+    for address in {0, crc32_address()}:
+        digest = np.zeros(1, dtype=np.int64)
+        kernels.hash_keys(column.ends, column.data, address, kernels.CRC_TABLES, digest)
+        assert digest.tolist() == [zlib.crc32(data)]
+
+
+def test_a_process_without_numba_gets_the_plain_path(path: str) -> None:
+    assert type(run_decoder(SOURCE)) is {"compiled": CompiledDecoder, "plain": PlainDecoder}[path]
