@@ -270,7 +270,7 @@ def describe(command: Command) -> str:
         case GetOffset():
             return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
         case Transaction():
-            return f"transaction {command.type} of {command.key}"
+            return f"transaction {command.type}" + (f" of {command.key}" if command.key else "")
         case Decide():
             return f"decision on batch {command.batch_id} of query {command.query_id}"
         case Sync():

@@ -1,0 +1,94 @@
+"""Peers for client tests: a script in memory, the same script behind a real socket, brokers in memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from metaq.client.session import Session
+from metaq.client.transport import Timeouts
+from metaq.model import Address
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.scripted import Expect, HangUp, Say, ScriptedTransport, Step
+
+ADDRESS = Address("127.0.0.1", 8123)
+TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)
+
+
+class LoopbackPeer:
+    """Plays one script to the first connection on a free port of this machine, in a thread."""
+
+    def __init__(self, script: Sequence[Step]) -> None:
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(20)
+        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
+        self.problem: BaseException | None = None
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._play(connection)
+        except BaseException as problem:
+            self.problem = problem
+        finally:
+            self._listener.close()
+            self.ended.set()
+
+    def _play(self, connection: socket.socket) -> None:
+        for step in self._script:
+            match step:
+                case Expect(data):
+                    heard = b""
+                    while len(heard) < len(data) and (chunk := connection.recv(len(data) - len(heard))):
+                        heard += chunk
+                    assert data.startswith(heard), f"expected {data!r}, heard {heard!r}"
+                    if heard != data:  # the client went before it said everything
+                        return
+                case Say(data, size):
+                    for at in range(0, len(data), size):
+                        connection.sendall(data[at : at + size])
+                case HangUp():
+                    return
+        while connection.recv(4096):  # silent until the client goes
+            pass
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def loopback() -> Iterator[Callable[[Sequence[Step]], LoopbackPeer]]:
+    """Start loopback peers; whatever went wrong in one fails the test."""
+    peers: list[LoopbackPeer] = []
+
+    def start(script: Sequence[Step]) -> LoopbackPeer:
+        peers.append(LoopbackPeer(script))
+        return peers[-1]
+
+    yield start
+    for peer in peers:
+        peer.close()
+        if isinstance(peer.problem, AssertionError):
+            raise peer.problem
+
+
+def scripted_session(*steps: Step, timeouts: Timeouts = TIMEOUTS) -> tuple[Session, ScriptedTransport]:
+    """A session whose peer plays ``steps``; requests have the opaques 1, 2, 3 ..."""
+    transport = ScriptedTransport([steps])
+    return Session.connect(ADDRESS, timeouts, transport, transport.clock), transport
+
+
+def memory_session(broker: MemoryBroker, timeouts: Timeouts = TIMEOUTS) -> Session:
+    """A session to a broker in memory."""
+    transport = MemoryTransport({ADDRESS: broker})
+    return Session.connect(ADDRESS, timeouts, transport, transport.clock)
