@@ -26,6 +26,10 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from metaq.client.pool import SessionPool
+from metaq.directory.fixed import FixedDirectory
+from metaq.model import Address
+
 BLOCK_BYTES = 1 << 20
 BLOCK_SCHEMA = "partition int, sequence long, path string, start long, end long"
 LINE_SCHEMA = "partition int, value binary"
@@ -33,7 +37,7 @@ LINE_SCHEMA = "partition int, value binary"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes ``[start, end)`` of a file, for one partition; ``sequence`` is its place in the whole input."""
+    """Bytes ``[start, end)`` of a file, for the topic's n-th partition; ``sequence`` is its place in the whole input."""
 
     partition: int
     sequence: int
@@ -107,14 +111,24 @@ def transform(blocks: DataFrame, partitions: int) -> DataFrame:
     return by_partition.mapInArrow(read_blocks, LINE_SCHEMA)
 
 
+def count_partitions(brokers: str, topic: str) -> int:
+    """How many partitions of the topic can be written to.
+
+    Raises:
+        ValueError: ``brokers`` is not host:port, separated by commas.
+        MetaqError: A broker cannot be reached, or none accepts the topic.
+    """
+    addresses = [Address.parse(broker) for broker in brokers.split(",")]
+    return len(FixedDirectory(addresses, SessionPool()).writable(topic))
+
+
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Read and send everything."""
-    partitions = 1
+    partitions = count_partitions(arguments.brokers, arguments.topic)
     blocks = deal(list_files(arguments.input), partitions, arguments.block_bytes)
     lines = transform(spark.createDataFrame([astuple(block) for block in blocks], BLOCK_SCHEMA), partitions)
-    lines.write.format("metaq").option("brokers", arguments.brokers).option("topic", arguments.topic).mode(
-        "append"
-    ).save()
+    sending = lines.write.format("metaq").mode("append")
+    sending.option("brokers", arguments.brokers).option("topic", arguments.topic).save()
 
 
 def bytes_of_a_block(text: str) -> int:

@@ -1,0 +1,113 @@
+"""What the demo plays on: a broker process, a Spark session and a folder for both, all gone when the demo ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from metaq.model import Address
+
+ROOT = Path(__file__).resolve().parents[1]
+READY = re.compile(r"metaq-broker \S+ ready on (\S+), ")
+START_DEADLINE_S = STOP_DEADLINE_S = 20.0
+
+
+class StageFailed(Exception):
+    """The broker did not start; the text says what it said."""
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end, whatever was written into it meanwhile."""
+    folder = Path(tempfile.mkdtemp(prefix="metaq-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path, partitions: int) -> Iterator[Address]:
+    """A broker on a free port, with its messages in ``folder``.
+
+    It gets a session of its own: Ctrl-C goes to every process of the terminal's, and this one is to be stopped last.
+
+    Raises:
+        StageFailed: It ended, or did not say in time that it is ready.
+    """
+    command = [sys.executable, "-m", "metaq_broker.cli", "dev", str(folder / "data"), "--port", "0"]
+    command += ["--partitions", str(partitions), "--log-level", "warning"]
+    log = folder / "broker.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process,
+    ):
+        try:
+            yield _address_of(process, log)
+        finally:
+            _stop(process)
+
+
+def _address_of(process: subprocess.Popen[str], log: Path) -> Address:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+    said = process.stdout.readline() if readable else ""
+    match = READY.match(said)
+    if match is None:
+        raise StageFailed(f"the broker did not start: {said}{log.read_text()}")
+    return Address.parse(match[1])
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+@contextlib.contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """A local session with two cores and the settings of ``spark-conf/``; what it logs goes to ``folder/spark.log``."""
+    os.environ["SPARK_CONF_DIR"] = str(ROOT / "spark-conf")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("metaq-demo")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+    }
+    with _standard_error_in(folder / "spark.log"):
+        session = builder.config(map=settings).getOrCreate()
+    try:
+        session.sparkContext.addPyFile(str(ROOT / "jobs" / "lines_to_topic.py"))
+        yield session
+    finally:
+        session.stop()
+
+
+@contextlib.contextmanager
+def _standard_error_in(file: Path) -> Iterator[None]:
+    """Processes started inside write their errors into ``file``, for as long as they live."""
+    with file.open("w") as log:
+        ours = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

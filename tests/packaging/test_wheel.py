@@ -1,0 +1,119 @@
+"""What is in the distribution, and that what is installed from it works: the broker alone, the source with Spark."""
+
+import pkgutil
+import re
+import signal
+import subprocess
+import tarfile
+import textwrap
+import zipfile
+from pathlib import Path
+
+import metaq_broker
+import pytest
+from environments import ROOT, Environment
+
+import metaq
+import metaq_spark
+
+pytestmark = pytest.mark.slow
+
+
+def modules_in_wheel(wheel: Path) -> set[str]:
+    names = (Path(name) for name in zipfile.ZipFile(wheel).namelist())
+    paths = (name.with_suffix("") for name in names if name.suffix == ".py")
+    return {".".join(path.parent.parts if path.name == "__init__" else path.parts) for path in paths}
+
+
+def modules_imported_here() -> set[str]:
+    """The modules of the installation that runs the tests, which is an editable one."""
+    found = {"pyspark_metaq"}
+    for package in (metaq, metaq_spark, metaq_broker):
+        found.add(package.__name__)
+        found.update(module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+    return found
+
+
+def test_wheel_has_the_four_import_names_and_no_others(wheel: Path) -> None:
+    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == {
+        "metaq",
+        "metaq_broker",
+        "metaq_spark",
+        "pyspark_metaq.py",
+    }
+
+
+def test_wheel_and_editable_installation_have_the_same_modules(wheel: Path) -> None:
+    assert modules_in_wheel(wheel) == modules_imported_here()
+
+
+def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> None:
+    [sdist] = distributions.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "pyspark_metaq.py", "broker/metaq_broker/cli.py"} <= names
+    assert not any(name.startswith((".venv/", "dist/", ".git/")) for name in names)
+
+
+def test_licence_is_in_the_wheel(wheel: Path) -> None:
+    [licence] = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("licenses/LICENSE"))
+    assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+ROUND_TRIP = """
+    import importlib.util, sys
+    from metaq.client.consumer import Consumer
+    from metaq.client.pool import SessionPool
+    from metaq.client.producer import put
+    from metaq.directory.fixed import FixedDirectory
+    from metaq.model import Address, Message, Partition
+    import metaq_broker
+
+    assert importlib.util.find_spec("pyspark") is None and importlib.util.find_spec("numpy") is None
+    address, pool = Address.parse(sys.argv[1]), SessionPool()
+    with pool.lease(address) as session:
+        put(session, "orders", 0, Message(b"first"))
+    [frame] = Consumer(FixedDirectory([address], pool), pool).messages("orders", Partition(0, 0))
+    print(frame.message.payload.decode())
+"""
+
+
+@pytest.mark.process
+def test_broker_and_client_work_without_spark(bare_environment: Environment, tmp_path: Path) -> None:
+    command = [bare_environment.folder / "bin" / "metaq-broker", "dev", tmp_path / "data", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            ready = re.search(r"ready on (\S+),", broker.stdout.readline())
+            assert ready is not None
+            said = bare_environment.run(bare_environment.python, "-c", textwrap.dedent(ROUND_TRIP), ready[1])
+            assert said == "first\n"
+            broker.send_signal(signal.SIGTERM)
+            assert broker.wait(20) == 0
+        finally:
+            broker.kill()
+
+
+def test_broker_tells_its_version(bare_environment: Environment) -> None:
+    said = bare_environment.run(bare_environment.folder / "bin" / "metaq-broker", "--version")
+    assert said == f"metaq-broker {metaq.__version__}\n"
+
+
+FIND_FORMAT = """
+    import metaq_spark, os, sys
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    found = spark.read.format("metaq").option("brokers", "127.0.0.1:1").option("subscribe", "orders").load()
+    print(metaq_spark.__file__, *found.columns)
+    spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_spark_finds_the_format_with_nothing_registered(spark_environment: Environment) -> None:
+    said = spark_environment.run(spark_environment.python, "-c", textwrap.dedent(FIND_FORMAT)).split()
+    assert Path(said[0]).is_relative_to(spark_environment.folder)
+    assert {"topic", "partition", "offset", "value"} <= set(said[1:])
