@@ -1,0 +1,186 @@
+"""The one door to the disk: every system call on the broker's files and folders is made here.
+
+Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave as
+``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from metaq.model import Buffer
+
+_NEW_FILE_MODE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """Size in bytes and time of the last change of one file."""
+
+    size: int
+    mtime_ns: int
+
+    @property
+    def mtime_ms(self) -> int:
+        """Wall-clock milliseconds of the last change."""
+        return self.mtime_ns // 1_000_000
+
+
+class Files:
+    """The real file system. Descriptors are plain ints, closed by the caller; none is inherited by child processes."""
+
+    # ---- one open file
+
+    def open_append(self, path: Path) -> int:
+        """Open for reading and writing, creating an empty file when there is none. The folder entry is not yet durable."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE_MODE)
+
+    def open_read(self, path: Path) -> int:
+        """Open an existing file for reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        """Return ``count`` bytes from ``position``; fewer only where the file ends."""
+        data = os.pread(fd, count, position)
+        while len(data) < count:
+            more = os.pread(fd, count - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """Write all of ``data`` at ``position``; after an error any part of it may have been written."""
+        written = os.pwrite(fd, data, position)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            position += written
+            written = os.pwrite(fd, rest, position)
+            rest = rest[written:]
+
+    def append(self, fd: int, data: Buffer) -> int:
+        """Write all of ``data`` behind the last byte of the file; return the position of its first byte."""
+        position = self.size(fd)
+        self.pwrite(fd, data, position)
+        return position
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file to ``size`` bytes (or extend it with zeros)."""
+        os.ftruncate(fd, size)
+
+    def size(self, fd: int) -> int:
+        """Return the size of an open file in bytes."""
+        return os.fstat(fd).st_size
+
+    def fsync(self, fd: int) -> None:
+        """Make the file's bytes and all its attributes durable."""
+        os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and its size durable. Its name is not covered: see ``fsync_dir``."""
+        os.fdatasync(fd)
+
+    # ---- names and folders
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make the names in a folder durable: files created, renamed and removed in it."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def makedir(self, path: Path) -> None:
+        """Create one folder whose parent exists."""
+        os.mkdir(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name in one step, replacing what had that name."""
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name. The bytes live on while the file is open."""
+        os.unlink(path)
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def listdir(self, path: Path) -> list[str]:
+        """Return the names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def exists(self, path: Path) -> bool:
+        """Return whether anything has this name."""
+        return os.path.lexists(path)
+
+    def is_dir(self, path: Path) -> bool:
+        """Return whether this is a folder."""
+        return os.path.isdir(path)
+
+    def is_file(self, path: Path) -> bool:
+        """Return whether this is a regular file."""
+        return os.path.isfile(path)
+
+    def stat(self, path: Path) -> FileStat:
+        """Return size and time of change of a file."""
+        status = os.stat(path)
+        return FileStat(status.st_size, status.st_mtime_ns)
+
+    def read_bytes(self, path: Path) -> bytes:
+        """Return a whole file; meant for small ones."""
+        fd = self.open_read(path)
+        try:
+            return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)
+
+    def write_atomic(self, path: Path, data: Buffer) -> None:
+        """Replace a file so that a crash leaves either the old or the new content; durable on return."""
+        scratch = path.with_name(path.name + ".tmp")
+        fd = self.open_append(scratch)
+        try:
+            self.truncate(fd, 0)
+            self.pwrite(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.rename(scratch, path)
+        self.fsync_dir(path.parent)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how many bytes an unprivileged process may still write on the file system of ``path``."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    # ---- exclusion between processes
+
+    def lock_exclusive(self, path: Path) -> int:
+        """Lock a file (created when absent) for this process and write the process id into it.
+
+        The lock lasts until the returned descriptor is closed, however the process ends.
+
+        Raises:
+            BlockingIOError: Another descriptor, here or in another process, holds the lock.
+        """
+        fd = self.open_append(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.close(fd)
+            raise
+        return fd
+

@@ -1,0 +1,278 @@
+"""The sparse index beside a segment: what is known about the log at some of its frame boundaries.
+
+File ``START.index``, all numbers big-endian: one header, then entries in ascending order, 32 bytes each, so that no entry
+straddles a disk sector::
+
+    header                                     entry
+    at size field                              at size field
+     0   4  magic "MQIX"                        0   8  offset: a frame boundary of the segment
+     4   4  version, 1                          8   8  ordinal: messages before it in the partition
+     8   8  start offset of the segment        16   8  time_ms: no message before it is later than this
+    16   4  log bytes between entries          24   4  span: CRC-32 of the segment from the entry before to here
+    20   8  zero                               28   4  CRC-32 of the 28 bytes before
+    28   4  CRC-32 of the 28 bytes before
+
+The first entry stands at the segment's start (span 0), the last one of a finished segment at its end, which tells its
+number of messages. The span covers headers too, which MetaQ's own checksum does not. An index is never needed and never
+waited for: it is written without fsync, after the bytes that it describes have become durable, and made again from the
+segment when it is missing, short or damaged. A damaged entry is passed over; the one before it serves.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from metaq.message_id import timestamp_ms
+from metaq.model import Buffer
+from metaq.wire.text.frames import HEADER_BYTES
+from metaq_broker.files import Files
+from metaq_broker.log.handles import HandleCache
+
+SUFFIX = ".index"
+TIME_UNKNOWN = 0
+"""Time of an entry before which no message told its time."""
+
+_HEADER = struct.Struct(">4sIqI8x")
+_ENTRY = struct.Struct(">qqqI")
+_CRC = struct.Struct(">I")
+_LENGTH = struct.Struct(">i")
+RECORD_BYTES = 32
+SPAN_DAMAGED = 0
+"""Span of damaged bytes, which are never compared with it: the quarantine file names them."""
+
+_MAGIC, _VERSION = b"MQIX", 1
+
+
+class IndexEntry(NamedTuple):
+    """What is known at one frame boundary. ``offset`` and ``ordinal`` count from the beginning of the partition."""
+
+    offset: int
+    ordinal: int
+    time_ms: int
+    span: int
+
+    def encode(self) -> bytes:
+        """Return the entry's 32 bytes."""
+        fields = _ENTRY.pack(*self)
+        return fields + _CRC.pack(zlib.crc32(fields))
+
+
+def decode_entry(record: Buffer) -> IndexEntry | None:
+    """Return the entry in 32 bytes, or ``None`` if they are too few or damaged."""
+    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != zlib.crc32(record[:28]):
+        return None
+    return IndexEntry(*_ENTRY.unpack_from(record))
+
+
+def encode_header(start: int, interval_bytes: int) -> bytes:
+    """Return the 32 bytes at the front of the index of the segment that starts at ``start``."""
+    fields = _HEADER.pack(_MAGIC, _VERSION, start, interval_bytes)
+    return fields + _CRC.pack(zlib.crc32(fields))
+
+
+def header_belongs(record: Buffer, start: int) -> bool:
+    """Return whether 32 bytes are the header of the index of the segment that starts at ``start``."""
+    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != zlib.crc32(record[:28]):
+        return False
+    magic, version, of, _ = _HEADER.unpack_from(record)
+    return (magic, version, of) == (_MAGIC, _VERSION, start)
+
+
+def read_entries(files: Files, path: Path, start: int) -> tuple[list[IndexEntry], bool]:
+    """Return the intact entries of an index file, ascending, and whether the file holds exactly these and no damage.
+
+    A file that is missing or belongs to another segment has no entries.
+    """
+    if not files.is_file(path):
+        return [], False
+    content = files.read_bytes(path)
+    if not header_belongs(content[:RECORD_BYTES], start):
+        return [], False
+    entries: list[IndexEntry] = []
+    for at in range(RECORD_BYTES, len(content), RECORD_BYTES):
+        entry = decode_entry(content[at : at + RECORD_BYTES])
+        if entry is not None and (not entries or entry.offset > entries[-1].offset):
+            entries.append(entry)
+    return entries, len(content) == RECORD_BYTES * (1 + len(entries))
+
+
+def write_entries(
+    files: Files, path: Path, start: int, interval_bytes: int, number: int, entries: Sequence[IndexEntry]
+) -> None:
+    """Write ``entries`` as numbers ``number`` and on; number 0 also writes the header and cuts what was there."""
+    fd = files.open_append(path)
+    try:
+        records = b"".join(entry.encode() for entry in entries)
+        if number == 0:
+            files.truncate(fd, 0)
+            files.pwrite(fd, encode_header(start, interval_bytes) + records, 0)
+        else:
+            files.pwrite(fd, records, RECORD_BYTES * (1 + number))
+    finally:
+        files.close(fd)
+
+
+class SegmentIndex:
+    """The index of one segment: ``written`` entries in the file, the rest in ``unwritten``, oldest first."""
+
+    __slots__ = ("path", "unwritten", "written")
+
+    def __init__(self, path: Path, written: int, unwritten: list[IndexEntry]) -> None:
+        self.path = path
+        self.written = written
+        self.unwritten = unwritten
+
+    def last_where(self, handles: HandleCache, holds: Callable[[IndexEntry], bool]) -> IndexEntry | None:
+        """Return the last entry for which ``holds`` is true, given that it is true for a front part of the entries only.
+
+        Damaged entries are passed over, and a file that cannot be read counts as empty: the answer may then be an
+        earlier entry, or ``None``, and the caller walks further.
+        """
+        if self.unwritten and holds(self.unwritten[0]):
+            return self.unwritten[bisect_left(self.unwritten, True, key=lambda entry: not holds(entry)) - 1]
+        try:
+            return self._search_file(handles, holds)
+        except OSError:
+            return None
+
+    def _search_file(self, handles: HandleCache, holds: Callable[[IndexEntry], bool]) -> IndexEntry | None:
+        low, high, best = 0, self.written, None
+        while low < high:
+            middle = (low + high) // 2
+            number, entry = self._intact_at_or_before(handles, middle, low)
+            if entry is None:
+                low = middle + 1
+            elif holds(entry):
+                best, low = entry, middle + 1
+            else:
+                high = number
+        return best
+
+    def _intact_at_or_before(self, handles: HandleCache, number: int, low: int) -> tuple[int, IndexEntry | None]:
+        entry = None
+        while number >= low:
+            entry = self.entry(handles, number)
+            if entry is not None:
+                break
+            number -= 1
+        return number, entry
+
+    def entry(self, handles: HandleCache, number: int) -> IndexEntry | None:
+        """Return entry ``number`` of the file, ``None`` if it is damaged.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        handle = handles.get(self.path)
+        return decode_entry(handle.pread(RECORD_BYTES, RECORD_BYTES * (1 + number)))
+
+
+class IndexBuilder:
+    """Makes the entries of one segment while its bytes go by, from ``offset`` on.
+
+    ``entries`` is the list that grows. ``time_ms`` never goes back, whatever the clock or the message ids do.
+    """
+
+    __slots__ = ("_marked", "_span", "entries", "interval_bytes", "offset", "ordinal", "time_ms")
+
+    def __init__(self, entries: list[IndexEntry], offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> None:
+        self.entries = entries
+        self.offset, self.ordinal, self.time_ms = offset, ordinal, time_ms
+        self.interval_bytes = interval_bytes
+        self._marked = offset
+        self._span = 0
+
+    @classmethod
+    def at_start(cls, offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> IndexBuilder:
+        """Return a builder for a segment that starts at ``offset``; its first entry is made at once."""
+        return cls([IndexEntry(offset, ordinal, time_ms, 0)], offset, ordinal, time_ms, interval_bytes)
+
+    @property
+    def room(self) -> int:
+        """Log bytes until the next entry is due."""
+        return self.interval_bytes - (self.offset - self._marked)
+
+    def advance(self, data: Buffer, count: int, time_ms: int) -> None:
+        """Take note of ``count`` whole messages, ``data``, none of them later than ``time_ms``."""
+        self._span = zlib.crc32(data, self._span)
+        self.offset += len(data)
+        self.ordinal += count
+        if time_ms > self.time_ms:
+            self.time_ms = time_ms
+
+    def mark(self) -> None:
+        """Make an entry here, unless there is one."""
+        if self.offset != self._marked:
+            self._make(self._span)
+
+    def leap(self, size: int, count: int, time_ms: int, span: int) -> None:
+        """Take note of ``size`` bytes whose checksum is known; there is an entry before and after them."""
+        self.mark()
+        self.offset += size
+        self.ordinal += count
+        self.time_ms = max(self.time_ms, time_ms)
+        self._make(span)
+
+    def skip(self, size: int, count: int) -> None:
+        """Take note of ``size`` damaged bytes that stand for ``count`` messages, with an entry before and after them."""
+        self.leap(size, count, self.time_ms, SPAN_DAMAGED)
+
+    def shift(self, messages: int) -> None:
+        """Count ``messages`` more before everything so far."""
+        self.ordinal += messages
+        self.entries[:] = [entry._replace(ordinal=entry.ordinal + messages) for entry in self.entries]
+
+    def _make(self, span: int) -> None:
+        self.entries.append(IndexEntry(self.offset, self.ordinal, self.time_ms, span))
+        self._marked, self._span = self.offset, 0
+
+    def add_frames(self, data: Buffer, frames: Sequence[bytes], now_ms: Callable[[], int]) -> None:
+        """Take note of whole frames, ``data`` being all of them joined. ``now_ms`` is asked for messages whose ids hold no time."""
+        if len(data) < self.room:
+            self.advance(data, len(frames), latest_ms(frames, now_ms))
+            return
+        ends = list(accumulate(map(len, frames)))
+        view, first, done = memoryview(data), 0, 0
+        while first < len(frames):
+            last = min(bisect_left(ends, done + self.room, lo=first), len(frames) - 1)
+            self.advance(view[done : ends[last]], last + 1 - first, latest_ms(frames[first : last + 1], now_ms))
+            if self.room <= 0:
+                self.mark()
+            first, done = last + 1, ends[last]
+
+    def add_block(
+        self, block: bytes, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]
+    ) -> None:
+        """Take note of ``count`` whole frames whose ids ascend. ``marks`` are (offset, ordinal) of some of them, in the block."""
+        view, done, counted = memoryview(block), 0, 0
+        for offset, ordinal in marks:
+            # Ids ascend, so nothing before the frame at a mark is later than that frame.
+            self.advance(view[done:offset], ordinal - counted, _time_at(block, offset, now_ms))
+            done, counted = offset, ordinal
+            if self.room <= 0:
+                self.mark()
+        last = done
+        while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
+            last = end
+        self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
+        if self.room <= 0:
+            self.mark()
+
+
+def _time_at(block: bytes, offset: int, now_ms: Callable[[], int]) -> int:
+    known = timestamp_ms(int.from_bytes(block[offset + 8 : offset + 16], signed=True))
+    return now_ms() if known is None else known
+
+
+def latest_ms(frames: Sequence[bytes], now_ms: Callable[[], int]) -> int:
+    """Return the latest time in the frames' message ids; for ids that hold none, the time is now."""
+    # Positive int64 compare like their big-endian bytes, which spares taking every id apart.
+    latest = max([frame[8:16] for frame in frames])
+    known = timestamp_ms(int.from_bytes(latest, signed=True))
+    return now_ms() if known is None else known

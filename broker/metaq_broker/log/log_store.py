@@ -1,0 +1,212 @@
+"""All partitions of one data folder, and the folder's lock and clean-shutdown mark.
+
+The folder holds one folder TOPIC-INDEX per partition; other things in it are left alone. File ``.lock`` is locked as long
+as the store is open and names the owner's process. File ``clean-shutdown`` is there only between a clean stop and the next
+start. It lists the partitions that were complete, so that they need not be scanned::
+
+    metaq-clean-shutdown 1
+    END MTIME_NS FOLDER              end offset and last segment's time of change; FOLDER is the rest of the line
+    crc32 XXXXXXXX                   of all lines before, 8 hex digits
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from metaq_broker.clock import Clock
+from metaq_broker.files import Files
+from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
+from metaq_broker.log.errors import LogFailed, PartitionRefused, StoreLocked, TopicNameRefused
+from metaq_broker.log.handles import OPEN_HANDLES_MAX, HandleCache
+from metaq_broker.log.names import folder_name, parse_folder_name, topic_fault
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.segment import find_segment_files
+from metaq_broker.log.settings import LogSettings, Verify
+
+LOCK_NAME = ".lock"
+TRANSACTIONS_NAME = "transactions"
+_LOGGER = logging.getLogger(__name__)
+
+PartitionKey = tuple[str, int]
+SettingsFor = Callable[[str], LogSettings]
+
+
+class LogStore:
+    """See the module. Make one with ``open``."""
+
+    def __init__(
+        self, files: Files, clock: Clock, data_path: Path, settings_for: SettingsFor, lock: int, open_files_max: int
+    ) -> None:
+        self.data_path = data_path
+        self._files, self._clock = files, clock
+        self._settings_for = settings_for
+        self._lock: int | None = lock
+        self._handles = HandleCache(files, open_files_max)
+        self._logs: dict[PartitionKey, PartitionLog] = {}
+        self._refused: dict[PartitionKey, str] = {}
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        clock: Clock,
+        data_path: Path,
+        settings_for: SettingsFor,
+        *,
+        verify: Verify = "tail",
+        load_threads: int = 1,
+        open_files_max: int = OPEN_HANDLES_MAX,
+    ) -> LogStore:
+        """Lock the folder (made when absent), open every partition in it, ``load_threads`` at a time.
+
+        ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` bounds the files
+        kept open besides one per partition. A partition that cannot be opened is listed in ``refused``; the others load.
+
+        Raises:
+            StoreLocked: Another broker uses the folder.
+            OSError: The folder itself cannot be used.
+        """
+        _make_folders(files, data_path)
+        store = cls(files, clock, data_path, settings_for, _lock(files, data_path), open_files_max)
+        try:
+            store._load(verify, load_threads)
+        except BaseException:
+            store.close(clean=False)
+            raise
+        return store
+
+    def _load(self, verify: Verify, load_threads: int) -> None:
+        clean = read_clean_mark(self._files, self.data_path)
+        remove_clean_mark(self._files, self.data_path)  # before anything can be appended
+        keys = list(self._partition_keys())
+
+        def load_one(key: PartitionKey) -> PartitionLog | str:
+            directory = self._directory(*key)
+            try:
+                trusted = verify != "full" and self._unchanged(directory, clean.get(directory.name))
+                return self._open_log(key, "trust" if trusted else verify)
+            except (OSError, PartitionRefused) as error:
+                return str(error)
+
+        with ThreadPoolExecutor(max(1, load_threads), "metaq-load") as pool:
+            outcomes = list(pool.map(load_one, keys))
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if isinstance(outcome, str):
+                self._refused[key] = outcome
+                _LOGGER.error("partition %s is not served: %s", folder_name(*key), outcome)
+            else:
+                self._take(key, outcome)
+
+    def _partition_keys(self) -> Iterable[PartitionKey]:
+        for name in self._files.listdir(self.data_path):
+            if name.startswith(".") or not self._files.is_dir(self.data_path / name):
+                continue
+            try:
+                yield parse_folder_name(name)
+            except ValueError:
+                if name != TRANSACTIONS_NAME:
+                    _LOGGER.warning("%s is not a partition's folder and is left alone", self.data_path / name)
+
+    def _unchanged(self, directory: Path, end: CleanEnd | None) -> bool:
+        """Return whether a partition still ends as its clean shutdown left it: another broker may have been here."""
+        return end is not None and end == self._end_of(directory)
+
+    def _end_of(self, directory: Path) -> CleanEnd | None:
+        found = find_segment_files(directory, self._files.listdir(directory))
+        if not found:
+            return None
+        status = self._files.stat(found[-1].path)
+        return CleanEnd(found[-1].start + status.size, status.mtime_ns)
+
+    def _open_log(self, key: PartitionKey, verify: Verify) -> PartitionLog:
+        return PartitionLog.open(
+            self._files,
+            self._clock,
+            self._directory(*key),
+            self._settings_for(key[0]),
+            verify=verify,
+            handles=self._handles,
+        )
+
+    def _take(self, key: PartitionKey, log: PartitionLog) -> None:
+        self._logs[key] = log
+        for sentence in log.recovery.warnings():
+            _LOGGER.warning("partition %s: %s", log.directory.name, sentence)
+
+    def _directory(self, topic: str, index: int) -> Path:
+        return self.data_path / folder_name(topic, index)
+
+    # ---- partitions
+
+    def get(self, topic: str, index: int) -> PartitionLog | None:
+        """Return an open partition, ``None`` if there is none."""
+        return self._logs.get((topic, index))
+
+    def get_or_create(self, topic: str, index: int) -> PartitionLog:
+        """Return a partition, made now when there is none. Its folder becomes durable with the first sync.
+
+        Raises:
+            TopicNameRefused: The topic's name cannot be a folder name.
+            LogFailed: The partition is there but was refused at the start.
+            OSError: The folder or its first file cannot be made.
+        """
+        key = (topic, index)
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        if key in self._refused:
+            raise LogFailed(folder_name(*key), self._refused[key])
+        fault = topic_fault(topic)
+        if fault is not None or index < 0:
+            raise TopicNameRefused(topic, fault or f"partition {index} is negative")
+        log = self._open_log(key, "tail")
+        self._take(key, log)
+        return log
+
+    def logs(self) -> Iterable[PartitionLog]:
+        """Return the open partitions in (topic, index) order."""
+        return [self._logs[key] for key in sorted(self._logs)]
+
+    @property
+    def refused(self) -> Mapping[PartitionKey, str]:
+        """The partitions that could not be opened, with the reasons."""
+        return self._refused
+
+    def free_bytes(self) -> int:
+        """Return how many bytes may still be written on the folder's file system."""
+        return self._files.free_bytes(self.data_path)
+
+    def close(self, clean: bool = True) -> None:
+        """Close every partition and unlock the folder. With ``clean``, sync everything and leave the mark (blocking)."""
+        if self._lock is None:
+            return
+        ends: dict[str, CleanEnd] = {}
+        for log in self.logs():
+            if log.close(clean) and (end := self._end_of(log.directory)) is not None:
+                ends[log.directory.name] = end
+        try:
+            if clean:
+                write_clean_mark(self._files, self.data_path, ends)
+        finally:
+            self._files.close(self._lock)
+            self._lock = None
+
+
+def _make_folders(files: Files, path: Path) -> None:
+    if files.is_dir(path):
+        return
+    _make_folders(files, path.parent)
+    files.makedir(path)
+    files.fsync_dir(path.parent)
+
+
+def _lock(files: Files, data_path: Path) -> int:
+    path = data_path / LOCK_NAME
+    try:
+        return files.lock_exclusive(path)
+    except BlockingIOError:
+        owner = files.read_bytes(path).decode(errors="replace").strip()
+        raise StoreLocked(data_path, owner or "unknown") from None

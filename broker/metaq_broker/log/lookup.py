@@ -1,0 +1,55 @@
+"""Questions about positions: frame boundaries, ordinals, times. A search in the index, then a short walk over headers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from metaq.message_id import timestamp_ms
+from metaq_broker.log.layout import Layout
+from metaq_broker.log.segment import Segment
+
+
+class Place(NamedTuple):
+    """A frame boundary and the number of messages before it."""
+
+    offset: int
+    ordinal: int
+
+
+def place_at_or_below(layout: Layout, offset: int) -> Place:
+    """Return the last frame boundary at or below ``offset``, which lies in the partition; in damage: where that begins."""
+    segment = layout.find(offset)
+    entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset)
+    place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
+    for step in layout.walk(segment, place.offset, offset):
+        if step.end > offset:
+            break
+        place = Place(step.end, place.ordinal + step.messages)
+    return place
+
+
+def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
+    """Return the offset of the first message at or after ``time_ms``; ``readable_end`` if there is none before it.
+
+    Exact where message ids tell the time. A message whose id does not may be earlier, by at most what the index knows.
+    """
+    first = _segment_before(layout, time_ms)
+    entry = first.index.last_where(layout.handles, lambda entry: entry.time_ms < time_ms)
+    offset = first.start if entry is None else entry.offset
+    for segment in layout.following(first):
+        for step in layout.walk(segment, max(offset, segment.start), readable_end):
+            if step.message_id is not None:
+                known_ms = timestamp_ms(step.message_id)
+                if known_ms is None or known_ms >= time_ms:
+                    return min(step.offset, readable_end)
+    return readable_end
+
+
+def _segment_before(layout: Layout, time_ms: int) -> Segment:
+    """Return the last segment before which every message is earlier than ``time_ms``."""
+    found = layout.segments[0]
+    for segment in layout.segments:
+        if segment.first_ms >= time_ms:
+            break
+        found = segment
+    return found

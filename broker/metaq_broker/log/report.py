@@ -1,0 +1,47 @@
+"""What opening a partition found and did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from metaq.model import OffsetRange
+from metaq_broker.log.damage import Damage
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """``bytes_cut`` bytes of a torn tail were cut at offset ``cut_at``; ``damage`` was found now (not known before).
+
+    ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``: starts
+    of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged message.
+    ``missing_bytes``: durable bytes that the last segment does not have any more.
+    """
+
+    bytes_cut: int = 0
+    cut_at: int | None = None
+    damage: list[Damage] = field(default_factory=list)
+    suspect: list[OffsetRange] = field(default_factory=list)
+    indexes_rebuilt: list[int] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    missing_bytes: int = 0
+
+    @property
+    def index_rebuilt(self) -> bool:
+        """Whether any index was made again."""
+        return bool(self.indexes_rebuilt)
+
+    @property
+    def bytes_quarantined(self) -> int:
+        """Bytes newly found damaged."""
+        return sum(len(entry.range) for entry in self.damage)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield one sentence for each thing an operator should know."""
+        if self.bytes_cut:
+            yield f"torn tail of {self.bytes_cut} bytes cut at offset {self.cut_at}"
+        if self.missing_bytes:
+            yield f"{self.missing_bytes} bytes that were durable are gone from the end of the last segment"
+        yield from (f"damaged bytes quarantined: {entry}" for entry in self.damage)
+        yield from (f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact" for span in self.suspect)
+        yield from (f"removed unfinished segment {name}" for name in self.removed)

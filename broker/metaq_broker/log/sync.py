@@ -1,0 +1,81 @@
+"""Making appended bytes durable, away from the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from metaq_broker.files import Files
+from metaq_broker.log import index as index_file
+from metaq_broker.log.failed_sync import write_failed_sync
+from metaq_broker.log.handles import FileHandle
+from metaq_broker.log.index import IndexEntry
+from metaq_broker.log.segment import Segment, unnamed_path
+
+
+class SegmentTarget(NamedTuple):
+    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet."""
+
+    segment: Segment
+    handle: FileHandle
+    size: int
+    rename: bool
+    entries: tuple[IndexEntry, ...]
+    entries_written: int
+
+
+@dataclass(slots=True)
+class SyncJob:
+    """What was appended up to offset ``end`` (ordinal ``ordinal``), captured on the event loop, made durable by ``run`` elsewhere.
+
+    Everything but ``indexes_written``, which ``run`` sets, is fixed when it is captured.
+    """
+
+    files: Files
+    directory: Path
+    targets: Sequence[SegmentTarget]
+    folders: Sequence[Path]
+    durable_end: int
+    end: int
+    ordinal: int
+    index_interval_bytes: int
+    generation: int
+    indexes_written: bool = False
+
+    def run(self) -> None:
+        """Sync bytes, then names, then write the indexes (blocking; any thread).
+
+        Raises:
+            OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index that fails is no error.
+        """
+        try:
+            for target in self.targets:
+                self.files.fdatasync(target.handle.fd)
+            for target in self.targets:
+                unnamed = unnamed_path(self.directory, target.segment.start)
+                if target.rename and self.files.exists(unnamed):
+                    self.files.rename(unnamed, target.segment.path)
+            for folder in self.folders:
+                self.files.fsync_dir(folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                write_failed_sync(self.files, self.directory, self.durable_end)
+            raise
+        with contextlib.suppress(OSError):
+            self._write_indexes()
+            self.indexes_written = True
+
+    def _write_indexes(self) -> None:
+        for target in self.targets:
+            if target.entries:
+                index_file.write_entries(
+                    self.files,
+                    target.segment.index.path,
+                    target.segment.start,
+                    self.index_interval_bytes,
+                    target.entries_written,
+                    target.entries,
+                )
