@@ -9,7 +9,7 @@ A Java broker counts the milliseconds of its machine's uptime, so its ids are ne
 Ids given here come from the wall clock, are positive and grow for the life of an ``IdWorker``. To every reader an id is
 opaque.
 
-Source: metaq facts 2.4.
+Source: docs/protocol.md, "Message ids".
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Address:
 class LocalTransactionId:
     """``TX:SESSION:N``: a transaction that belongs to one connection. ``number`` fits int32.
 
-    Source: metaq facts 6.1.
+    Source: docs/protocol.md, "Transactions".
     """
 
     session_id: str
@@ -115,7 +115,8 @@ class LocalTransactionId:
 class Xid:
     """``XID:FORMAT:GTRID:BQUAL:UNIQUE``: one branch of an XA transaction.
 
-    Known to the whole broker, outlives connections. On the wire the two middle parts are hexadecimal. Source: metaq facts 6.1.
+    Known to the whole broker, outlives connections. On the wire the two middle parts are hexadecimal.
+    Source: docs/protocol.md, "Transactions".
     """
 
     format_id: int

@@ -49,7 +49,9 @@ class Inbox:
             dropped = min(self._skip, len(piece))
             self._skip -= dropped
             piece = piece[dropped:]
-        if piece:
+        if not self._chunks and self.pos == len(self.data):
+            self.data, self.pos = piece, 0
+        elif piece:
             self._chunks.append(piece)
             self._chunks_bytes += len(piece)
 
@@ -109,7 +111,6 @@ class Inbox:
             if CRLF in chunk or (self._split_line_end and chunk[0] == _LINE_FEED):
                 return True
             self._split_line_end = chunk[-1] == _CARRIAGE_RETURN
-            self._searched += 1
         self._join_small_chunks()
         self._searched = len(self._chunks)
         return False

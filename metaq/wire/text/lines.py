@@ -9,7 +9,7 @@
 Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
 connection without a word, and so should a caller.
 
-Source: metaq facts 1.1 to 1.9 and 6.1, observed on a Java broker. One departure: a name that is not UTF-8 is refused,
+Source: docs/protocol.md; the rules were observed on a Java broker. One departure: a name that is not UTF-8 is refused,
 where Java would quietly replace the wrong bytes and so mix up different names.
 """
 
@@ -45,7 +45,7 @@ NULL_KEY: Final = "null"
 KEY_SEPARATOR: Final = b"\r\n"
 """Between the keys of a ``decide`` body, as in the reply to RECOVER."""
 
-_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(rb"([+-]?)0*([0-9]{1,19})")  # 64 bits have 19 digits
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 _REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
@@ -288,9 +288,10 @@ def _name(what: str, token: bytes) -> str:
 
 
 def _number(what: str, token: bytes, least: int, most: int) -> int:
-    # int() alone would take "1_000" and blanks around the digits.
-    if _NUMBER.fullmatch(token):
-        value = int(token)
+    # int() alone would take "1_000" and blanks around the digits, and think long about a million of them.
+    match = _NUMBER.fullmatch(token)
+    if match is not None:
+        value = -int(match[2]) if match[1] == b"-" else int(match[2])
         if least <= value <= most:
             return value
     raise ValueError(f"{what} {_shown(token)}: expected a number of {least}..{most}")
