@@ -8,6 +8,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from metaq.client.clock import SYSTEM_CLOCK, Clock
 from metaq.client.pool import SessionPool
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.cluster import Cluster
@@ -20,12 +21,12 @@ from metaq_spark.planning import check_boundaries, ranges_between, resolve
 class MetaQReader(DataSourceReader):
     """Reads ``[startingOffsets, endingOffsets)`` of every partition, as they stand when the query is planned."""
 
-    def __init__(self, options: SourceOptions, pool: SessionPool | None = None) -> None:
-        self._options, self._pool = options, pool
+    def __init__(self, options: SourceOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._options, self._pool, self._clock = options, pool, clock
 
     def partitions(self) -> list[InputPartition]:
         """One for each partition with something to read."""
-        cluster = Cluster(self._options, self._pool)
+        cluster = Cluster(self._options, self._pool, self._clock)
         cluster.require_stored(self._options.topics)
         ranges = self._ranges(cluster)
         return [RangePartition(where, cluster.address_of(where), offsets) for where, offsets in ranges.items()]

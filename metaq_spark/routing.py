@@ -101,7 +101,9 @@ class Router:
 
 def _groups(codes: Int64s, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
     """Each code with its rows, in the order of the codes; rows keep their order."""
-    if len(codes) and (codes == codes[0]).all():
+    if len(codes) == 0:
+        return
+    if (codes == codes[0]).all():
         yield int(codes[0]), rows
         return
     order = np.argsort(codes, kind="stable")

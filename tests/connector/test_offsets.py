@@ -1,0 +1,67 @@
+"""The checkpoint's form of an offset."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaq.model import Partition, TopicPartition
+from metaq_spark.errors import CheckpointError
+from metaq_spark.offsets import from_json, to_json
+
+partitions = st.builds(
+    TopicPartition, st.text(min_size=1), st.builds(Partition, st.integers(0, 1023), st.integers(0, 5000))
+)
+progress = st.dictionaries(partitions, st.integers(0, 2**63 - 1))
+
+
+def test_the_form() -> None:
+    offsets = {
+        TopicPartition("orders", Partition(0, 10)): 5,
+        TopicPartition("orders", Partition(0, 9)): 123,
+        TopicPartition("carts", Partition(1, 0)): 0,
+    }
+    text = '{"v": 1, "topics": {"carts": {"1-0": 0}, "orders": {"0-9": 123, "0-10": 5}}}'
+    assert json.dumps(to_json(offsets)) == text
+    assert from_json(json.loads(text)) == offsets
+
+
+@given(progress)
+def test_what_is_written_is_read(offsets: dict[TopicPartition, int]) -> None:
+    assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
+
+
+@given(progress)
+def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> None:
+    shuffled = dict(reversed(offsets.items()))
+    assert json.dumps(to_json(shuffled)) == json.dumps(to_json(offsets))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"v": 2, "topics": {}}', ["newer metaq-spark", "form 2", "upgrade"]),
+        ('{"v": 2, "somewhere": "else"}', ["newer metaq-spark"]),
+        ('{"v": 0, "topics": {}}', ["expected", "checkpoint of another source"]),
+        ('{"v": true, "topics": {}}', ["expected"]),
+        ('{"topics": {}}', ["expected"]),
+        ('{"orders": {"0": 12}}', ["checkpoint of another source", "'orders'"]),
+        ('{"v": 1, "topics": {}, "more": 1}', ["expected"]),
+        ('{"v": 1, "topics": []}', ["topics must map"]),
+        ('{"v": 1, "topics": {"a": 3}}', ["topics must map"]),
+        ('{"v": 1, "topics": {"a": {"0": 3}}}', ["BROKER_ID-INDEX"]),
+        ('{"v": 1, "topics": {"a": {"0-0": -1}}}', ["a/0-0: -1 is no byte offset"]),
+        ('{"v": 1, "topics": {"a": {"0-0": "1"}}}', ["a/0-0: '1' is no byte offset"]),
+        ('{"v": 1, "topics": {"a": {"0-0": false}}}', ["a/0-0: False is no byte offset"]),
+        ("[]", ["expected"]),
+        ("null", ["expected"]),
+    ],
+)
+def test_what_is_no_offset_is_refused(text: str, words: list[str]) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        from_json(json.loads(text))
+    for word in words:
+        assert word in str(caught.value)

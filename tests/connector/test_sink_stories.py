@@ -1,0 +1,172 @@
+"""Stories of the sink over brokers in memory: rows in, frames in the partitions."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from metaq.client.pool import SessionPool
+from metaq.errors import BrokerError, ConnectionFailed, TopicNotFound
+from metaq.model import Address, Message
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.wire.text.commands import Command, Put, PutBatch
+from metaq.wire.text.frames import walk
+from metaq_spark.errors import RowError
+from metaq_spark.options import parse_sink_options
+from metaq_spark.routes import ROUTE_AGE_S_MAX, RouteMemory
+from metaq_spark.sink_columns import find_sink_columns
+from metaq_spark.sink_task import SinkPlan, WrittenMessages, write_batches
+
+ADDRESSES = [Address("b0", 1), Address("b1", 1)]
+TYPES = {"value": BinaryType(), "attribute": StringType(), "topic": StringType(), "partition": IntegerType()}
+TYPES |= {"key": StringType()}
+
+
+class World:
+    """Two brokers with two and one partitions of ``orders``, and tasks that write to them."""
+
+    def __init__(self, extensions: frozenset[str] | None = None) -> None:
+        more = {} if extensions is None else {"extensions": extensions}
+        self.brokers = [MemoryBroker({"orders": n, "carts": 1}, broker_id=2 - n, **more) for n in (2, 1)]
+        self.clock = ManualClock()
+        transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
+        self.pool = SessionPool(transport=transport, clock=self.clock)
+        self.routes = RouteMemory(self.pool, self.clock)
+
+    def write(self, *batches: pa.RecordBatch, **options: str) -> WrittenMessages:
+        settings = parse_sink_options({"brokers": ",".join(map(str, ADDRESSES))} | options)
+        schema = StructType([StructField(name, TYPES[name]) for name in batches[0].schema.names])
+        route = self.routes.find(settings, settings.topic) if settings.topic else None
+        plan = SinkPlan(settings, find_sink_columns(schema, settings.topic), route)
+        return write_batches(batches, pickle.loads(pickle.dumps(plan)), self.pool, self.routes)
+
+    def messages(self, broker: int, topic: str, index: int) -> list[Message]:
+        store = self.brokers[broker].partitions.get((topic, index))
+        return [] if store is None else [frame.message for frame in walk(store.content())]
+
+    def payloads(self, topic: str = "orders") -> dict[str, list[bytes]]:
+        found = {}
+        for number, broker in enumerate(self.brokers):
+            for name, index in sorted(broker.partitions):
+                if name == topic:
+                    found[f"{number}-{index}"] = [message.payload for message in self.messages(number, topic, index)]
+        return found
+
+
+@pytest.fixture(params=["ours", "java"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World() if request.param == "ours" else World(frozenset())
+
+
+def batch(**columns: list[object]) -> pa.RecordBatch:
+    types = {"partition": pa.int32(), "value": pa.binary()}
+    arrays = [pa.array(cells, types.get(name, pa.string())) for name, cells in columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def test_rows_become_messages_with_their_attributes(world: World) -> None:
+    written = world.write(
+        batch(value=[b"a\r\n", b"", b"\x00\xff"], attribute=["é", None, ""], partition=[0, 0, 0]), topic="orders"
+    )
+    assert world.messages(0, "orders", 0) == [Message(b"a\r\n", "é"), Message(b"", None), Message(b"\x00\xff", "")]
+    assert written == WrittenMessages(3, 3 * 20 + 3 + 2 + 4 + 2 + 4)
+
+
+def test_partitions_are_counted_over_all_brokers(world: World) -> None:
+    world.write(batch(value=[b"2", b"0", b"1", b"22"], partition=[2, 0, 1, 2]), topic="orders")
+    assert world.payloads() == {"0-0": [b"0"], "0-1": [b"1"], "1-0": [b"2", b"22"]}
+
+
+def test_order_within_a_partition_over_many_small_blocks(world: World) -> None:
+    rows = [(b"%05d" % n, n % 3) for n in range(2000)]
+    batches = [
+        batch(value=[value for value, _ in rows[at : at + 300]], partition=[place for _, place in rows[at : at + 300]])
+        for at in range(0, 2000, 300)
+    ]
+    world.write(*batches, topic="orders", blockBytes="500")
+    for place, values in enumerate(world.payloads().values()):
+        assert values == [value for value, where in rows if where == place]
+
+
+def test_topics_from_a_column_and_the_option_before_it(world: World) -> None:
+    rows = batch(value=[b"o", b"c"], topic=["orders", "carts"], partition=[0, 0])
+    world.write(rows)
+    assert (world.payloads("orders"), world.payloads("carts")) == ({"0-0": [b"o"]}, {"0-0": [b"c"]})
+    world.write(rows, topic="carts")
+    assert world.payloads("carts") == {"0-0": [b"c", b"o", b"c"]}
+
+
+def test_the_same_key_goes_to_the_same_partition_in_every_write(world: World) -> None:
+    for _ in range(3):
+        world.write(batch(value=[b"x", b"y"], key=["customer 1", "customer 2"]), topic="orders")
+    per_key = [partition for partition, values in world.payloads().items() if b"x" in values]
+    assert len(per_key) == 1
+    assert world.payloads()[per_key[0]].count(b"x") == 3
+
+
+def test_a_message_larger_than_a_block_goes_alone(world: World) -> None:
+    values = [b"s", b"L" * 5000, b"s"]
+    world.write(batch(value=values, partition=[0, 0, 0]), topic="orders", blockBytes="100")
+    assert world.payloads() == {"0-0": values}
+
+
+def test_a_topic_that_no_broker_accepts(world: World) -> None:
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        world.write(batch(value=[b"x"]), topic="ordres")
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        world.write(batch(value=[b"x"], topic=["ordres"]))
+
+
+def test_a_row_that_is_no_message_stops_the_task(world: World) -> None:
+    with pytest.raises(RowError, match="row 2 of the input of task 0: column value is null"):
+        world.write(batch(value=[b"x", None]), topic="orders")
+
+
+def test_a_refusal_is_raised_and_nothing_is_reported(world: World) -> None:
+    world.write(batch(value=[b"x"], partition=[1]), topic="orders")
+    world.brokers[0].topics["orders"] = 1  # the route that is remembered is older than this
+    with pytest.raises(
+        BrokerError, match=r"broker b0:1 refused put to orders partition 1 with 500: .*wrong partition 1"
+    ):
+        world.write(batch(value=[b"x"], partition=[1]), topic="orders")
+    world.clock.advance(ROUTE_AGE_S_MAX)
+    with pytest.raises(RowError, match="partition 2: topic 'orders' has the partitions 0 to 1"):
+        world.write(batch(value=[b"x"], partition=[2]), topic="orders")
+
+
+def test_a_lost_connection_loses_nothing_and_keeps_the_order(world: World) -> None:
+    broker, cuts = world.brokers[0], iter([False, True, False, False, True])
+
+    def restart(command: Command) -> None:
+        if isinstance(command, Put | PutBatch) and next(cuts, False):
+            broker.kill()
+            broker.start()
+
+    broker.before_command = restart
+    values = [b"%03d" % n for n in range(200)]
+    world.write(batch(value=values, partition=[0] * 200), topic="orders", blockBytes="400")
+    stored = world.payloads()["0-0"]
+    assert list(dict.fromkeys(stored)) == values  # first copies in order; some are there twice
+    assert len(stored) > len(values)
+
+
+def test_a_broker_that_is_gone_fails_the_task(world: World) -> None:
+    world.write(batch(value=[b"x"], partition=[0]), topic="orders")
+    world.brokers[0].kill()
+    with pytest.raises(ConnectionFailed, match="broker b0:1"):
+        world.write(batch(value=[b"x"], partition=[0]), topic="orders", retries="1")
+
+
+def test_routes_are_remembered_for_a_while() -> None:
+    world = World()
+    options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "orders"})
+    first = world.routes.find(options, "orders")
+    world.brokers[1].topics["orders"] = 4
+    world.clock.advance(ROUTE_AGE_S_MAX - 1)
+    assert world.routes.find(options, "orders") == first
+    world.clock.advance(1)
+    assert len(world.routes.find(options, "orders")) == 6

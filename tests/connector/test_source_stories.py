@@ -1,0 +1,351 @@
+"""Stories of the source over brokers in memory: what the driver plans, what the tasks then read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+from metaq.client.pool import SessionPool
+from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
+from metaq.model import Address, Message
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.wire.text.commands import Command, Get, Stats
+from metaq.wire.text.frames import encode_body, encode_frame
+from metaq_spark.batch_reader import MetaQReader
+from metaq_spark.errors import BrokerNotNamed, CheckpointError, DataLoss, OptionError
+from metaq_spark.options import Use, parse_source_options
+from metaq_spark.stream_reader import MetaQStreamReader
+
+ADDRESSES = [Address("b0", 1), Address("b1", 1)]
+NO_EXTENSIONS: frozenset[str] = frozenset()
+
+
+class World:
+    """Two brokers and what a driver and its tasks see of them."""
+
+    def __init__(self, **settings: object) -> None:
+        self.brokers = [MemoryBroker({"orders": 2, "carts": 1}, broker_id=n, **settings) for n in (0, 1)]  # type: ignore[arg-type]
+        self.clock = ManualClock()
+        transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
+        self.pool = SessionPool(transport=transport, clock=self.clock)
+
+    def put(self, topic: str, broker: int, index: int, *payloads: bytes) -> int:
+        """Append one message each; returns the partition's end."""
+        store = self.brokers[broker].partition(topic, index)
+        for payload in payloads:
+            store.append(encode_frame(1, *encode_body(Message(payload))))
+        return store.end
+
+    def options(self, use: Use, **options: str):
+        brokers = ",".join(map(str, ADDRESSES))
+        return parse_source_options({"brokers": brokers, "subscribe": "orders"} | options, use)
+
+    def stream(self, **options: str) -> MetaQStreamReader:
+        return MetaQStreamReader(self.options(Use.STREAM_READ, **options), self.pool, self.clock)
+
+    def batch(self, **options: str) -> list[bytes]:
+        reader = MetaQReader(self.options(Use.BATCH_READ, **options), self.pool, self.clock)
+        return self.values(reader, reader.partitions())
+
+    def values(self, reader: MetaQReader | MetaQStreamReader, partitions) -> list[bytes]:
+        partitions = pickle.loads(pickle.dumps(partitions))
+        return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
+
+    def micro_batch(self, reader: MetaQStreamReader, start: dict, limit=None) -> tuple[dict, list[bytes]]:
+        """Plan one micro-batch, and read it in a second copy of the reader, as Spark does."""
+        self.clock.advance(1)
+        end = json.loads(json.dumps(reader.latestOffset(start, limit or ReadAllAvailable())))
+        tasks = MetaQStreamReader(reader._options, self.pool, self.clock)
+        return end, self.values(tasks, reader.partitions(start, end))
+
+    def count(self, kind: type[Command]) -> int:
+        return sum(isinstance(command, kind) for broker in self.brokers for command in broker.commands)
+
+
+@pytest.fixture(params=["ours", "java"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+
+
+def test_a_batch_reads_all_partitions_of_all_brokers_in_order(world: World) -> None:
+    world.put("orders", 1, 0, b"x", b"y")
+    world.put("orders", 0, 1, b"a", b"", b"b")
+    world.put("carts", 0, 0, b"no")
+    assert world.batch() == [b"a", b"", b"b", b"x", b"y"]
+    assert world.batch(subscribe="carts,orders") == [b"no", b"a", b"", b"b", b"x", b"y"]
+
+
+def test_a_batch_between_given_offsets(world: World) -> None:
+    middle = world.put("orders", 0, 0, b"1", b"22")
+    world.put("orders", 0, 0, b"333", b"4444")
+    world.put("orders", 0, 1, b"other")
+    after_one = '{"orders": {"0-0": 21, "0-1": -1}}'
+    assert world.batch(startingOffsets=after_one) == [b"22", b"333", b"4444"]
+    assert world.batch(endingOffsets=f'{{"orders": {{"0-0": {middle}, "0-1": -2}}}}') == [b"1", b"22"]
+    # An end inside a message: the message begins before it, so it belongs to the range.
+    assert world.batch(startingOffsets=after_one, endingOffsets='{"orders": {"0-0": 22, "0-1": -1}}') == [b"22"]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ('{"orders": {"0-0": 5}}', "offset 5 of orders/0-0 is inside a message; the message starts at 0"),
+        ('{"orders": {"0-1": 0}}', "orders/0-0 is missing"),
+        ('{"orders": {"0-0": 0, "7-7": 20}}', "orders/7-7 holds no messages"),
+    ],
+)
+def test_offsets_given_wrongly(world: World, offsets: str, words: str) -> None:
+    world.put("orders", 0, 0, b"payload")
+    with pytest.raises(OptionError) as caught:
+        world.batch(startingOffsets=offsets)
+    assert words in str(caught.value)
+    with pytest.raises(OptionError):
+        world.stream(startingOffsets=offsets).initialOffset()
+
+
+def test_a_topic_without_messages_is_an_empty_batch_and_an_unknown_one_an_error(world: World) -> None:
+    assert world.batch() == []
+    with pytest.raises(TopicNotFound, match=r"topic 'ordres' does not exist.*topics there: carts, orders"):
+        world.batch(subscribe="ordres")
+    with pytest.raises(TopicNotFound, match="topics there: carts, orders"):
+        world.stream(subscribe="orders,ordres").initialOffset()
+
+
+def test_a_stream_from_earliest_follows_what_is_written(world: World) -> None:
+    world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert start == {"v": 1, "topics": {"orders": {"0-0": 0}}}
+    end, values = world.micro_batch(reader, start)
+    assert values == [b"1"]
+    assert world.micro_batch(reader, end) == (end, [])
+    world.put("orders", 0, 0, b"2")
+    assert world.micro_batch(reader, end)[1] == [b"2"]
+
+
+def test_a_stream_from_latest_begins_at_the_end_and_says_so_twice(world: World) -> None:
+    world.put("orders", 0, 0, b"old")
+    reader = world.stream()
+    start = reader.initialOffset()
+    world.put("orders", 0, 0, b"new")
+    assert reader.initialOffset() == start
+    assert world.micro_batch(reader, start)[1] == [b"new"]
+
+
+def test_a_new_partition_is_read_from_its_first_byte(world: World) -> None:
+    world.put("orders", 0, 0, b"old")
+    reader = world.stream()
+    start = reader.initialOffset()
+    world.put("orders", 1, 1, b"first of its partition")
+    noted, values = world.micro_batch(reader, start)
+    assert (values, noted["topics"]["orders"]) == ([], {"0-0": 23, "1-1": 0})
+    assert world.micro_batch(reader, noted)[1] == [b"first of its partition"]
+
+
+def test_a_stream_waits_for_a_topic_without_messages(world: World) -> None:
+    reader = world.stream()
+    start = reader.initialOffset()
+    assert start == {"v": 1, "topics": {}}
+    assert world.micro_batch(reader, start) == (start, [])
+    world.put("orders", 0, 0, b"at last")
+    noted, _ = world.micro_batch(reader, start)
+    assert world.micro_batch(reader, noted)[1] == [b"at last"]
+
+
+def test_a_partition_that_a_lookup_came_without_keeps_its_place(world: World) -> None:
+    end = world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest")
+    position, _ = world.micro_batch(reader, reader.initialOffset())
+    store = world.brokers[0].partitions.pop(("orders", 0))
+    assert world.micro_batch(reader, position) == (position, [])
+    world.brokers[0].partitions["orders", 0] = store
+    world.put("orders", 0, 0, b"2")
+    after, values = world.micro_batch(reader, position)
+    assert values == [b"2"]
+    assert after["topics"]["orders"]["0-0"] == end + 21
+
+
+def test_a_limit_ends_at_messages_and_gets_everything_in_the_end(world: World) -> None:
+    payloads = [bytes([65 + n]) * (7 * n % 40) for n in range(30)]
+    world.put("orders", 0, 0, *payloads[:20])
+    world.put("orders", 1, 0, *payloads[20:])
+    reader = world.stream(startingOffsets="earliest")
+    position, seen, batches = reader.initialOffset(), [], 0
+    while True:
+        after, values = world.micro_batch(reader, position, ReadMaxBytes(150))
+        if after == position:
+            break
+        assert 0 < sum(20 + len(value) for value in values) <= 150
+        position, seen, batches = after, seen + values, batches + 1
+    assert sorted(seen) == sorted(payloads)
+    assert batches > 5
+
+
+def test_available_now_stops_at_what_was_there(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    reader = world.stream(startingOffsets="earliest", maxBytesPerTrigger="25")
+    reader.prepareForTriggerAvailableNow()
+    world.put("orders", 0, 0, b"too late")
+    world.put("orders", 0, 1, b"too late")
+    position, seen = reader.initialOffset(), []
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxBytes(25)
+    # "0-1" is known from the start here, since the first offset was looked up after it came; it is not read.
+    while (step := world.micro_batch(reader, position, limit))[0] != position:
+        position, seen = step[0], seen + step[1]
+    assert seen == [b"1", b"2", b"3"]
+
+
+def test_an_idle_query_asks_the_brokers_rarely() -> None:
+    world = World()
+    reader = world.stream(offsetPollMs="100")
+    position = reader.initialOffset()
+    before = world.count(Stats)
+    for _ in range(50):  # half a second at Spark's pace
+        world.clock.advance(0.01)
+        assert reader.latestOffset(position, ReadAllAvailable()) == position
+        reader.reportLatestOffset()
+    rounds = (world.count(Stats) - before) / (2 * len(world.brokers))  # each asks who and what, of each broker
+    assert 4 <= rounds <= 5
+
+
+def test_progress_shows_how_far_behind_a_limited_query_is(world: World) -> None:
+    end = world.put("orders", 0, 0, *[b"x"] * 10)
+    reader = world.stream(startingOffsets="earliest")
+    after, _ = world.micro_batch(reader, reader.initialOffset(), ReadMaxBytes(21))
+    assert after["topics"]["orders"]["0-0"] == 21
+    assert reader.reportLatestOffset()["topics"]["orders"]["0-0"] == end
+
+
+def test_partitions_depend_on_their_arguments_alone(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    replayed = {"v": 1, "topics": {"orders": {"0-0": 21}}}, {"v": 1, "topics": {"orders": {"0-0": 42}}}
+    for reader in (world.stream(), world.stream(startingOffsets="earliest")):
+        assert world.values(reader, reader.partitions(*replayed)) == [b"2"]
+
+
+def retention(world: World) -> dict:
+    """Five messages in segments of two; the oldest segment is gone."""
+    world.put("orders", 0, 0, b"1", b"2", b"3", b"4", b"5")
+    store = world.brokers[0].partition("orders", 0)
+    store.drop_segments(1)
+    assert store.start == 42
+    return {"v": 1, "topics": {"orders": {"0-0": 21}}}
+
+
+def test_messages_removed_before_they_were_read_fail_the_query() -> None:
+    world = World(segment_bytes_max=42)
+    start = retention(world)
+    with pytest.raises(DataLoss, match=r"orders/0-0: offset 21 was to be read next, but the broker holds \[42, 105\)"):
+        world.micro_batch(world.stream(), start)
+    assert world.micro_batch(world.stream(failOnDataLoss="false"), start)[1] == [b"3", b"4", b"5"]
+
+
+def test_messages_removed_while_a_task_reads_fail_it() -> None:
+    world = World(segment_bytes_max=42)
+    start = retention(world)
+    end = {"v": 1, "topics": {"orders": {"0-0": 105}}}
+    strict, lenient = world.stream(), world.stream(failOnDataLoss="false")
+    with pytest.raises(DataLoss, match=r"orders/0-0.*offset 21.*moved on to offset 42.*failOnDataLoss"):
+        world.values(strict, strict.partitions(start, end))
+    assert world.values(lenient, lenient.partitions(start, end)) == [b"3", b"4", b"5"]
+
+
+def test_a_partition_that_ends_too_early_fails_the_task(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2")
+    start, end = {"v": 1, "topics": {"orders": {"0-0": 0}}}, {"v": 1, "topics": {"orders": {"0-0": 99}}}
+    strict, lenient = world.stream(), world.stream(failOnDataLoss="false")
+    with pytest.raises(DataLoss, match=r"orders/0-0.*42.*99"):
+        world.values(strict, strict.partitions(start, end))
+    assert world.values(lenient, lenient.partitions(start, end)) == [b"1", b"2"]
+
+
+def test_a_topic_made_again_fails_the_query(world: World) -> None:
+    world.put("orders", 0, 0, b"new")
+    start = {"v": 1, "topics": {"orders": {"0-0": 5000}}}
+    with pytest.raises(DataLoss, match=r"offset 5000.*the topic was deleted and made again"):
+        world.micro_batch(world.stream(), start)
+    reader = world.stream(failOnDataLoss="false")
+    after, values = world.micro_batch(reader, start)
+    assert (values, after["topics"]["orders"]["0-0"]) == ([], 23)
+    world.put("orders", 0, 0, b"newer")
+    assert world.micro_batch(reader, after)[1] == [b"newer"]
+
+
+def test_before_an_end_that_went_back_is_called_loss_it_is_looked_up_again(world: World) -> None:
+    world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest", offsetPollMs="60000")
+    reader.initialOffset()
+    end = world.put("orders", 0, 0, b"2")
+    ahead_of_memory = {"v": 1, "topics": {"orders": {"0-0": end}}}
+    assert reader.latestOffset(ahead_of_memory, ReadAllAvailable()) == ahead_of_memory
+
+
+def test_a_damaged_message_is_named(world: World) -> None:
+    world.put("orders", 0, 0, b"good", b"evil")
+    content = world.brokers[0].partition("orders", 0).segments[0][1]
+    content[-1] ^= 1
+    with pytest.raises(CorruptFrame, match="corrupt frame in orders/0-0 at offset 24: the checksum"):
+        world.batch()
+
+
+def test_a_broker_that_restarts_while_a_task_reads_costs_nothing(world: World) -> None:
+    payloads = [bytes([n]) * 100 for n in range(50)]
+    world.put("orders", 0, 0, *payloads)
+    broker = world.brokers[0]
+    cut = iter([False, True, False, True, True, False])
+
+    def restart(command: Command) -> None:
+        if isinstance(command, Get) and next(cut, False):
+            broker.kill()
+            broker.start()
+
+    broker.before_command = restart
+    assert world.batch(fetchBytes="300") == payloads
+
+
+def refuse_lookups(broker: MemoryBroker) -> Callable[[Command], None]:
+    def refuse(command: Command) -> None:
+        if isinstance(command, Stats):
+            broker.kill()
+
+    return refuse
+
+
+def test_a_broker_that_is_gone_is_named_after_the_retries(world: World) -> None:
+    world.brokers[1].kill()
+    with pytest.raises(ConnectionFailed, match=r"broker b1:1: connect failed.*check that a MetaQ broker listens there"):
+        world.batch(retries="2", retryIntervalMs="50")
+    assert world.clock.slept_s == [0.05, 0.1]
+
+
+def test_a_lookup_survives_a_restart(world: World) -> None:
+    world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest")
+    world.brokers[0].before_command = refuse_lookups(world.brokers[0])
+    slept = world.clock.sleep
+
+    def sleep(seconds: float) -> None:
+        slept(seconds)
+        world.brokers[0].before_command = lambda command: None
+        world.brokers[0].start()
+
+    world.clock.sleep = sleep  # type: ignore[method-assign]
+    assert reader.initialOffset() == {"v": 1, "topics": {"orders": {"0-0": 0}}}
+
+
+def test_a_partition_of_a_broker_that_is_not_named(world: World) -> None:
+    reader = world.stream()
+    start, end = {"v": 1, "topics": {"orders": {"9-0": 0}}}, {"v": 1, "topics": {"orders": {"9-0": 20}}}
+    with pytest.raises(BrokerNotNamed, match=r"orders/9-0 is on broker 9.*b0:1.*b1:1.*add the missing broker"):
+        reader.partitions(start, end)
+
+
+def test_the_checkpoint_of_another_source_is_refused(world: World) -> None:
+    with pytest.raises(CheckpointError, match="checkpoint of another source"):
+        world.stream().latestOffset({"orders": {"0": 5}}, ReadAllAvailable())
