@@ -1,7 +1,7 @@
 """The one door to the disk: every system call on the broker's files and folders is made here.
 
-Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave as
-``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.
+Tests pass an object with the same methods that fails, tears or forgets writes (``metaq_broker.testing``). Errors leave
+as ``OSError``; what they mean is for the caller to say. Nothing is cached: a method is one operation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Files:
     # ---- one open file
 
     def open_append(self, path: Path) -> int:
-        """Open for reading and writing, creating an empty file when there is none. The folder entry is not yet durable."""
+        """Open for reading and writing, creating an empty file if there is none. Its name is not yet durable."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE_MODE)
 
     def open_read(self, path: Path) -> int:
@@ -183,4 +183,3 @@ class Files:
                 self.close(fd)
             raise
         return fd
-

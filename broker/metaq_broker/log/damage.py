@@ -1,4 +1,4 @@
-"""Ranges of a partition that hold damaged bytes: never served, kept in a small file so that no scan is needed to know them.
+"""Ranges of a partition that hold damaged bytes: never served, and listed in a small file so that no scan is needed.
 
 File ``quarantine`` in the partition's folder, UTF-8 text, written atomically::
 
@@ -25,7 +25,7 @@ _TITLE = "metaq-quarantine 1"
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes ``[start, end)`` that are not to be served; ``messages`` is how many messages they stand for, as far as known."""
+    """Bytes ``[start, end)`` that are not served; ``messages`` is how many messages they stand for, as far as known."""
 
     start: int
     end: int

@@ -46,7 +46,8 @@ class StoreLocked(MetaqError):
         super().__init__(path, owner)
 
     def __str__(self) -> str:
-        return f"data folder {self.path} is in use by another broker, process {self.owner}; stop it or give this one another dataPath"
+        advice = "stop it or give this one another dataPath"
+        return f"data folder {self.path} is in use by another broker, process {self.owner}; {advice}"
 
 
 class TopicNameRefused(MetaqError):

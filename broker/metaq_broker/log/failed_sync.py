@@ -1,9 +1,10 @@
 """The mark that a partition's fsync failed, and where its durable bytes ended then.
 
 After a failed fsync the kernel may count the lost pages as written: the bytes still read back from memory, and a later
-fsync succeeds without them ever reaching the disk. So what was appended since must not be believed, not even by the next
-process. File ``failed-sync`` in the partition's folder: the durable end as a decimal number and a line end. It is written as
-well as the failing disk allows, obeyed at the next opening (everything behind the durable end is cut) and then removed.
+fsync succeeds without them ever reaching the disk. So what was appended since must not be believed, not even by the
+next process. File ``failed-sync`` in the partition's folder: the durable end as a decimal number and a line end. It is
+written as well as the failing disk allows, obeyed at the next opening (everything behind the durable end is cut) and
+then removed.
 """
 
 from __future__ import annotations

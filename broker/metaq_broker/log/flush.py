@@ -7,9 +7,10 @@ Life of an append, all on the event loop unless noted::
     complete                   readable_end moves, waiters at or below it are called in their order, and if more was
                                appended meanwhile the next sync starts at once
 
-At most one sync per partition is under way, at most ``workers`` in all. All completions that have happened by the time the
-loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) waiters are called at once, and a sync starts
-when more messages than that are not durable, or ``flush_interval_ms`` after the first of them. Source: facts 3.4.
+At most one sync per partition is under way, at most ``workers`` in all. All completions that have happened by the time
+the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) waiters are called at once, and a sync
+starts when more messages than that are not durable, or ``flush_interval_ms`` after the first of them. Source: facts
+3.4.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ OnDurable = Callable[[Exception | None], None]
 class FlushPolicy:
     """When a topic's messages are acknowledged and synced.
 
-    ``unflush_threshold`` <= 0: acknowledged after the sync. Otherwise acknowledged after the write, and synced when more
-    than this many messages, or the oldest of them for ``flush_interval_ms``, are not durable.
+    ``unflush_threshold`` <= 0: acknowledged after the sync. Otherwise acknowledged after the write, and synced when
+    more than this many messages, or the oldest of them for ``flush_interval_ms``, are not durable.
     """
 
     unflush_threshold: int = 0
@@ -89,10 +90,11 @@ class GroupCommit:
         if policy.waits_for_disk or log.unflushed_messages > policy.unflush_threshold:
             self._make_due(partition)
         elif partition.timer is None:
-            partition.timer = self._running_loop().call_later(policy.flush_interval_ms / 1000, self._make_due, partition)
+            seconds = policy.flush_interval_ms / 1000
+            partition.timer = self._running_loop().call_later(seconds, self._make_due, partition)
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """Call ``callback(None)`` once everything before ``end_offset`` may be acknowledged, or with the error for ever in the way.
+        """Call ``callback(None)`` once everything before ``end_offset`` may be acknowledged, or with why it never may.
 
         May call it before returning. Callbacks of one log are called in the order of the waits, whose offsets ascend.
         """

@@ -1,8 +1,8 @@
 """Open files that close themselves when nobody uses them any more, and a bounded number of them kept ready.
 
-A ``FileHandle`` owns one descriptor and closes it when the last reference to it goes. A slice handed to a reader holds its
-handle, so the bytes stay readable as long as the reader keeps the slice: rolling, eviction and retention only drop their
-own reference. Nothing has to be released by hand, so nothing can be forgotten.
+A ``FileHandle`` owns one descriptor and closes it when the last reference to it goes. A slice handed to a reader holds
+its handle, so the bytes stay readable as long as the reader keeps the slice: rolling, eviction and retention only drop
+their own reference. Nothing has to be released by hand, so nothing can be forgotten.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sparse index beside a segment: what is known about the log at some of its frame boundaries.
 
-File ``START.index``, all numbers big-endian: one header, then entries in ascending order, 32 bytes each, so that no entry
-straddles a disk sector::
+File ``START.index``, all numbers big-endian: one header, then entries in ascending order, 32 bytes each, so that no
+entry straddles a disk sector::
 
     header                                     entry
     at size field                              at size field
@@ -129,7 +129,7 @@ class SegmentIndex:
         self.unwritten = unwritten
 
     def last_where(self, handles: HandleCache, holds: Callable[[IndexEntry], bool]) -> IndexEntry | None:
-        """Return the last entry for which ``holds`` is true, given that it is true for a front part of the entries only.
+        """Return the last entry for which ``holds`` is true, given that it is true for a front part of them only.
 
         Damaged entries are passed over, and a file that cannot be read counts as empty: the answer may then be an
         earlier entry, or ``None``, and the caller walks further.
@@ -220,7 +220,7 @@ class IndexBuilder:
         self._make(span)
 
     def skip(self, size: int, count: int) -> None:
-        """Take note of ``size`` damaged bytes that stand for ``count`` messages, with an entry before and after them."""
+        """Take note of ``size`` damaged bytes that stand for ``count`` messages, an entry before and after them."""
         self.leap(size, count, self.time_ms, SPAN_DAMAGED)
 
     def shift(self, messages: int) -> None:
@@ -233,7 +233,7 @@ class IndexBuilder:
         self._marked, self._span = self.offset, 0
 
     def add_frames(self, data: Buffer, frames: Sequence[bytes], now_ms: Callable[[], int]) -> None:
-        """Take note of whole frames, ``data`` being all of them joined. ``now_ms`` is asked for messages whose ids hold no time."""
+        """Take note of whole frames; ``data`` is all of them joined. ``now_ms`` serves ids that hold no time."""
         if len(data) < self.room:
             self.advance(data, len(frames), latest_ms(frames, now_ms))
             return
@@ -246,10 +246,8 @@ class IndexBuilder:
                 self.mark()
             first, done = last + 1, ends[last]
 
-    def add_block(
-        self, block: bytes, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]
-    ) -> None:
-        """Take note of ``count`` whole frames whose ids ascend. ``marks`` are (offset, ordinal) of some of them, in the block."""
+    def add_block(self, block: bytes, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
+        """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
         view, done, counted = memoryview(block), 0, 0
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.

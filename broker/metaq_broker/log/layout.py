@@ -1,4 +1,4 @@
-"""Where everything in a partition is: its segments in order, its damaged ranges, and the open files to read them with."""
+"""Where everything in a partition is: its segments in order, its damaged ranges, the open files to read them with."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Layout:
         return min(limit, self._damage_starts[place]) if place < len(self._damage_starts) else limit
 
     def walk(self, segment: Segment, offset: int, limit: int) -> Iterator[Step]:
-        """Yield the messages of a segment from the frame boundary ``offset`` on, headers only, until one ends at ``limit`` or behind.
+        """Yield the messages of a segment from the frame boundary ``offset`` on, by their headers, up to ``limit``.
 
         Stops where a header makes no sense: the segment is damaged and nobody knows yet.
         """

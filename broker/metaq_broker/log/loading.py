@@ -1,14 +1,15 @@
 """Opening a partition's folder: which files make it up, what they hold, and finishing what a crash left half done.
 
-Order of the steps that change the disk, each harmless if a crash repeats or omits what follows it: cut what a failed fsync
-left behind the durable end; remove segments that never got their name and continue nothing; write the quarantine file; cut
-the torn tail; make bytes, then names durable; write indexes; remove the failed-sync mark.
+Order of the steps that change the disk, each harmless if a crash repeats or omits what follows it: cut what a failed
+fsync left behind the durable end; remove segments that never got their name and continue nothing; write the quarantine
+file; cut the torn tail; make bytes, then names durable; write indexes; remove the failed-sync mark.
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from metaq_broker.files import Files
@@ -41,7 +42,9 @@ class Loaded:
     fresh: bool
 
 
-def load(files: Files, directory: Path, settings: LogSettings, verify: Verify, durable_end: int | None = None) -> Loaded:
+def load(
+    files: Files, directory: Path, settings: LogSettings, verify: Verify, durable_end: int | None = None
+) -> Loaded:
     """Open the partition in ``directory``, which is made when absent. All that is found and kept is durable on return.
 
     ``durable_end``: cut everything behind it, because an fsync failed after it; a mark on disk says the same.
@@ -106,7 +109,7 @@ class _Loading:
         return found
 
     def _check_contiguous(self, named: list[_Found]) -> None:
-        for before, after in zip(named, named[1:], strict=False):
+        for before, after in pairwise(named):
             if before.end != after.file.start or before.file.start == after.file.start:
                 what = "there is a gap" if before.end < after.file.start else "they overlap"
                 raise PartitionRefused(
@@ -169,7 +172,7 @@ class _Loading:
     def _load_segments(self, found: list[_Found]) -> IndexBuilder:
         named = [entry for entry in found if entry.file.named]
         unnamed = [entry for entry in found if not entry.file.named]
-        for entry, following in zip(named[:-1], named[1:], strict=True):
+        for entry, following in pairwise(named):
             self._load_older(entry, following)
         last = named[-1]
         if self._verify == "trust" and not unnamed and (builder := self._trust(last)) is not None:

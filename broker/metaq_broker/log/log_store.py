@@ -1,8 +1,8 @@
 """All partitions of one data folder, and the folder's lock and clean-shutdown mark.
 
-The folder holds one folder TOPIC-INDEX per partition; other things in it are left alone. File ``.lock`` is locked as long
-as the store is open and names the owner's process. File ``clean-shutdown`` is there only between a clean stop and the next
-start. It lists the partitions that were complete, so that they need not be scanned::
+The folder holds one folder TOPIC-INDEX per partition; other things in it are left alone. File ``.lock`` is locked as
+long as the store is open and names the owner's process. File ``clean-shutdown`` is there only between a clean stop and
+the next start. It lists the partitions that were complete, so that they need not be scanned::
 
     metaq-clean-shutdown 1
     END MTIME_NS FOLDER              end offset and last segment's time of change; FOLDER is the rest of the line
@@ -62,8 +62,9 @@ class LogStore:
     ) -> LogStore:
         """Lock the folder (made when absent), open every partition in it, ``load_threads`` at a time.
 
-        ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` bounds the files
-        kept open besides one per partition. A partition that cannot be opened is listed in ``refused``; the others load.
+        ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` bounds the
+        files kept open besides one per partition. A partition that cannot be opened is listed in ``refused``; the
+        others load.
 
         Raises:
             StoreLocked: Another broker uses the folder.
@@ -180,7 +181,7 @@ class LogStore:
         return self._files.free_bytes(self.data_path)
 
     def close(self, clean: bool = True) -> None:
-        """Close every partition and unlock the folder. With ``clean``, sync everything and leave the mark (blocking)."""
+        """Close every partition and unlock the folder. With ``clean``, sync all and leave the mark (blocking)."""
         if self._lock is None:
             return
         ends: dict[str, CleanEnd] = {}

@@ -1,4 +1,4 @@
-"""Questions about positions: frame boundaries, ordinals, times. A search in the index, then a short walk over headers."""
+"""Questions about positions: frame boundaries, ordinals, times. A search in the index, then a short walk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
 
 def place_at_or_below(layout: Layout, offset: int) -> Place:
-    """Return the last frame boundary at or below ``offset``, which lies in the partition; in damage: where that begins."""
+    """Return the last frame boundary at or below ``offset``, a kept one; in damage: where that begins."""
     segment = layout.find(offset)
     entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)

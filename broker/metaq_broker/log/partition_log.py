@@ -1,19 +1,19 @@
-"""One partition: frames appended at one end, made durable, read by byte offset, deleted in whole segments at the other end.
+"""One partition: frames appended at one end, made durable, read by byte offset, deleted by segments at the other end.
 
 Three offsets matter, ``start_offset <= readable_end <= end_offset``: where the kept bytes begin, up to where they are
-durable and served, and where the next append goes. Everything runs on one thread (the event loop) and never waits for the
-disk, except opening, reopening and closing; ``pending_sync`` captures what is to be synced, a worker thread runs it, and
-``complete_sync`` back on the loop moves ``readable_end``. What is below it may be acknowledged.
+durable and served, and where the next append goes. Everything runs on one thread (the event loop) and never waits for
+the disk, except opening, reopening and closing; ``pending_sync`` captures what is to be synced, a worker thread runs
+it, and ``complete_sync`` back on the loop moves ``readable_end``. What is below it may be acknowledged.
 
-A failed write makes the log read-only; what was appended before is still synced and served. After a failed fsync nothing
-behind the durable end is believed any more. ``reopen``, or a restart, recovers from both.
+A failed write makes the log read-only; what was appended before is still synced and served. After a failed fsync
+nothing behind the durable end is believed any more. ``reopen``, or a restart, recovers from both.
 """
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -98,7 +98,8 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         state = f" FAILED: {self.failure}" if self.failure else ""
-        return f"<PartitionLog {self.directory.name} [{self.start_offset}, {self.readable_end}..{self.end_offset}){state}>"
+        offsets = f"[{self.start_offset}, {self.readable_end}..{self.end_offset})"
+        return f"<PartitionLog {self.directory.name} {offsets}{state}>"
 
     # ---- what it holds
 
@@ -120,7 +121,7 @@ class PartitionLog:
 
     @property
     def sync_failed(self) -> bool:
-        """Whether an fsync failed since the log was opened: nothing that was not durable then may ever be acknowledged."""
+        """Whether an fsync failed since the log was opened: what was not durable then may never be acknowledged."""
         return self._sync_failed
 
     @property
@@ -136,7 +137,8 @@ class PartitionLog:
         Rolls between frames, as soon as a segment has reached its maximum.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not at all.
+            LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
+            at all.
         """
         first = self.end_offset
         self._check_writable()
@@ -151,8 +153,8 @@ class PartitionLog:
     def append_block(self, block: bytes, count: int, marks: Sequence[tuple[int, int]]) -> int:
         """Append ``count`` whole frames as one unit that no roll divides; return the offset of its first byte.
 
-        ``marks`` are (offset, ordinal) of frames in the block, ascending, the first (0, 0); the index uses some of them.
-        Message ids ascend within a block.
+        ``marks`` are (offset, ordinal) of frames in the block, ascending, the first (0, 0); the index uses some of
+        them. Message ids ascend within a block.
 
         Raises:
             LogFailed: The log is, or has just become, read-only. The block is stored whole or not at all.
@@ -196,7 +198,7 @@ class PartitionLog:
         self.end_offset += len(data)
 
     def _roll_if_full(self) -> None:
-        """Finish the active segment and start the next one if it is due. A failure counts for the next append, not for this one."""
+        """Finish the active segment and start the next one if it is due. If that fails, the next append is refused."""
         active = self._layout.active
         if active.size < self._settings.segment_bytes_max:
             return
@@ -209,10 +211,10 @@ class PartitionLog:
         builder.mark()
         active.messages = builder.ordinal - active.first_ordinal
         self._older_messages += active.messages
-        self._builder = IndexBuilder.at_start(start, builder.ordinal, builder.time_ms, self._settings.index_interval_bytes)
+        self._builder = IndexBuilder.at_start(start, builder.ordinal, builder.time_ms, builder.interval_bytes)
         index = SegmentIndex(index_path(self.directory, start), 0, self._builder.entries)
-        segment = Segment(start, 0, segment_path(self.directory, start), index, builder.ordinal, builder.time_ms, named=False)
-        segment.handle = FileHandle(self._files, fd)
+        path, handle = segment_path(self.directory, start), FileHandle(self._files, fd)
+        segment = Segment(start, 0, path, index, builder.ordinal, builder.time_ms, named=False, handle=handle)
         self._layout.add(segment)
         self._unsynced.append(segment)
         if self.directory not in self._unsynced_folders:
@@ -243,7 +245,7 @@ class PartitionLog:
         )
 
     def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
-        """Take note of how a job ended: everything below ``job.end`` is durable now, or the log is read-only from now on."""
+        """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
         if job.generation != self._generation:
             return
         self._sync_under_way = False
@@ -283,7 +285,8 @@ class PartitionLog:
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
         """Recover on newly opened files, as a restart would; afterwards the log is writable again.
 
-        A sync job that is still under way counts for nothing. After a failed fsync everything behind ``readable_end`` is cut.
+        A sync job that is still under way counts for nothing. After a failed fsync everything behind ``readable_end``
+        is cut.
 
         Raises:
             PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
@@ -312,10 +315,8 @@ class PartitionLog:
         try:
             self.sync()
             self._builder.mark()
-            entries = active.index.unwritten
-            write_entries(
-                self._files, active.index.path, active.start, self._builder.interval_bytes, active.index.written, entries
-            )
+            index, interval_bytes = active.index, self._builder.interval_bytes
+            write_entries(self._files, index.path, active.start, interval_bytes, index.written, index.unwritten)
         except (LogFailed, OSError):
             return False
         return True
@@ -323,7 +324,7 @@ class PartitionLog:
     # ---- reading
 
     def read(self, offset: int, bytes_max: int) -> Slice | AtEnd | Moved:
-        """Return what is at ``offset``: up to ``bytes_max`` (1 or more) durable bytes of one segment, up to the next damage.
+        """Return what is at ``offset``: up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment.
 
         Slices need not begin or end on a frame boundary. ``Moved``: below the start, or inside damage (then: its end).
 
@@ -366,7 +367,7 @@ class PartitionLog:
     # ---- positions
 
     def segment_start(self, offset: int) -> int:
-        """Return the start of the segment that holds ``offset``, clamped: the start of the log below it, the readable end behind.
+        """Return the start of the segment that holds ``offset``; below the log its start, behind it the readable end.
 
         Source: facts 1.6, MetaQ's ``offset`` command.
         """

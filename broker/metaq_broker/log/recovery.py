@@ -3,15 +3,15 @@
 A file can be wrong in two ways, and they are told apart, because one costs nothing and the other must cost one message.
 
 **A torn tail** is what a crash leaves: bytes at the end that were being written and were never acknowledged. It is cut.
-**Damage** is everything else: bytes that were right once. It is quarantined - named, kept on disk, never served - and the
-messages behind it stay where they are. The rules, in this order:
+**Damage** is everything else: bytes that were right once. It is quarantined - named, kept on disk, never served - and
+the messages behind it stay where they are. The rules, in this order:
 
 1. *Proven spans.* Where the index has two neighbouring entries, one CRC over the bytes between them proves all of them,
    headers included. Only spans that fail are looked at frame by frame. If then every body is intact, one flipped bit in
    one id or flag is searched for, and that frame is quarantined; if no single bit explains it, the span is reported.
 2. *Known damage* (the quarantine file) is stepped over without being looked at again.
-3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message with
-   id 0: files that lost their data are full of zeros, and twenty zeros would otherwise be a message.
+3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message
+   with id 0: files that lost their data are full of zeros, and twenty zeros would otherwise be a message.
 4. *Behind a bad frame* the next one is looked for, most trustworthy sign first:
    a. where the bad frame's own length says, if frames go on there (the damage is in its body, or in its checksum);
    b. where its body ends according to its own checksum, if frames go on there (the damage is in its length);
@@ -63,8 +63,8 @@ class Examined:
 class Evidence:
     """What is known of a segment before it is read.
 
-    ``entries`` of its old index; ``known`` damage; ``durable_end``: bytes below are never part of a torn tail; ``changed_ms``:
-    when the file was last changed, so that no message in it is later.
+    ``entries`` of its old index; ``known`` damage; ``durable_end``: bytes below are never part of a torn tail;
+    ``changed_ms``: when the file was last changed, so that no message in it is later.
     """
 
     entries: Sequence[IndexEntry]
@@ -183,7 +183,7 @@ class _Examination:
         return None if header is None else header.message_id
 
     def _messages_lost(self, end: int, anchor: Anchor | None) -> int:
-        """Return how many messages the damage that ends at ``end`` stands for: at least one; exact where entries tell."""
+        """Return how many messages the damage up to ``end`` stands for: at least one; exact where entries tell."""
         if anchor is None or self._ordinal_shift is None:
             return 1
         reached, count = end, 0

@@ -13,9 +13,9 @@ from metaq_broker.log.damage import Damage
 class RecoveryReport:
     """``bytes_cut`` bytes of a torn tail were cut at offset ``cut_at``; ``damage`` was found now (not known before).
 
-    ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``: starts
-    of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged message.
-    ``missing_bytes``: durable bytes that the last segment does not have any more.
+    ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``:
+    starts of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged
+    message. ``missing_bytes``: durable bytes that the last segment does not have any more.
     """
 
     bytes_cut: int = 0
@@ -43,5 +43,6 @@ class RecoveryReport:
         if self.missing_bytes:
             yield f"{self.missing_bytes} bytes that were durable are gone from the end of the last segment"
         yield from (f"damaged bytes quarantined: {entry}" for entry in self.damage)
-        yield from (f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact" for span in self.suspect)
+        for span in self.suspect:
+            yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"
         yield from (f"removed unfinished segment {name}" for name in self.removed)

@@ -57,7 +57,7 @@ def _origin(message_id: int) -> tuple[bool, int]:
 
 
 def _leads_on(view: SegmentView, offset: int, anchor: Anchor | None, *, exactly: bool = False) -> bool:
-    """Return whether valid frames go on at ``offset``: to the anchor with no message too many, else at least one with a body.
+    """Return whether valid frames go on at ``offset``: to the anchor, no message too many, or else one with a body.
 
     ``exactly`` insists on arriving at the anchor; otherwise more damage on the way is forgiven.
     """

@@ -1,9 +1,9 @@
 """One segment of a partition: its file names, its place in the partition, its open file.
 
 A segment is made as ``START.meta.new`` and gets its name ``START.meta`` only when everything before it is durable, so a
-``.meta`` file never stands behind a hole, whatever a crash keeps and loses. A ``.meta.new`` that is found at a start holds
-nothing that was acknowledged; it is taken over if it continues the segment before it and removed otherwise. (The very
-first segment has nothing before it and gets its name at once.)
+``.meta`` file never stands behind a hole, whatever a crash keeps and loses. A ``.meta.new`` that is found at a start
+holds nothing that was acknowledged; it is taken over if it continues the segment before it and removed otherwise. (The
+very first segment has nothing before it and gets its name at once.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILE_NAME = re.compile(r"(\d+)\.meta(\.new)?")
 
 
 class SegmentFile(NamedTuple):
-    """A segment file found in a folder: ``named`` is false for ``.meta.new``. The number may have any count of digits."""
+    """A segment file in a folder: ``named`` is false for ``.meta.new``. The number may have any count of digits."""
 
     start: int
     named: bool
@@ -31,7 +31,7 @@ class SegmentFile(NamedTuple):
 
 
 def find_segment_files(directory: Path, names: list[str]) -> list[SegmentFile]:
-    """Return the segment files among ``names``, by start offset; a named one before an unnamed one of the same start."""
+    """Return the segment files among ``names``, by start; a named one before an unnamed one of the same start."""
     matches = ((name, _FILE_NAME.fullmatch(name)) for name in names)
     found = [SegmentFile(int(match[1]), match[2] is None, directory / name) for name, match in matches if match]
     return sorted(found, key=lambda file: (file.start, not file.named))
@@ -54,11 +54,11 @@ def index_path(directory: Path, start: int) -> Path:
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """``size`` bytes from offset ``start``, of which ``synced`` are durable; ``path`` is the name it will have for good.
+    """``size`` bytes from offset ``start``, of which ``synced`` are durable; ``path`` is the name it has in the end.
 
-    ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than ``first_ms``.
-    ``handle`` is its open file: always there while it is written or not yet durable, else opened when needed.
-    ``named`` tells whether the file has its name; ``end`` is the offset behind its last byte.
+    ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than
+    ``first_ms``. ``handle`` is its open file: always there while it is written or not yet durable, else opened when
+    needed. ``named`` tells whether the file has its name; ``end`` is the offset behind its last byte.
     """
 
     start: int

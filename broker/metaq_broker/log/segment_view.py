@@ -62,7 +62,7 @@ class SegmentView:
         return Header._make(_HEADER.unpack(data)) if len(data) == HEADER_BYTES else None
 
     def frames(self, offset: int) -> Iterator[ValidFrame]:
-        """Yield valid frames from ``offset`` on, each starting where the one before ends; stop at the first other thing."""
+        """Yield valid frames from ``offset`` on, each beginning where the one before ends; stop at anything else."""
         while (header := self.header(offset)) is not None:
             frame_bytes = HEADER_BYTES + header.length
             if header.length < 0 or len(self.read(offset, frame_bytes)) < frame_bytes:

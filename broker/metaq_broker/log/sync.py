@@ -29,7 +29,7 @@ class SegmentTarget(NamedTuple):
 
 @dataclass(slots=True)
 class SyncJob:
-    """What was appended up to offset ``end`` (ordinal ``ordinal``), captured on the event loop, made durable by ``run`` elsewhere.
+    """What was appended up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
 
     Everything but ``indexes_written``, which ``run`` sets, is fixed when it is captured.
     """
