@@ -37,7 +37,7 @@ LINE_SCHEMA = "partition int, value binary"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes ``[start, end)`` of a file, for the topic's n-th partition; ``sequence`` is its place in the whole input."""
+    """Bytes ``[start, end)`` of a file, for one partition of the topic; ``sequence`` counts through the whole input."""
 
     partition: int
     sequence: int
