@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.client.transport import Timeouts
 from metaq.model import Address
@@ -92,3 +93,13 @@ def memory_session(broker: MemoryBroker, timeouts: Timeouts = TIMEOUTS) -> Sessi
     """A session to a broker in memory."""
     transport = MemoryTransport({ADDRESS: broker})
     return Session.connect(ADDRESS, timeouts, transport, transport.clock)
+
+
+class MemoryCluster:
+    """Brokers in memory at ports 8123, 8124 ..., with a pool that reaches them."""
+
+    def __init__(self, *brokers: MemoryBroker) -> None:
+        self.brokers = brokers
+        self.addresses = [Address("127.0.0.1", 8123 + number) for number in range(len(brokers))]
+        self.transport = MemoryTransport(dict(zip(self.addresses, brokers, strict=True)))
+        self.pool = SessionPool(TIMEOUTS, self.transport, self.transport.clock)

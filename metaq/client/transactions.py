@@ -97,7 +97,8 @@ class Transactions:
         """Record durably that batch ``batch_id`` of a query consists of ``branches``, and commit this broker's.
 
         Returns what the batch consists of now: ``branches``, or what was decided for it before (a replay), in which
-        case the new branches have to be rolled back.
+        case the new branches have to be rolled back. ``commit`` each one returned: on other brokers to commit it, on
+        this one to wait until it is readable.
 
         Raises:
             ExtensionMissing: The broker does not offer decisions.

@@ -1,0 +1,243 @@
+"""The batch writer: several blocks under way, in order, at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from fix_client import ADDRESS, memory_session
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metaq.client.batch_writer import BatchWriter
+from metaq.client.producer import encode_block
+from metaq.client.session import Session
+from metaq.client.transport import Timeouts
+from metaq.errors import BrokerError, ConnectionFailed, ExtensionMissing, ProtocolError
+from metaq.model import LocalTransactionId, Message
+from metaq.testing.memory import MemoryBroker
+from metaq.wire.text.commands import Command, Put, PutBatch, Reply, Result
+from metaq.wire.text.frames import walk
+
+JAVA: frozenset[str] = frozenset()
+MPUT = frozenset({"mput"})
+
+
+def block(*payloads: str) -> tuple[bytes, int]:
+    return encode_block(Message(payload.encode()) for payload in payloads)
+
+
+def stored(broker: MemoryBroker, index: int = 0) -> list[str]:
+    return [frame.body.decode() for frame in walk(broker.partition("t", index).content())]
+
+
+def puts(broker: MemoryBroker) -> list[Command]:
+    return [command for command in broker.commands if isinstance(command, Put | PutBatch)]
+
+
+def first_copies(items: list[str]) -> list[str]:
+    return list(dict.fromkeys(items))
+
+
+# ---- without trouble
+
+
+@pytest.mark.parametrize("extensions", [JAVA, MPUT])
+def test_blocks_are_stored_in_order_and_receipts_come_in_the_order_of_write(extensions: frozenset[str]) -> None:
+    broker = MemoryBroker({"t": 2}, extensions=extensions)
+    writer = BatchWriter(memory_session(broker), "t")
+    writer.write(0, *block("a", "b"))
+    writer.write(1, *block("x"))
+    writer.write(0, *block("c"))
+    receipts = writer.flush()
+    assert [(receipt.partition_index, receipt.offset) for receipt in receipts] == [(0, 0), (1, 0), (0, 42)]
+    assert (stored(broker, 0), stored(broker, 1)) == (["a", "b", "c"], ["x"])
+    assert writer.flush() == []
+    writer.write(1, *block("y"))
+    assert [receipt.offset for receipt in writer.flush()] == [21]
+
+
+def test_blocks_are_under_way_before_earlier_ones_are_acknowledged() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    session = memory_session(broker)
+    writer = BatchWriter(session, "t", blocks_max=3)
+    for name in "abc":
+        writer.write(0, *block(name))
+    assert (len(puts(broker)), session.outstanding, writer.pending_bytes) == (3, 3, 63)
+    writer.write(0, *block("d"))
+    assert session.outstanding == 3
+
+
+def test_unacknowledged_bytes_are_bounded_and_a_larger_block_goes_alone() -> None:
+    session = memory_session(MemoryBroker({"t": 1}, extensions=MPUT))
+    writer = BatchWriter(session, "t", bytes_max=50)
+    writer.write(0, *block("a"))
+    writer.write(0, *block("b"))
+    assert (session.outstanding, writer.pending_bytes) == (2, 42)
+    writer.write(0, *block("c"))
+    assert (session.outstanding, writer.pending_bytes) == (2, 42)
+    writer.write(0, *block("x" * 100))
+    assert (session.outstanding, writer.pending_bytes) == (1, 120)
+    assert len(writer.flush()) == 4
+
+
+def test_without_mput_each_message_waits_for_the_one_before() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=JAVA)
+    session = memory_session(broker)
+    seen: list[int] = []
+    broker.before_command = lambda command: seen.append(session.outstanding)
+    BatchWriter(session, "t").write(0, *block("a", "b", "c"))
+    assert set(seen) == {0}
+
+
+# ---- connections that break
+
+
+@pytest.mark.parametrize("extensions", [JAVA, MPUT])
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    kills=st.sets(st.integers(1, 20), max_size=5),
+    blocks_max=st.integers(1, 4),
+)
+def test_nothing_is_lost_and_first_copies_keep_the_order(
+    extensions: frozenset[str], sizes: list[int], kills: set[int], blocks_max: int
+) -> None:
+    broker = MemoryBroker({"t": 1}, extensions=extensions)
+
+    def restart_at(command: Command) -> None:
+        if len(broker.commands) in kills:
+            broker.kill()
+            broker.start()
+
+    broker.before_command = restart_at
+    writer = BatchWriter(memory_session(broker), "t", blocks_max=blocks_max)
+    names = iter(range(1000))
+    blocks = [[f"m{next(names)}" for _ in range(size)] for size in sizes]
+    for names_of_block in blocks:
+        writer.write(0, *block(*names_of_block))
+    receipts = writer.flush()
+    wanted = [name for names_of_block in blocks for name in names_of_block]
+    assert first_copies(stored(broker)) == wanted
+    by_offset = {frame.offset: frame.body.decode() for frame in walk(broker.partition("t", 0).content())}
+    assert [by_offset[receipt.offset] for receipt in receipts] == [names_of_block[0] for names_of_block in blocks]
+
+
+def test_a_broker_that_stays_away_is_given_up_and_the_writer_says_so_ever_after() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    session = memory_session(broker)
+    writer = BatchWriter(session, "t", retries=2, retry_interval_s=0.5)
+    writer.write(0, *block("a"))
+    broker.kill()
+    with pytest.raises(ConnectionFailed, match="Connection refused"):
+        writer.flush()
+    assert session.clock.slept_s == [0.5, 1.0]  # type: ignore[attr-defined]
+    broker.start()
+    for again in (writer.flush, lambda: writer.write(0, *block("b"))):
+        with pytest.raises(ConnectionFailed, match="Connection refused"):
+            again()
+
+
+def test_a_reply_that_does_not_come_in_time_counts_as_a_lost_connection() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    session = memory_session(broker, Timeouts(request_s=2))
+    writer = BatchWriter(session, "t")
+    writer.write(0, *block("a"))
+
+    def lose_one_reply(replies: list[bytes]) -> None:
+        replies.clear()
+        broker.shuffle = lambda replies: None
+
+    broker.shuffle = lose_one_reply
+    assert len(writer.flush()) == 1
+    assert stored(broker) == ["a", "a"]
+
+
+def test_a_broker_that_came_back_without_mput_is_an_error_not_a_puzzle() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t")
+    writer.write(0, *block("a"))
+    broker.kill()
+    broker.extensions = JAVA
+    broker.start()
+    with pytest.raises(ExtensionMissing, match=f"broker {ADDRESS} does not offer 'mput'"):
+        writer.flush()
+
+
+def test_inside_a_transaction_nothing_is_sent_twice() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t", transaction=LocalTransactionId("s", 1))
+    writer.write(0, *block("a"))
+    broker.kill()
+    broker.start()
+    with pytest.raises(ConnectionFailed, match="put to t partition 0"):
+        writer.flush()
+    assert len(puts(broker)) == 1
+
+
+# ---- refusals and mistakes
+
+
+@pytest.mark.parametrize("extensions", [JAVA, MPUT])
+def test_a_refusal_is_raised_at_once_and_ever_after(extensions: frozenset[str]) -> None:
+    broker = MemoryBroker({"t": 1}, extensions=extensions)
+    session = memory_session(broker)
+    writer = BatchWriter(session, "nosuch")
+
+    def write_and_flush() -> None:
+        writer.write(3, *block("a"))
+        writer.write(3, *block("b"))
+        writer.flush()
+
+    for _ in range(2):
+        with pytest.raises(
+            BrokerError, match=f"^broker {ADDRESS} refused put to nosuch partition 3 with 500: .*nosuch"
+        ):
+            write_and_flush()
+    assert session.clock.slept_s == []  # type: ignore[attr-defined]
+
+
+def test_an_answer_that_is_no_receipt_is_nonsense() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    answer = broker.answer
+
+    def nonsense(command: Command) -> Reply | None:
+        reply = answer(command)
+        return Result(200, "thanks", reply.opaque) if reply and isinstance(command, PutBatch) else reply
+
+    broker.answer = nonsense  # type: ignore[method-assign]
+    writer = BatchWriter(memory_session(broker), "t")
+    writer.write(0, *block("a"))
+    with pytest.raises(ProtocolError, match="the answer to put is 'thanks'"):
+        writer.flush()
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 0), (2**31, 1), (0, 2**31)])
+def test_a_block_that_cannot_be_written_is_refused_and_the_writer_goes_on(index: int, count: int) -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t")
+    writer.write(0, *block("a"))
+    with pytest.raises(ValueError, match=r"count|partition"):
+        writer.write(index, block("b")[0], count)
+    writer.write(0, *block("c"))
+    assert len(writer.flush()) == 2
+    assert stored(broker) == ["a", "c"]
+
+
+def _few_bytes(session: Session) -> object:
+    return BatchWriter(session, "t", bytes_max=0)
+
+
+def _few_blocks(session: Session) -> object:
+    return BatchWriter(session, "t", blocks_max=0)
+
+
+def _many_blocks(session: Session) -> object:
+    return BatchWriter(session, "t", blocks_max=1000)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"), [(_few_bytes, "bytes_max=0"), (_few_blocks, "blocks_max=0"), (_many_blocks, "blocks_max=1000")]
+)
+def test_parameters_out_of_range_are_refused(make: Callable[[Session], object], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        make(memory_session(MemoryBroker({"t": 1})))

@@ -1,0 +1,111 @@
+"""What brokers say about themselves, read from recorded replies of the Java broker and from texts like ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metaq.directory.stats import BrokerInfo, TopicSettings, parse_broker, parse_offsets, parse_topics
+from metaq.errors import ProtocolError
+from metaq.model import OffsetRange
+
+GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "01_core.jsonl"
+
+
+def recorded(label: str, last: bool = False) -> str:
+    """The text of the first (or last) recorded reply whose label starts so."""
+    entries = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    matching = [entry for entry in entries if entry["label"].startswith(label)]
+    reply = bytes.fromhex(matching[-1 if last else 0]["reply_hex"])
+    return reply.partition(b"\r\n")[2].decode()
+
+
+def test_the_java_broker_says_who_it_is() -> None:
+    assert parse_broker(recorded("stats no args")) == BrokerInfo(3, slave=False)
+
+
+def test_the_java_brokers_topics_without_patterns() -> None:
+    assert parse_topics(recorded("stats topics")) == ["meta-test", "slow", "test"]
+    assert parse_topics(recorded("stats topics", last=True)) == ["test", "wild-1", "meta-test", "slow"]
+
+
+def test_the_java_brokers_offsets() -> None:
+    assert parse_offsets(recorded("stats offsets")) == {}
+    assert parse_offsets(recorded("stats offsets", last=True)) == {
+        ("test", 0): OffsetRange(0, 23),
+        ("wild-1", 0): OffsetRange(0, 23),
+        ("meta-test", 0): OffsetRange(0, 147),
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "count"),
+    [("test", 2), ("meta-test", 1), ("slow", 1), ("wild-1", 2), ("wild", 2), ("wild*", 2), ("tame-1", 0), ("", 0)],
+)
+def test_the_java_brokers_partition_counts(topic: str, count: int) -> None:
+    assert TopicSettings(recorded("stats config")).partition_count(topic) == count
+
+
+INI = """\ufeff; comment with = and [brackets]
+[system]
+brokerId = 1
+  numPartitions = 2 * 2
+acceptPublish=true
+; numPartitions=9
+# numPartitions=9
+zeichen=\udce4\udcf6
+nonsense
+
+[zookeeper]
+numPartitions=77
+
+[topic=blank]
+numPartitions=
+[topic=own]
+numPartitions=7
+[topic=shut]
+acceptPublish=False
+[topic=dev.*]
+numPartitions=9
+[topic=broken]
+numPartitions=many
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "count"),
+    [("blank", 4), ("own", 7), ("shut", 0), ("dev.x", 4), ("dev.", 4), ("devx", 0), ("zookeeper", 0)],
+)
+def test_settings_of_a_topic(topic: str, count: int) -> None:
+    assert TopicSettings(INI.replace("\n", "\r\n")).partition_count(topic) == count
+
+
+def test_a_broker_that_accepts_everything_but_what_is_shut() -> None:
+    settings = TopicSettings(
+        "[system]\nnumPartitions=3\nacceptPublish=false\n[topic=*]\n[topic=open]\nacceptPublish=true\n"
+    )
+    assert [settings.partition_count(topic) for topic in ("anything", "open")] == [0, 3]
+
+
+def test_a_count_that_is_no_number_is_named() -> None:
+    with pytest.raises(ProtocolError, match="numPartitions='many' for topic 'broken'"):
+        TopicSettings(INI).partition_count("broken")
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "what"),
+    [
+        (parse_broker, "STATS\r\npid 7\r\nEND\r\n", "no broker_id"),
+        (parse_broker, "STATS\r\nbroker_id x\r\nEND\r\n", "no broker_id"),
+        (parse_broker, "hello", "not STATS ... END"),
+        (parse_topics, "STATS\r\na partitions 1", "not STATS ... END"),
+        (parse_offsets, "END\r\nSTATS", "not STATS ... END"),
+        (parse_offsets, "STATS\r\na part x min_offset 0 max_offset 0\r\nEND", "cannot be read"),
+        (TopicSettings, "key=value", r"no \[system\] section"),
+    ],
+)
+def test_answers_that_make_no_sense(parse, text: str, what: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ProtocolError, match=what):
+        parse(text)
