@@ -1,7 +1,7 @@
 """Why a transaction step is refused: every text and XA code that a client can get, in one place.
 
-A refusal is an answer, not a fault of the broker. Texts are MetaQ's own wherever it has one, because clients show them to
-people; the numbers are those of the XA specification, which the Java client hands to its transaction coordinator.
+A refusal is an answer, not a fault of the broker. Texts are MetaQ's own wherever it has one, because clients show them
+to people; the numbers are those of the XA specification, which the Java client hands to its transaction coordinator.
 
 Source: facts section 6.2 (texts and codes), 6.4 (heuristic outcomes).
 """
@@ -103,6 +103,12 @@ def outcome_unknown(key: TransactionId, reason: str) -> TransactionRefused:
     return TransactionRefused(message, xa_code=XA_RESOURCE_ERROR)
 
 
+def decision_unknown(query_id: str, batch_id: int, reason: str) -> TransactionRefused:
+    """As ``outcome_unknown``, for a decision: asking again after the restart tells."""
+    message = f"decision on batch {batch_id} of query {query_id} is known after a restart of the broker: {reason}"
+    return TransactionRefused(message, xa_code=XA_RESOURCE_ERROR)
+
+
 def committed_not_stored(key: TransactionId, reason: str) -> TransactionRefused:
     """The commit is decided and durable, but a partition does not take the messages; a restart completes it."""
     message = f"transaction '{key}' is committed, but readable only after a restart of the broker: {reason}"
@@ -111,7 +117,8 @@ def committed_not_stored(key: TransactionId, reason: str) -> TransactionRefused:
 
 def already_decided(key: TransactionId, query_id: str, batch_id: int) -> TransactionRefused:
     """The branch was committed by a decision and can be neither begun again nor rolled back."""
-    return TransactionRefused(f"XA transaction '{key}' was committed with batch {batch_id} of query {query_id}", xa_code=XA_PROTOCOL)
+    message = f"XA transaction '{key}' was committed with batch {batch_id} of query {query_id}"
+    return TransactionRefused(message, xa_code=XA_PROTOCOL)
 
 
 def decided_later(query_id: str, batch_id: int, last: int) -> TransactionRefused:
@@ -123,9 +130,11 @@ def decided_later(query_id: str, batch_id: int, last: int) -> TransactionRefused
 def not_ready_to_decide(batch_id: int, query_id: str, keys: list[str]) -> TransactionRefused:
     """Some branches are known here but cannot be committed by a decision; nothing was recorded."""
     listed = ", ".join(keys[:10]) + (f" and {len(keys) - 10} more" if len(keys) > 10 else "")
-    return TransactionRefused(f"batch {batch_id} of query {query_id} cannot be decided, not prepared: {listed}", xa_code=XA_PROTOCOL)
+    message = f"batch {batch_id} of query {query_id} cannot be decided, not prepared: {listed}"
+    return TransactionRefused(message, xa_code=XA_PROTOCOL)
 
 
 def decisions_full(limit: int) -> TransactionRefused:
     """The decisions of all queries together would take more than ``limit`` bytes."""
-    return TransactionRefused(f"decisions of all queries would take more than {limit} bytes; forget those of queries that are gone")
+    rule = "forget those of queries that are gone"
+    return TransactionRefused(f"decisions of all queries would take more than {limit} bytes; {rule}")

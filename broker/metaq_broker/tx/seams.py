@@ -22,12 +22,12 @@ Done = Callable[[TransactionRefused | None], None]
 
 
 class Unit(NamedTuple):
-    """What one transaction puts into one partition: ``count`` whole frames back to back, stored as one contiguous piece."""
+    """What one transaction puts into one partition: ``messages`` whole frames, stored as one contiguous piece."""
 
     topic: str
     partition: int
     block: bytes
-    count: int
+    messages: int
 
 
 class TransactionStore(Protocol):
@@ -49,15 +49,16 @@ class TransactionStore(Protocol):
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         """Append each unit as one contiguous piece of its partition; ``done`` when all are durable and readable.
 
+        Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``).
         It must take whatever ``check`` once let through, even if the topic has been removed from the configuration or
         the partition was closed since: those messages are committed. ``done`` is called exactly once, with the first
         error if any unit could not be stored.
         """
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
-        """Yield the stored frames from ``from_offset`` (a frame boundary) to the appended end; nothing if there is no log.
+        """Yield the intact, durable frames from the frame boundary ``from_offset`` on; none if there is no such log.
 
-        Frames that recovery found in the log count as stored only when they are durable.
+        It is used right after the start, when opening the log has made durable what it found.
         """
 
 
@@ -100,6 +101,19 @@ class PrepareVote(IntEnum):
     READ_ONLY = 3
 
 
+@dataclass(slots=True)
+class TransactionCounters:
+    """What ``stats`` tells about transactions since the broker started; ``tx_begin`` counts local ones only.
+
+    Commits and rollbacks are counted when they have happened: a refused one is not, one by timeout is.
+    """
+
+    tx_begin: int = 0
+    tx_xa_begin: int = 0
+    tx_commit: int = 0
+    tx_rollback: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
     """How much the transactions may take. All sizes in bytes of frames (header and body)."""
@@ -121,6 +135,3 @@ class TransactionLimits:
 
     decision_bytes_max: int = 64 * MIB
     """Keys of all remembered decisions."""
-
-    journal_file_bytes: int = 64 * MIB
-    """A new journal file is begun when the current one has this size."""
