@@ -37,7 +37,7 @@ def bare_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> E
 def spark_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel; Spark and the rest come from the environment that runs the tests.
 
-    That one's editable installation stays out of sight: ``.pth`` files in a folder that a ``.pth`` file names are ignored.
+    That one's editable installation stays out of sight: only folders of site-packages have their ``.pth`` files read.
     """
     environment = make_environment(tmp_path_factory.mktemp("spark"))
     environment.install("--no-deps", wheel)

@@ -1,0 +1,71 @@
+"""The README is a promise: its example runs as it stands, and its tables say what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from metaq_spark.columns.schema import READ_COLUMNS
+from metaq_spark.options import OPTIONS, READ, REQUIRED, WRITE, Use
+from metaq_spark.sink_columns import SINK_COLUMNS
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def table_behind(words: str) -> dict[str, str]:
+    """First and second column of the first table behind ``words``; a row that names several gives several entries."""
+    [block] = re.findall(rf"{re.escape(words)}\n\n((?:\|.*\n)+)", README)
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()[2:]]
+    return {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+
+
+def shown_default(option: str, uses: frozenset[Use]) -> str:
+    [found] = (known for known in OPTIONS if known.name == option)
+    defaults = [found.default_for(use) for use in Use if use in uses & found.uses]
+    if defaults[0] == REQUIRED:
+        return "required"
+    one, *others = dict.fromkeys(f"`{default}`" for default in defaults)
+    return one + "".join(f"; stream: {other}" for other in others)
+
+
+def test_table_of_the_options_of_a_read() -> None:
+    assert table_behind("Reading, in batches and as a stream:") == {
+        option.name: shown_default(option.name, READ) for option in OPTIONS if option.uses & READ
+    }
+
+
+def test_table_of_the_options_of_a_write() -> None:
+    table = table_behind("Writing:")
+    assert list(table) == [option.name for option in OPTIONS if option.uses & WRITE]
+    assert table["blockBytes"] == shown_default("blockBytes", WRITE)
+
+
+def test_table_of_the_columns_of_a_read() -> None:
+    names = {name: kind for name, kind, _ in READ_COLUMNS}
+    assert table_behind("A read gives one row per message:") == names
+
+
+def test_table_of_the_columns_of_a_write() -> None:
+    shown = table_behind("A write takes these; anything else is refused:")
+    kinds = {name: [kind().simpleString() for kind in kinds] for name, kinds in SINK_COLUMNS.items()}
+    assert {name: re.split(", | or ", text) for name, text in shown.items()} == kinds
+
+
+def test_links_lead_somewhere() -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
+    assert targets
+    for target in targets:
+        assert (Path(__file__).parents[2] / target).exists(), target
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_example_runs(spark: SparkSession, start_broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broker = start_broker("dev", tmp_path / "data", "--port", "0")
+    [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    example = example.replace("127.0.0.1:8123", str(broker.address))
+    exec(example.replace("loud_orders_progress", str(tmp_path / "progress")), {})
+    shown = capsys.readouterr().out
+    assert "|ONE TEA" in shown
+    assert "|TWO SCONES" in shown
