@@ -7,14 +7,16 @@ every topic. ``WireClient`` is the plainest possible client: it shows exactly wh
 from __future__ import annotations
 
 import re
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -50,6 +52,14 @@ class RunningBroker:
         """End it without warning."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
+
+    def end(self) -> None:
+        """End it if it still runs, and close what belongs to it."""
+        if self.process.poll() is None:
+            self.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log.close()
 
     def log_text(self) -> str:
         """Return what it wrote to standard error so far."""
@@ -132,7 +142,13 @@ def broker_command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "metaq_broker.cli", *map(str, arguments)]
 
 
-def _ready(process: subprocess.Popen[str], log: IO[str]) -> re.Match[str]:
+def launch(arguments: Sequence[str | Path], log_path: Path, file_bytes_max: int | None = None) -> RunningBroker:
+    """Start a broker and wait until it is ready. ``file_bytes_max``: no file of it can grow beyond this (a full disk)."""
+    log = open(log_path, "w")
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (file_bytes_max,) * 2) if file_bytes_max else None
+    process = subprocess.Popen(
+        broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit
+    )
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
     line = process.stdout.readline() if readable else ""
@@ -140,8 +156,10 @@ def _ready(process: subprocess.Popen[str], log: IO[str]) -> re.Match[str]:
     if match is None:
         process.kill()
         process.wait(DEADLINE_S)
-        pytest.fail(f"the broker did not get ready, it said {line!r} and {Path(log.name).read_text()}")
-    return match
+        process.stdout.close()
+        log.close()
+        pytest.fail(f"the broker did not get ready, it said {line!r} and {log_path.read_text()}")
+    return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)
 
 
 @pytest.fixture
@@ -149,23 +167,39 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test."""
     running: list[RunningBroker] = []
 
-    def start(*arguments: str | Path) -> RunningBroker:
-        log = open(tmp_path / f"broker-{len(running)}.log", "w")  # noqa: SIM115 - closed below
-        process = subprocess.Popen(broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True)
-        match = _ready(process, log)
-        running.append(RunningBroker(process, Address.parse(match[1]), Path(match[2]), log))
+    def start(*arguments: str | Path, file_bytes_max: int | None = None) -> RunningBroker:
+        running.append(launch(arguments, tmp_path / f"broker-{len(running)}.log", file_bytes_max))
         return running[-1]
 
     yield start
     for broker in running:
-        if broker.process.poll() is None:
-            broker.kill()
-        if broker.process.stdout is not None:
-            broker.process.stdout.close()
-        broker.log.close()
+        broker.end()
 
 
 @pytest.fixture
 def dev_broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """A broker that accepts every topic, two partitions each, on a free port of this machine."""
     return start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "2")
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Like ``dev_broker``, but one for all tests of a module: use a topic of your own (``topic``)."""
+    folder = tmp_path_factory.mktemp("shared-broker")
+    broker = launch(["dev", folder / "data", "--port", "0", "--partitions", "2"], folder / "broker.log")
+    yield broker
+    broker.end()
+
+
+@pytest.fixture
+def client(shared_broker: RunningBroker) -> Iterator[WireClient]:
+    """A connection to ``shared_broker``."""
+    connection = shared_broker.client()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test of the module uses."""
+    return re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")

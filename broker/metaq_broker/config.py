@@ -14,7 +14,7 @@ from typing import Any
 
 from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
 from metaq_broker.ini import ConfigError, Section, parse_ini
-from metaq_broker.topic_name import topic_name_fault
+from metaq_broker.log.names import topic_fault
 
 __all__ = ["BrokerConfig", "ConfigError", "SystemConfig", "TopicConfig", "ZooKeeperConfig", "development", "load", "parse"]
 
@@ -198,9 +198,9 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     name = section.name.removeprefix(_TOPIC_PREFIX).strip()
     if not section.name.startswith(_TOPIC_PREFIX) or not name:
         raise ConfigError(f"{source} [{section.name}]", "a topic's section is written [topic=NAME]")
-    fault = topic_name_fault(name, system.num_partitions)
+    fault = "it contains a blank" if " " in name else topic_fault(name)
     if fault is not None:
-        raise ConfigError(f"{source} [{section.name}]", f"{fault}; choose another name")
+        raise ConfigError(f"{source} [{section.name}]", f"topic name {name[:80]!r} cannot be used: {fault}")
     inherited = {attribute: getattr(system, attribute) for attribute in TOPIC_ATTRIBUTES}
     values: dict[str, Any] = read_section(section, TOPIC_KEYS, source, inherited)
     values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())

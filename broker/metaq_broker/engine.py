@@ -17,6 +17,7 @@ from operator import add
 from typing import Final, Literal
 
 from metaq.checksum import checksum
+from metaq.errors import MetaqError
 from metaq.message_id import IDS_PER_MS, IdRange, IdWorker
 from metaq.model import INT64_MAX
 from metaq.wire.text.frames import HEADER_BYTES
@@ -24,7 +25,8 @@ from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
 from metaq_broker.log.errors import LogFailed
 from metaq_broker.log.flush import GroupCommit
-from metaq_broker.log.partition_log import AtEnd, Moved, PartitionLog
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.reads import AtEnd, Moved, Slice
 from metaq_broker.outcomes import (
     BAD_REQUEST,
     FAILED,
@@ -33,13 +35,11 @@ from metaq_broker.outcomes import (
     NOT_FOUND,
     Appended,
     BlockAppended,
-    FileSlice,
     Refused,
 )
 from metaq_broker.put_block import BlockRefused, number_block
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
-from metaq_broker.topic_name import topic_name_fault
 
 ANY_PARTITION: Final = -1
 """A put to this partition goes to one that the broker picks."""
@@ -103,7 +103,7 @@ class Engine:
     ) -> Appended | Refused:
         log = self.log_for_put(topic, partition)
         if isinstance(log, Refused):
-            return log
+            return self.put_refused(topic, partition, log.text, log.code)
         computed = list(map(checksum, bodies))
         if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
             rejected = self._reject(topic, partition, checksums, computed, bodies)
@@ -171,7 +171,7 @@ class Engine:
     def _put_block(self, topic: str, partition: int, block: bytes, count: int) -> BlockAppended | Refused:
         log = self.log_for_put(topic, partition)
         if isinstance(log, Refused):
-            return log
+            return self.put_refused(topic, partition, log.text, log.code)
         ids = self.reserve_ids(count)
         try:
             numbered, marks = number_block(
@@ -207,31 +207,31 @@ class Engine:
         self._commit.wait(log, log_end, finished)
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused:
-        """Return the partition's log, made when absent, or say why nothing may be put there. In MetaQ's order of checks."""
+        """Return the partition's log, made when absent, or say why nothing may be put there, in MetaQ's order of checks.
+
+        The refusal's text is the bare reason; ``put_refused`` makes MetaQ's sentence of it.
+        """
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
-            return self.put_refused(topic, partition, f"{self._partition_words('partition', partition)} has been closed", FORBIDDEN)
-        log = self.stores.get(topic, partition)
+            return Refused(FORBIDDEN, f"{self._partition_words('partition', partition)} has been closed")
         if not self.config.accepts(topic):
-            return self.put_refused(topic, partition, f"The server do not accept topic {topic}")
-        settings = self.config.topic_settings(topic)
-        if not 0 <= partition < settings.num_partitions:
-            return self.put_refused(topic, partition, f"wrong partition {partition}")
+            return Refused(FAILED, f"The server do not accept topic {topic}")
+        if not 0 <= partition < self.config.topic_settings(topic).num_partitions:
+            return Refused(FAILED, f"wrong partition {partition}")
+        log = self.stores.get(topic, partition)
         return log if log is not None else self._create_log(topic, partition)
 
     def _create_log(self, topic: str, partition: int) -> PartitionLog | Refused:
-        fault = topic_name_fault(topic, self.config.topic_settings(topic).num_partitions)
-        if fault is None and self.stores.partition_count >= self._system.partitions_max:
-            fault = f"the broker has {self.stores.partition_count} partitions, maxPartitions allows no more"
-        if fault is not None:
-            return self.put_refused(topic, partition, fault)
+        if self.stores.partition_count >= self._system.partitions_max:
+            count = self.stores.partition_count
+            return Refused(FAILED, f"the broker has {count} partitions, maxPartitions allows no more")
         try:
             return self.stores.get_or_create(topic, partition)
-        except (OSError, LogFailed) as error:
-            return self.put_refused(topic, partition, f"the partition cannot be made: {error}")
+        except (OSError, MetaqError) as error:
+            return Refused(FAILED, str(error))
 
     # ---- reading
 
-    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> FileSlice | Refused:
+    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
         """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, never beyond the readable end.
 
         They may begin and end inside a frame. Every other answer of MetaQ is a ``Refused`` with its code and text.
@@ -244,20 +244,23 @@ class Engine:
                 self.statistics.offset(topic)
         return outcome
 
-    def _get(self, topic: str, partition: int, offset: int, bytes_max: int) -> FileSlice | Refused:
+    def _get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
         if (topic, partition) in self._closed:
             return Refused(FORBIDDEN, f"{self._partition_words('Partition', partition)} has been closed")
         log = self.stores.get(topic, partition)
         if log is None:
-            return _no_store(topic, partition)
+            return self._no_store(topic, partition)
         if bytes_max <= 0:
             return Refused(BAD_REQUEST, f"Bad request,invalid max size:{bytes_max}")
-        found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
+        try:
+            found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
+        except OSError as error:
+            return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
         if isinstance(found, Moved):
             return Refused(MOVED, str(found.offset))
         if isinstance(found, AtEnd):
             return self._behind_end(log, offset)
-        return FileSlice(found.fd, found.position, found.length)
+        return found
 
     def _behind_end(self, log: PartitionLog, offset: int) -> Refused:
         tell_end = self._system.update_consumer_offsets or offset == INT64_MAX
@@ -274,10 +277,13 @@ class Engine:
         self.statistics.offset(topic)
         log = self.stores.get(topic, partition)
         if log is None:
-            return _no_store(topic, partition)
-        if question == "boundary":
-            return log.boundary(offset)
-        return log.first_at(offset) if question == "timestamp" else log.segment_start(offset)
+            return self._no_store(topic, partition)
+        try:
+            if question == "boundary":
+                return log.boundary(offset)
+            return log.first_at(offset) if question == "timestamp" else log.segment_start(offset)
+        except OSError as error:
+            return Refused(FAILED, str(error))
 
     # ---- closing partitions
 
@@ -304,12 +310,14 @@ class Engine:
         """Return the refusal of a put whose body has more bytes than are allowed."""
         return self.put_refused(topic, partition, f"message of {length} bytes is longer than {limit} bytes (maxMessageSize)")
 
+    def _no_store(self, topic: str, partition: int) -> Refused:
+        fault = self.stores.refusal(topic, partition)
+        if fault is not None:
+            return Refused(FAILED, fault)
+        return Refused(NOT_FOUND, f"The topic `{topic}` in partition `{partition}` is not exists")
+
     def _partition_words(self, word: str, partition: int) -> str:
         return f"{word}[{self._system.broker_id}-{partition}]"
-
-
-def _no_store(topic: str, partition: int) -> Refused:
-    return Refused(NOT_FOUND, f"The topic `{topic}` in partition `{partition}` is not exists")
 
 
 def _numbers(ids: IdRange) -> Sequence[int]:

@@ -42,11 +42,3 @@ class BlockAppended:
     first_id: int
     first_offset: int
     log_end: int
-
-
-class FileSlice(NamedTuple):
-    """Bytes to send: ``length`` bytes at ``position`` of the open file ``fd``."""
-
-    fd: int
-    position: int
-    length: int

@@ -124,6 +124,9 @@ class StatsReport:
             for damaged in log.quarantined:
                 yield f"{log.topic} part {log.index} damaged_from {damaged.start} damaged_to {damaged.end}"
 
+        for topic, index, reason in self._engine.stores.refused():
+            yield f"{topic} part {index} not_served {reason}"
+
     def _topic_figures(self, kind: Kind, topic: str) -> str:
         figures = self._statistics.topic_realtime(kind, topic)
         if figures is None and self._statistics.any_topic_counted(kind):

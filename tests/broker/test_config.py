@@ -6,7 +6,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-
 from metaq_broker.config import BrokerConfig, ConfigError, covers, development, load, parse
 from metaq_broker.config_keys import REQUIRED, SYSTEM_KEYS
 
@@ -132,9 +131,9 @@ def test_a_wrong_line_is_named_with_what_is_allowed(line: str, message: str) -> 
         (MINIMAL + "group.g=com.example.F\n", "[topic=test] group.g: server-side filters are Java classes"),
         (MINIMAL + "[topic=]\n", "a topic's section is written [topic=NAME]"),
         (MINIMAL + "[topics]\n", "a topic's section is written [topic=NAME]"),
-        (MINIMAL + "[topic=a/b]\n", "topic name 'a/b' contains a slash"),
-        (MINIMAL + "[topic=a b]\n", "topic name 'a b' contains a slash, a blank"),
-        (MINIMAL + f"[topic={'x' * 300}]\n", "needs 302 bytes as a folder name, 255 are possible"),
+        (MINIMAL + "[topic=a/b]\n", "topic name 'a/b' cannot be used: it contains a slash"),
+        (MINIMAL + "[topic=a b]\n", "topic name 'a b' cannot be used: it contains a blank"),
+        (MINIMAL + f"[topic={'x' * 300}]\n", "it takes 300 bytes in UTF-8, 200 are possible"),
         (MINIMAL + "[zookeeper]\nzkConnect=a\n", "[zookeeper] zkConnect: unknown key; the nearest valid key is zk.zkConnect"),
         (MINIMAL + "[zookeeper]\ndiamondZKGroup=a\n", "[zookeeper] diamondZKGroup: diamond is not supported"),
         (MINIMAL + "[zookeeper]\nzk.zkEnable=1\n", "[zookeeper] zk.zkEnable: value '1'; allowed is true or false"),

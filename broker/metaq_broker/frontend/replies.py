@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metaq_broker.outcomes import FileSlice
+from metaq_broker.log.reads import Slice
 
 
 class FileReply(NamedTuple):
     """A reply whose body goes from a file to the socket: first ``head``, then the slice."""
 
     head: bytes
-    file: FileSlice
+    file: Slice
 
 
 class Output(NamedTuple):

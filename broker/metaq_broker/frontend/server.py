@@ -8,7 +8,6 @@ import logging
 from typing import Final
 
 from metaq_broker.config import SystemConfig
-from metaq_broker.files import Files
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
 
@@ -22,11 +21,10 @@ SWEEP_INTERVAL_S_MAX: Final = 15.0
 
 
 class TextServer:
-    """The listening socket and its connections. ``files`` reads what cannot go from file to socket directly."""
+    """The listening socket and its connections."""
 
-    def __init__(self, services: TextServices, files: Files, limits: SystemConfig) -> None:
+    def __init__(self, services: TextServices, limits: SystemConfig) -> None:
         self.services = services
-        self.files = files
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection] = set()

@@ -17,9 +17,9 @@ import logging
 import os
 from typing import TYPE_CHECKING, Final, cast
 
-from metaq_broker.frontend.replies import FileReply, ReplyQueue
+from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.text import TextSession
-from metaq_broker.outcomes import FileSlice
+from metaq_broker.log.reads import Slice
 
 if TYPE_CHECKING:
     from metaq_broker.frontend.server import TextServer
@@ -47,8 +47,8 @@ class Connection(asyncio.Protocol):
         self._loop = server.loop
         self._limits = server.limits
         self._replies = ReplyQueue(self._schedule)
-        self._file: FileSlice | None = None
-        self._file_is_own = False
+        self._file: Slice | None = None
+        self._file_sent = 0
         self._scheduled = False
         self._blocked = False  # the transport holds bytes that the socket did not take
         self._paused = False  # not reading
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
-        self._drop_file()
+        self._file = None
         self._session.connection_lost()
         self._server.closed(self)
 
@@ -159,51 +159,41 @@ class Connection(asyncio.Protocol):
             if file is not None:
                 self._transport.write(data + file.head)
                 sent += file.file.length
-                self._start_file(file)
+                self._start_file(file.file)
             elif data:
                 self._transport.write(data)
             else:
                 return
             sent += len(data)
 
-    def _start_file(self, reply: FileReply) -> None:
-        self._file, self._file_is_own = reply.file, False
+    def _start_file(self, file: Slice) -> None:
+        # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
+        self._file, self._file_sent = file, 0
         self._send_file()
-        if self._file is not None:
-            # The rest goes later, when the segment may be gone and its number be another file's.
-            self._file = FileSlice(os.dup(self._file.fd), self._file.position, self._file.length)
-            self._file_is_own = True
 
     def _send_file(self) -> None:
         """Send of the current file slice what the socket takes."""
         while self._file is not None and not self._blocked:
-            fd, position, length = self._file
             try:
-                sent = self._send_part(fd, position, length)
+                self._file_sent += self._send_part(self._file)
             except OSError as error:
                 _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": str(error)}})
-                self._drop_file()
+                self._file = None
                 self._transport.abort()
                 return
-            if sent == length:
-                self._drop_file()
-            else:
-                self._file = FileSlice(fd, position + sent, length - sent)
+            if self._file_sent == self._file.length:
+                self._file = None
 
-    def _send_part(self, fd: int, position: int, length: int) -> int:
+    def _send_part(self, file: Slice) -> int:
+        position, left = file.position + self._file_sent, file.length - self._file_sent
         try:
-            return os.sendfile(self._socket_fd, fd, position, length)
+            return os.sendfile(self._socket_fd, file.fd, position, left)
         except BlockingIOError:
-            chunk = self._server.files.pread(fd, min(length, BRIDGE_BYTES), position)
+            chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
             if not chunk:
-                raise OSError(f"file ends at {position}, {length} more bytes were announced") from None
+                raise OSError(f"file ends at {position}, {left} more bytes were announced") from None
             self._transport.write(chunk)
             return len(chunk)
-
-    def _drop_file(self) -> None:
-        if self._file is not None and self._file_is_own:
-            os.close(self._file.fd)
-        self._file = None
 
     def _regulate(self) -> None:
         unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes

@@ -1,0 +1,73 @@
+"""The least that a server can do: the ceilings that the broker's figures are compared with.
+
+Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a known
+size in, replies of a known size out, bytes to and from a file with plain system calls.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHUNK_BYTES = 1 << 18
+
+
+def take_messages(connection: socket.socket, file: Path, message_bytes: int, reply_bytes: int, sync: bool) -> None:
+    """Write what arrives to ``file``, sync after each chunk if asked, answer every whole message with zero bytes."""
+    fd = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    received = answered = 0
+    while chunk := connection.recv(CHUNK_BYTES):
+        os.write(fd, chunk)
+        received += len(chunk)
+        whole = received // message_bytes - answered
+        if whole:
+            if sync:
+                os.fdatasync(fd)
+            connection.sendall(bytes(whole * reply_bytes))
+            answered += whole
+    os.close(fd)
+
+
+def send_file(connection: socket.socket, file: Path, request_bytes: int, head_bytes: int, slice_bytes: int) -> None:
+    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, from its start again at the end."""
+    fd, size, position, pending = os.open(file, os.O_RDONLY), os.path.getsize(file), 0, 0
+    while chunk := connection.recv(CHUNK_BYTES):
+        pending += len(chunk)
+        while pending >= request_bytes:
+            pending -= request_bytes
+            if position + slice_bytes > size:
+                position = 0
+            connection.sendall(bytes(head_bytes))
+            left = slice_bytes
+            while left:
+                sent = os.sendfile(connection.fileno(), fd, position, left)
+                position, left = position + sent, left - sent
+    os.close(fd)
+
+
+@contextmanager
+def bare_peer(serve: Callable[..., None], *arguments: object, cpu: int | None = None) -> Iterator[tuple[str, int]]:
+    """Run ``serve`` for one connection in another process; yield the address to connect to."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = multiprocessing.get_context("fork").Process(target=_run, args=(listener, cpu, serve, arguments))
+        process.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _run(listener: socket.socket, cpu: int | None, serve: Callable[..., None], arguments: tuple[object, ...]) -> None:
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    connection, _ = listener.accept()
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        serve(connection, *arguments)

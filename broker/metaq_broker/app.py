@@ -1,0 +1,141 @@
+"""Puts a broker together, runs it until it is told to stop, and takes it apart again.
+
+Order at start: files and partitions, transactions, the port, the ready line. Order at stop: no more clients, answers to
+what was received, the disk, the mark of a clean stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import signal
+from collections.abc import Callable
+from typing import Final
+
+import metaq
+from metaq.errors import MetaqError
+from metaq.message_id import IdWorker
+from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
+from metaq_broker.clock import Clock
+from metaq_broker.config import BrokerConfig
+from metaq_broker.engine import Engine
+from metaq_broker.files import Files
+from metaq_broker.frontend.server import TextServer
+from metaq_broker.frontend.text import TextServices
+from metaq_broker.frontend.transactions import NO_TRANSACTIONS
+from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.statistics import Statistics
+from metaq_broker.stats_report import StatsReport
+from metaq_broker.stores import TopicStores
+
+_LOG: Final = logging.getLogger(__name__)
+
+STOP_PATIENCE_S: Final = 10.0
+"""How long a stop waits for clients that do not take their replies."""
+
+EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH)
+
+
+class StartFailed(MetaqError):
+    """The broker could not start; the text is one sentence for the operator."""
+
+
+class Broker:
+    """One broker inside a running event loop: ``open``, ``listen``, ``close``."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._files, self._clock = Files(), Clock()
+        self._commit = GroupCommit(self._flush_policy)
+
+    def open(self) -> None:
+        """Load everything that is on the disk (blocking).
+
+        Raises:
+            StartFailed: A data folder is in use or cannot be used.
+        """
+        try:
+            self._stores = TopicStores.open(self._files, self._clock, self.config)
+        except (OSError, MetaqError) as error:
+            raise StartFailed(str(error)) from error
+        ids = IdWorker(self.config.system.broker_id)
+        statistics = Statistics(self._clock.monotonic, self._has_figures)
+        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, statistics)
+
+    async def listen(self) -> int:
+        """Accept clients; return the port.
+
+        Raises:
+            StartFailed: The address cannot be used.
+        """
+        version = version_text(metaq.__version__, EXTENSIONS)
+        services = TextServices(self._engine, StatsReport(self._engine, version), NO_TRANSACTIONS, version)
+        self._server = TextServer(services, self.config.system)
+        host, port = self.config.system.bind_address, self.config.system.server_port
+        try:
+            self._engine.port = await self._server.start(host, port)
+        except OSError as error:
+            raise StartFailed(_listen_fault(host, port, error)) from error
+        return self._engine.port
+
+    async def close(self) -> None:
+        """Answer what was received, make everything durable, close."""
+        if hasattr(self, "_server"):
+            await self._server.stop(STOP_PATIENCE_S)
+        await self._commit.drain()
+        self._commit.stop()
+        self._stores.close(clean=True)
+
+    def _flush_policy(self, topic: str) -> FlushPolicy:
+        settings = self.config.topic_settings(topic)
+        return FlushPolicy(settings.unflush_threshold, settings.unflush_interval_ms)
+
+    def _has_figures(self, topic: str) -> bool:
+        # Only topics that exist: a client that asks for made-up names must not fill the memory with counters.
+        known = topic in self.config.topics or self._stores.has_topic(topic)
+        return known and self.config.topic_settings(topic).stat
+
+
+def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None) -> None:
+    """Run a broker until SIGTERM or SIGINT; ``announce`` is called with the port when it can be used.
+
+    Raises:
+        StartFailed: It could not start.
+    """
+    raise_open_files_limit()
+    asyncio.run(_serve(config, announce))
+
+
+async def _serve(config: BrokerConfig, announce: Callable[[int], None]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    broker = Broker(config)
+    broker.open()
+    try:
+        port = await broker.listen()
+        address = f"{config.system.host_name}:{port}"
+        print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
+        announce(port)
+        await stop.wait()
+        _LOG.info("stopping", extra={"fields": {"address": address}})
+    finally:
+        await broker.close()
+    _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+def raise_open_files_limit() -> None:
+    """Let this process open as many files as the system allows it: every partition and every connection needs one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _listen_fault(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is taken by another program; choose another one (0 = any free port)"
+    return f"cannot listen on {host} port {port}: {error.strerror or error}"

@@ -1,0 +1,101 @@
+"""The partitions as the transactions see them: the engine's side of ``tx/seams.py``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.message_id import IdRange
+from metaq.wire.text.frames import HEADER_BYTES, Frame
+from metaq_broker.engine import Engine
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.outcomes import Refused
+from metaq_broker.tx.refusals import TransactionRefused
+from metaq_broker.tx.seams import Unit
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+class EngineStore:
+    """Implements ``TransactionStore`` on an engine and its group commit."""
+
+    def __init__(self, engine: Engine, commit: GroupCommit) -> None:
+        self._engine = engine
+        self._commit = commit
+        self._mark_bytes = engine.config.system.index_interval_bytes
+
+    def check(self, topic: str, partition: int) -> None:
+        """See ``TransactionStore``. Makes the partition's log, so that a commit cannot fail for want of it."""
+        log = self._engine.log_for_put(topic, partition)
+        if isinstance(log, Refused):
+            raise TransactionRefused(log.text, code=log.code)
+        if log.failure is not None:
+            raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """See ``TransactionStore``."""
+        log = self._engine.stores.get(topic, partition)
+        return 0 if log is None else log.end_offset
+
+    def next_ids(self, count: int) -> IdRange:
+        """See ``TransactionStore``."""
+        return self._engine.reserve_ids(count)
+
+    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+        """See ``TransactionStore``."""
+        appended: list[PartitionLog] = []
+        first_error: Exception | None = None
+        for unit in units:
+            try:
+                log = self._engine.stores.get_or_create(unit.topic, unit.partition)
+                log.append_block(unit.block, unit.messages, _marks(unit.block, self._mark_bytes))
+            except (OSError, MetaqError) as error:
+                first_error = first_error or error
+            else:
+                appended.append(log)
+        _WaitForAll(self._commit, appended, first_error, done)
+
+    def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
+        """See ``TransactionStore``."""
+        log = self._engine.stores.get(topic, partition)
+        return () if log is None else log.scan(from_offset)
+
+
+class _WaitForAll:
+    """Calls ``done`` when every log is durable up to its present end, with the first error of all."""
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        logs: Sequence[PartitionLog],
+        error: Exception | None,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        self._left = len(logs) + 1
+        self._error = error
+        self._done = done
+        for log in logs:
+            commit.schedule(log)
+            commit.wait(log, log.end_offset, self._one)
+        self._one(None)  # the one that nobody else counts: with no logs at all it is the only one
+
+    def _one(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
+
+
+def _marks(block: bytes, mark_bytes: int) -> list[tuple[int, int]]:
+    """Return (offset, ordinal) of frames in a block of whole frames, at least ``mark_bytes`` apart, the first (0, 0)."""
+    marks, start, ordinal, next_mark = [], 0, 0, 0
+    while start < len(block):
+        if start >= next_mark:
+            marks.append((start, ordinal))
+            next_mark = start + mark_bytes
+        start += HEADER_BYTES + int(_LENGTH.unpack_from(block, start)[0])
+        ordinal += 1
+    return marks

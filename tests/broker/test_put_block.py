@@ -1,0 +1,58 @@
+"""A batched put is checked frame by frame, and every frame gets its own id."""
+
+from __future__ import annotations
+
+import pytest
+from metaq_broker.put_block import BlockRefused, number_block
+
+from metaq.checksum import checksum
+from metaq.message_id import EPOCH_MS, IdRange
+from metaq.wire.text.frames import encode_frame, walk
+
+BODIES = [b"", b"a", b"bb" * 50, b"c" * 1000, b"last"]
+BLOCK = b"".join(encode_frame(-1, flag, body) for flag, body in enumerate(BODIES))
+IDS = IdRange(EPOCH_MS + 5, 4094, len(BODIES), 3)
+
+
+def test_ids_are_written_and_everything_else_is_kept() -> None:
+    numbered, _ = number_block(BLOCK, len(BODIES), IDS, 1000, 4096)
+    frames = list(walk(bytes(numbered)))
+    assert [frame.message_id for frame in frames] == list(IDS)
+    assert [(frame.flag, frame.body) for frame in frames] == list(enumerate(BODIES))
+
+
+@pytest.mark.parametrize(
+    ("mark_bytes", "ordinals"), [(1, [0, 1, 2, 3, 4]), (30, [0, 2, 3, 4]), (200, [0, 4]), (5000, [0])]
+)
+def test_marks_are_frame_starts_at_least_so_far_apart(mark_bytes: int, ordinals: list[int]) -> None:
+    _, marks = number_block(BLOCK, len(BODIES), IDS, 1000, mark_bytes)
+    starts = [frame.offset for frame in walk(BLOCK)]
+    assert marks == [(starts[ordinal], ordinal) for ordinal in ordinals]
+
+
+def _with(block: bytes, at: int, value: bytes) -> bytes:
+    return block[:at] + value + block[at + len(value) :]
+
+
+FRAME = encode_frame(0, 0, b"body")
+
+
+@pytest.mark.parametrize(
+    ("block", "count", "message"),
+    [
+        (b"", 1, "frame 0 of 1 begins at byte 0, but the block has 0 bytes"),
+        (FRAME, 2, "frame 1 of 2 begins at byte 24, but the block has 24 bytes"),
+        (FRAME * 2, 1, "1 frames take 24 bytes, but the block has 48 bytes"),
+        (FRAME + FRAME[:19], 2, "frame 1 of 2 begins at byte 24"),
+        (FRAME + FRAME[:-1], 2, "frame 1 at byte 24 says 4 body bytes, which the block of 47 bytes does not hold"),
+        (_with(FRAME, 0, b"\xff\xff\xff\xff"), 1, "frame 0 at byte 0 says -1 body bytes"),
+        (_with(FRAME, 0, b"\x7f\xff\xff\xff"), 1, "frame 0 at byte 0 has a body of 2147483647 bytes, maxMessageSize is 1000"),
+        (FRAME + _with(FRAME, 20, b"B"), 2, "frame 1 at byte 24 fails its checksum"),
+        (FRAME + _with(FRAME, 4, checksum(b"x").to_bytes(4, "big")), 2, "frame 1 at byte 24 fails its checksum"),
+        (encode_frame(0, 0, b"x" * 1001), 1, "frame 0 at byte 0 has a body of 1001 bytes, maxMessageSize is 1000"),
+    ],
+)  # fmt: skip
+def test_one_wrong_frame_refuses_the_block_and_is_named(block: bytes, count: int, message: str) -> None:
+    with pytest.raises(BlockRefused) as refused:
+        number_block(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000, 4096)
+    assert message in str(refused.value)

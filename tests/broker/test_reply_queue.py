@@ -1,0 +1,70 @@
+"""Replies of one connection leave in the order of its requests, whatever becomes ready first."""
+
+from __future__ import annotations
+
+from metaq_broker.files import Files
+from metaq_broker.frontend.replies import FileReply, Output, ReplyQueue
+from metaq_broker.log.handles import FileHandle
+from metaq_broker.log.reads import Slice
+
+
+class Woken:
+    """Counts how often the queue asked to be looked at."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def test_ready_replies_go_out_together_and_wait_behind_an_unfinished_one() -> None:
+    woken = Woken()
+    queue = ReplyQueue(woken)
+    queue.add(b"1")
+    later = queue.later(3)
+    queue.add(b"5")
+    assert queue.take(100) == Output(b"1", None)
+    assert (queue.take(100), queue.waiting, queue.unanswered) == (Output(b"", None), True, 4)
+    later.complete(b"234")
+    assert (woken.times, queue.ready_bytes) == (1, 4)
+    assert queue.take(100) == Output(b"2345", None)
+    assert (queue.unanswered, queue.ready_bytes, queue.empty) == (0, 0, True)
+
+
+def test_questions_are_asked_when_their_turn_comes() -> None:
+    queue = ReplyQueue(Woken())
+    stored: list[bytes] = []
+    later = queue.later()
+    queue.ask(lambda: b"".join(stored))
+    assert queue.take(100).data == b""
+    stored.append(b"what the put stored")
+    later.complete(b"put done, ")
+    assert queue.take(100).data == b"put done, what the put stored"
+
+
+def test_a_file_ends_what_is_taken_at_once() -> None:
+    queue = ReplyQueue(Woken())
+    reply = FileReply(b"head", Slice(FileHandle(Files(), -1), 0, 10, 0))
+    queue.add(b"before")
+    queue.ask(lambda: reply)
+    queue.add(b"behind")
+    assert queue.take(100) == Output(b"before", reply)
+    assert queue.take(100) == Output(b"behind", None)
+
+
+def test_no_more_is_taken_than_wanted() -> None:
+    queue = ReplyQueue(Woken())
+    for text in (b"aaaa", b"bbbb", b"cccc"):
+        queue.add(text)
+    assert queue.take(5).data == b"aaaabbbb"
+    assert queue.take(5).data == b"cccc"
+
+
+def test_nothing_is_taken_behind_the_end_mark() -> None:
+    queue = ReplyQueue(Woken())
+    queue.add(b"last")
+    queue.end()
+    queue.add(b"never sent")
+    assert (queue.take(100).data, queue.ended) == (b"last", True)
+    assert queue.take(100) == Output(b"", None)
