@@ -1,0 +1,92 @@
+"""The project's own Python files, parsed once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PRODUCT = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs")
+"""Folders that are shipped or run by users; tests and benchmarks are judged less strictly."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: its path below the root with slashes, its text, and its syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def module(self) -> str:
+        """The name under which it is imported, for example ``metaq.wire.text.frames``."""
+        dotted = self.path.removeprefix("broker/").removesuffix(".py").replace("/", ".")
+        return dotted.removesuffix(".__init__")
+
+    @property
+    def package(self) -> str:
+        """The name that one dot of a relative import stands for."""
+        return self.module if self.path.endswith("/__init__.py") else self.module.rpartition(".")[0]
+
+
+@cache
+def sources(*folders: str) -> tuple[Source, ...]:
+    """Return the files of some folders, in the order of their paths."""
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
+
+
+def parse(path: str, text: str) -> Source:
+    return Source(path, text, ast.parse(text, path))
+
+
+def imports(source: Source, *, for_types: bool = True) -> Iterator[tuple[str, int]]:
+    """Yield ``(dotted name, line)`` of everything a file imports, anywhere in it.
+
+    ``from a import b`` yields ``a.b``, for b may be a module. Relative imports come out as absolute names; one that
+    climbs out of its own top package comes out as ``..``. Names given to ``import_module`` and ``__import__`` count too.
+    With ``for_types`` off, what stands below ``if TYPE_CHECKING`` is left out.
+    """
+    for node in _nodes(source.tree, for_types):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(source, node)
+            yield from ((f"{base}.{alias.name}" if base != ".." else "..", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value, node.lineno
+
+
+def _nodes(node: ast.AST, for_types: bool) -> Iterator[ast.AST]:
+    yield node
+    if (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+        and not for_types
+    ):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _nodes(child, for_types)
+
+
+def _absolute(source: Source, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    parts = source.package.split(".")
+    kept = parts[: len(parts) - node.level + 1]
+    if not kept or node.level > len(parts):
+        return ".."
+    return ".".join([*kept, node.module] if node.module else kept)
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

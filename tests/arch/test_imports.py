@@ -1,0 +1,212 @@
+"""Who may import whom: the rules that let executors run without the broker, and the broker without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pytest
+from sources import ROOT, Source, imports, parse, sources
+
+STANDARD = frozenset(sys.stdlib_module_names)
+SPARK = frozenset({"pyspark", "pyarrow", "py4j", "pandas"})
+IO = frozenset({"socket", "asyncio", "select", "selectors", "ssl", "threading", "time", "logging", "os", "kazoo"})
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """No file below ``folder`` imports any of ``names``, except the files in ``doors``."""
+
+    folder: str
+    names: frozenset[str]
+    doors: frozenset[str] = frozenset()
+
+
+def forbidden(folder: str, *names: str, doors: tuple[str, ...] = ()) -> Forbidden:
+    return Forbidden(folder, frozenset(names), frozenset(f"{folder}/{door}" for door in doors))
+
+
+RULES = [
+    # packages know only those below them
+    forbidden("metaq", "metaq_spark", "metaq_broker", *SPARK),
+    forbidden("metaq_spark", "metaq_broker"),
+    forbidden("broker/metaq_broker", "metaq_spark", *SPARK),
+    forbidden("jobs", "metaq_broker"),
+    # inside metaq: words, then bytes, then directory, then client
+    forbidden("metaq/wire", "metaq.client", "metaq.directory", "metaq.testing", *IO),
+    forbidden("metaq/directory", "metaq.testing"),
+    forbidden("metaq/client", "metaq.testing"),
+    forbidden("metaq/model.py", "metaq"),
+    forbidden("metaq/errors.py", "metaq"),
+    # time, network and ZooKeeper have one door each
+    forbidden("metaq", "socket", doors=("client/transport.py",)),
+    forbidden("metaq", "time", doors=("client/clock.py",)),
+    forbidden("metaq", "kazoo", doors=("directory/zookeeper.py",)),
+    forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
+    # the broker's core knows no protocol, and its data no operating system
+    *(
+        forbidden(
+            f"broker/metaq_broker/{part}", *(f"metaq.wire.text.{name}" for name in ("commands", "encode", "decode"))
+        )
+        for part in ("engine.py", "log", "tx")
+    ),
+    forbidden("broker/metaq_broker/log", "os", "socket", "metaq_broker.frontend", "metaq_broker.engine"),
+    forbidden("broker/metaq_broker/tx", "os", "socket", "metaq_broker.frontend", "metaq_broker.engine"),
+]
+
+FOREIGN_PACKAGES = {
+    # folder -> what may be imported beside the standard library and the project's own packages
+    "metaq": {"kazoo", "isal"},
+    "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
+}
+OWN = {"metaq", "metaq_spark", "metaq_broker"}
+
+
+def names_it(name: str, forbidden_name: str) -> bool:
+    return name == forbidden_name or name.startswith(forbidden_name + ".")
+
+
+def violations(rule: Forbidden, source: Source) -> list[str]:
+    if source.path in rule.doors or not (source.path == rule.folder or source.path.startswith(rule.folder + "/")):
+        return []
+    return [
+        f"{source.path}:{line} imports {name}"
+        for name, line in imports(source)
+        if any(names_it(name, each) for each in rule.names)
+    ]
+
+
+ALL_FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.folder} without {', '.join(sorted(rule.names))}"[:90])
+def test_forbidden_imports(rule: Forbidden) -> None:
+    assert (ROOT / rule.folder).exists(), "the rule is about nothing"
+    assert [row for source in sources(*ALL_FOLDERS) for row in violations(rule, source)] == []
+
+
+@pytest.mark.parametrize("folder", FOREIGN_PACKAGES)
+def test_foreign_packages_are_the_known_ones(folder: str) -> None:
+    allowed = STANDARD | OWN | FOREIGN_PACKAGES[folder]
+    rows = [
+        f"{source.path}:{line} imports {name}"
+        for source in sources(folder)
+        for name, line in imports(source)
+        if name.partition(".")[0] not in allowed
+    ]
+    assert rows == []
+
+
+def test_no_import_climbs_out_of_its_package() -> None:
+    rows = [
+        f"{source.path}:{line}" for source in sources(*ALL_FOLDERS) for name, line in imports(source) if name == ".."
+    ]
+    assert rows == []
+
+
+def test_modules_form_no_circle() -> None:
+    """A module that needs itself, over whatever detour, cannot be understood or tested alone."""
+    assert circular(sources("metaq", "metaq_spark", "broker/metaq_broker")) == set()
+
+
+def circular(modules: tuple[Source, ...]) -> set[str]:
+    """Return the modules that stand on a circle of run-time imports, or need one that does."""
+    imported = {module.module: {name for name, _ in imports(module, for_types=False)} for module in modules}
+    needs = {module: _modules_among(names, imported.keys()) - {module} for module, names in imported.items()}
+    while free := {module for module, targets in needs.items() if not targets}:
+        needs = {module: targets - free for module, targets in needs.items() if module not in free}
+    return set(needs)
+
+
+def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
+    # `from a.b import c` needs a.b.c if that is a module, a.b otherwise
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & set(modules)
+
+
+BLOCKED = ("pyspark", "pyarrow", "pandas", "py4j", "numba", "numpy", "metaq_spark")
+
+IMPORT_EVERYTHING = f"""
+import importlib, pkgutil, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {BLOCKED!r}:
+            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+for blocked in {BLOCKED!r}:
+    assert blocked not in sys.modules, blocked
+names = []
+for top in ("metaq", "metaq_broker"):
+    package = importlib.import_module(top)
+    names.append(top)
+    for info in pkgutil.walk_packages(package.__path__, top + "."):
+        if not info.name.endswith("__main__"):
+            importlib.import_module(info.name)
+        names.append(info.name)
+print("\\n".join(names))
+"""
+
+
+def test_queue_and_broker_run_without_spark() -> None:
+    """Every module, in a process of its own where nothing of Spark can be imported."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_EVERYTHING], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {source.module for source in sources("metaq", "broker/metaq_broker")}
+
+
+class TestTheRulesThemselves:
+    """A rule that finds nothing anywhere is no rule: each way to import is planted once."""
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("metaq/wire/text/x.py", "import socket"),
+            ("metaq/wire/text/x.py", "import os.path as p"),
+            ("metaq/wire/text/x.py", "from os import path"),
+            ("metaq/wire/text/x.py", "def f():\n    import time"),
+            ("metaq/wire/text/x.py", "if TYPE_CHECKING:\n    from asyncio import Task"),
+            ("metaq/wire/text/x.py", "from ...client import session"),
+            ("metaq/wire/text/x.py", "from metaq import client"),
+            ("metaq/client/x.py", "import importlib\nimportlib.import_module('pyspark.sql')"),
+            ("metaq/client/x.py", "__import__('metaq_broker')"),
+            ("metaq/client/x.py", "from socket import create_connection"),
+            ("metaq_spark/x.py", "from metaq_broker.log import x"),
+            ("broker/metaq_broker/x.py", "import pyarrow as pa"),
+            ("broker/metaq_broker/engine.py", "from metaq.wire.text import commands"),
+            ("broker/metaq_broker/tx/x.py", "from ..frontend import text"),
+        ],
+    )
+    def test_a_planted_import_is_found(self, path: str, text: str) -> None:
+        assert [row for rule in RULES for row in violations(rule, parse(path, text))]
+
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("metaq/client/transport.py", "import socket"),
+            ("metaq/wire/text/x.py", "from metaq.model import Message\nfrom .frames import walk\nimport struct"),
+            ("metaq/wire/text/x.py", "import timeit, ossaudiodev"),
+            ("metaq_spark/x.py", "import pyspark, pyarrow, metaq.client"),
+        ],
+    )
+    def test_an_allowed_import_is_not(self, path: str, text: str) -> None:
+        assert [row for rule in RULES for row in violations(rule, parse(path, text))] == []
+
+    def test_climbing_out_is_seen(self) -> None:
+        for path, text in (("metaq/x.py", "from .. import y"), ("metaq/wire/text/x.py", "from .....y import z")):
+            assert [name for name, _ in imports(parse(path, text))] == [".."]
+        assert [name for name, _ in imports(parse("metaq/wire/x.py", "from .. import model"))] == ["metaq.model"]
+        assert [name for name, _ in imports(parse("metaq/wire/__init__.py", "from . import x"))] == ["metaq.wire.x"]
+
+    def test_a_circle_is_seen(self) -> None:
+        one = parse("metaq/one.py", "from metaq.two import x")
+        two = parse("metaq/two.py", "def f():\n    from metaq import three")
+        three = parse("metaq/three.py", "import metaq.one")
+        assert circular((one, two, three)) == {"metaq.one", "metaq.two", "metaq.three"}
+        assert circular((one, two)) == set()
+        typing_only = parse("metaq/three.py", "if TYPE_CHECKING:\n    import metaq.one")
+        assert circular((one, two, typing_only)) == set()

@@ -1,0 +1,118 @@
+"""Size, docstrings, names and leftovers: what a reviewer should not have to look for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from sources import PRODUCT, ROOT, Source, parse, sources
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+LEFTOVERS = re.compile(
+    r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b"  # unfinished
+    r"|\b(breakpoint\(|pdb\b)"  # debugging
+    r"|(?<![\w.])/(?:tmp|work|farm|root|home/\w+)/\w"  # some machine's folders
+)
+VAGUE_NAMES = re.compile(r"(?:^|_)(?:utils?|helpers?|common|misc|stuff)(?:_|$)")
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def long_ones(source: Source) -> Iterator[str]:
+    lines = source.text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{source.path} has {lines} lines"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES_MAX:
+                yield f"{source.path}:{node.lineno} {node.name} has {size} lines"
+
+
+def undocumented(source: Source) -> Iterator[str]:
+    """Modules with code, and public classes and functions at the top of a module that others import."""
+    if source.tree.body and not ast.get_docstring(source.tree):
+        yield f"{source.path} has no docstring"
+    if source.path.startswith("jobs/"):
+        return
+    for node in source.tree.body:
+        if isinstance(node, Definition) and not node.name.startswith("_") and not ast.get_docstring(node):
+            yield f"{source.path}:{node.lineno} {node.name} has no docstring"
+
+
+def leftovers(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if LEFTOVERS.search(line):
+            yield f"{source.path}:{number} {line.strip()[:100]}"
+
+
+def vague(source: Source) -> Iterator[str]:
+    for part in source.path.removesuffix(".py").split("/"):
+        if VAGUE_NAMES.search(part):
+            yield f"{source.path}: {part!r} says nothing about what is in it"
+
+
+CHECKS = (long_ones, undocumented, leftovers, vague)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("folder", PRODUCT)
+def test_product(folder: str, check: object) -> None:
+    found = sources(folder)
+    assert found, "nothing to look at"
+    assert [row for source in found for row in check(source)] == []  # type: ignore[operator]
+
+
+def test_tests_and_benchmarks_are_no_novels_either() -> None:
+    assert [row for source in sources("tests", "benchmarks") for row in long_ones(source)] == []
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports test files by their base name: two of one name would hide each other."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_every_test_checks_something() -> None:
+    idle = [
+        f"{source.path}:{node.lineno} {node.name}"
+        for source in sources("tests")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if not any(isinstance(inner, ast.Assert | ast.With | ast.AsyncWith | ast.Call) for inner in ast.walk(node))
+    ]
+    assert idle == []
+
+
+class TestTheChecksThemselves:
+    """Each check finds what it is for."""
+
+    @pytest.mark.parametrize(
+        ("check", "path", "text"),
+        [
+            (long_ones, "metaq/x.py", "x = 1\n" * 501),
+            (long_ones, "metaq/x.py", "def f():\n" + "    x = 1\n" * 60),
+            (undocumented, "metaq/x.py", "x = 1\n"),
+            (undocumented, "metaq/x.py", '"""Doc."""\ndef f(): ...\n'),
+            (undocumented, "metaq/x.py", '"""Doc."""\nclass C: ...\n'),
+            (leftovers, "metaq/x.py", "x = 1  # TO" + "DO: more"),
+            (leftovers, "metaq/x.py", "open('/t" + "mp/x')"),
+            (leftovers, "metaq/x.py", "raise NotImplemented" + "Error"),
+            (vague, "metaq/utils.py", ""),
+            (vague, "metaq/common/x.py", ""),
+            (vague, "metaq/log_helper.py", ""),
+        ],
+    )
+    def test_finds(self, check: object, path: str, text: str) -> None:
+        assert list(check(parse(path, text)))  # type: ignore[operator]
+
+    def test_leaves_the_rest_alone(self) -> None:
+        text = '"""Doc: see /var/t' + 'mp/x and a_todo."""\ndef _f(): ...\nclass _C: ...\ndef g():\n    """Doc."""\n'
+        text += "    x = 1\n" * 58
+        for check in CHECKS:
+            assert list(check(parse("metaq/manual_clock.py", text))) == []
+            assert list(check(parse("metaq/empty/__init__.py", ""))) == []
