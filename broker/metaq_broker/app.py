@@ -13,30 +13,37 @@ import logging
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import metaq
 from metaq.errors import MetaqError
 from metaq.message_id import IdWorker
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
+from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_DECIDE, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
 from metaq_broker.clock import Clock
-from metaq_broker.config import BrokerConfig
+from metaq_broker.config import BrokerConfig, SystemConfig
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer
 from metaq_broker.frontend.text import TextServices
-from metaq_broker.frontend.transactions import NO_TRANSACTIONS
+from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
 from metaq_broker.statistics import Statistics
 from metaq_broker.stats_report import StatsReport
 from metaq_broker.stores import TopicStores
+from metaq_broker.transaction_store import EngineStore
+from metaq_broker.tx.checkpoint import CheckpointSettings
+from metaq_broker.tx.journal import JournalDamaged, JournalFailed
+from metaq_broker.tx.manager import TransactionManager
+from metaq_broker.tx.recovery import JournalIncomplete
+from metaq_broker.tx.seams import Durability, TransactionLimits
 
 _LOG: Final = logging.getLogger(__name__)
 
 STOP_PATIENCE_S: Final = 10.0
 """How long a stop waits for clients that do not take their replies."""
 
-EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH)
+EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE)
 
 
 class StartFailed(MetaqError):
@@ -50,20 +57,39 @@ class Broker:
         self.config = config
         self._files, self._clock = Files(), Clock()
         self._commit = GroupCommit(self._flush_policy)
+        self._closing = contextlib.AsyncExitStack()
 
-    def open(self) -> None:
-        """Load everything that is on the disk (blocking).
+    async def open(self) -> None:
+        """Load what is on the disk and finish what a crash interrupted.
 
         Raises:
-            StartFailed: A data folder is in use or cannot be used.
+            StartFailed: A data folder is in use or cannot be used, or the transaction journal is damaged.
         """
         try:
             self._stores = TopicStores.open(self._files, self._clock, self.config)
-        except (OSError, MetaqError) as error:
+        except MetaqError as error:
             raise StartFailed(str(error)) from error
+        self._closing.callback(self._stores.close, clean=True)
+        self._closing.callback(self._commit.stop)
+        self._closing.push_async_callback(self._commit.drain)
         ids = IdWorker(self.config.system.broker_id)
-        statistics = Statistics(self._clock.monotonic, self._has_figures)
-        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, statistics)
+        self._statistics = Statistics(self._clock.monotonic, self._has_figures)
+        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics)
+        await self._open_transactions()
+
+    async def _open_transactions(self) -> None:
+        directory = Path(self.config.system.data_log_path) / "transactions"
+        self._transactions = transaction_manager(
+            self._files, self._clock, directory, EngineStore(self._engine, self._commit), self.config.system
+        )
+        try:
+            self._transactions.recover_from_journal()
+        except OSError as error:
+            raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
+        except (MetaqError, JournalDamaged, JournalIncomplete, JournalFailed) as error:
+            raise StartFailed(f"transactions in {directory}: {error}") from error
+        self._closing.callback(self._transactions.close)
+        await self._commit.drain()  # what was committed before the crash is readable before anybody asks
 
     async def listen(self) -> int:
         """Accept clients; return the port.
@@ -72,8 +98,11 @@ class Broker:
             StartFailed: The address cannot be used.
         """
         version = version_text(metaq.__version__, EXTENSIONS)
-        services = TextServices(self._engine, StatsReport(self._engine, version), NO_TRANSACTIONS, version)
+        report = StatsReport(self._engine, self._transactions.counters, version)
+        commands = TransactionCommands(self._transactions, self._statistics)
+        services = TextServices(self._engine, report, commands, version)
         self._server = TextServer(services, self.config.system)
+        self._closing.push_async_callback(self._server.stop, STOP_PATIENCE_S)
         host, port = self.config.system.bind_address, self.config.system.server_port
         try:
             self._engine.port = await self._server.start(host, port)
@@ -82,12 +111,8 @@ class Broker:
         return self._engine.port
 
     async def close(self) -> None:
-        """Answer what was received, make everything durable, close."""
-        if hasattr(self, "_server"):
-            await self._server.stop(STOP_PATIENCE_S)
-        await self._commit.drain()
-        self._commit.stop()
-        self._stores.close(clean=True)
+        """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
+        await self._closing.aclose()
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
         settings = self.config.topic_settings(topic)
@@ -114,8 +139,8 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     broker = Broker(config)
-    broker.open()
     try:
+        await broker.open()
         port = await broker.listen()
         address = f"{config.system.host_name}:{port}"
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
@@ -125,6 +150,25 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None]) -> None:
     finally:
         await broker.close()
     _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+def transaction_manager(
+    files: Files, clock: Clock, directory: Path, store: EngineStore, system: SystemConfig
+) -> TransactionManager:
+    """Return the transactions of a broker as its configuration wants them; nothing is opened yet."""
+    return TransactionManager(
+        files,
+        clock,
+        directory,
+        store,
+        timeout_s_max=system.transaction_timeout_s_max,
+        durability=Durability(system.transaction_flush),
+        call_later=asyncio.get_running_loop().call_later,
+        limits=TransactionLimits(
+            open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max
+        ),
+        checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
+    )
 
 
 def raise_open_files_limit() -> None:

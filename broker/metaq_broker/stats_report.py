@@ -14,6 +14,7 @@ from typing import Final
 from metaq_broker.engine import Engine
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.statistics import KINDS, Kind, Realtime
+from metaq_broker.tx.seams import TransactionCounters
 
 _HELP: Final = (
     "*EMPTY* Returns broker info.",
@@ -31,8 +32,9 @@ _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 class StatsReport:
     """Makes the reply body of each item. ``version`` is the text of the version reply."""
 
-    def __init__(self, engine: Engine, version: str) -> None:
+    def __init__(self, engine: Engine, transactions: TransactionCounters, version: str) -> None:
         self._engine = engine
+        self._transactions = transactions
         self._config = engine.config
         self._statistics = engine.statistics
         self._version = version
@@ -67,7 +69,9 @@ class StatsReport:
         yield f"threads {threading.active_count()}"
         for name in ("put", "get", "offset"):
             yield f"cmd_{name} {commands[name]}"
-        for name in ("tx_begin", "tx_xa_begin", "tx_commit", "tx_rollback", "get_miss", "put_failed"):
+        for name in ("tx_begin", "tx_xa_begin", "tx_commit", "tx_rollback"):
+            yield f"{name} {getattr(self._transactions, name)}"
+        for name in ("get_miss", "put_failed"):
             yield f"{name} {commands[name]}"
         yield f"total_messages {sum(log.message_count for log in logs)}"
         yield f"topics {len({log.topic for log in logs} | self._config.topics.keys())}"

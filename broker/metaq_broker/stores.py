@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
 from metaq_broker.files import Files
@@ -16,6 +17,17 @@ from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.settings import LogSettings
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+class DataFolderFailed(MetaqError):
+    """The data folder ``path`` cannot be used; ``error`` says what the system refused."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        self.path, self.error = path, error
+        super().__init__(path, error)
+
+    def __str__(self) -> str:
+        return f"data folder {self.path} cannot be used: {self.error.strerror}: {self.error.filename}"
 
 
 class TopicStores:
@@ -34,7 +46,7 @@ class TopicStores:
 
         Raises:
             StoreLocked: Another broker uses a folder.
-            OSError: A folder cannot be used.
+            DataFolderFailed: A folder cannot be used.
         """
         system = config.system
         settings = LogSettings(system.segment_bytes_max, system.index_interval_bytes)
@@ -42,7 +54,7 @@ class TopicStores:
         opened: list[LogStore] = []
         try:
             for path in config.data_paths():
-                opened.append(LogStore.open(files, clock, Path(path), lambda topic: settings, load_threads=threads))
+                opened.append(_open_store(files, clock, path, settings, threads))
         except BaseException:
             for store in opened:
                 store.close(clean=True)
@@ -97,3 +109,10 @@ class TopicStores:
                 if self._store(log.topic) is not store:
                     fields = {"partition": log.directory, "dataPath": self._store(log.topic).data_path}
                     _LOG.warning("not served, the topic's dataPath is another", extra={"fields": fields})
+
+
+def _open_store(files: Files, clock: Clock, path: str, settings: LogSettings, threads: int) -> LogStore:
+    try:
+        return LogStore.open(files, clock, Path(path), lambda topic: settings, load_threads=threads)
+    except OSError as error:
+        raise DataFolderFailed(path, error) from error

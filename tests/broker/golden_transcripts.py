@@ -88,23 +88,35 @@ class Comparison:
     """Makes replies of one transcript comparable; it learns where frames are from the puts it has seen."""
 
     frames: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)
+    spread_topics: set[str] = field(default_factory=set)
+    """Topics with a put to "any partition": which one it was is up to the broker."""
 
     def normal(self, step: Step, reply: Reply | None) -> object:
         """Return the reply with everything replaced that may differ."""
         if isinstance(reply, Value):
             return "value", self._masked(step, reply.data), reply.opaque
         if isinstance(reply, Result):
-            return reply.code, _normal_text(step, reply.text), reply.opaque
+            return reply.code, self._any_partition(step, _normal_text(step, reply.text)), reply.opaque
         return None
 
     def learn(self, step: Step, reply: Reply | None) -> None:
         """Note where a put message begins."""
         command = step.command
+        if isinstance(command, Put) and command.partition == -1:
+            self.spread_topics.add(command.topic)
         if isinstance(command, Put) and isinstance(reply, Result) and reply.code == 200:
             _, partition, offset = map(int, reply.text.split(" "))
             if offset >= 0:
                 starts = self.frames.setdefault((command.topic, partition), {})
                 starts[offset] = offset + HEADER_BYTES + len(command.body)
+
+    def _any_partition(self, step: Step, text: str) -> str:
+        command = step.command
+        if isinstance(command, Put) and command.partition == -1:
+            text = re.sub(r"\A<id> \d+", "<id> <any>", text)
+        for topic in self.spread_topics:
+            text = re.sub(rf"(?m)^{topic} part \d+", f"{topic} part <any>", text)
+        return text
 
     def _masked(self, step: Step, data: bytes) -> bytes:
         command = step.command

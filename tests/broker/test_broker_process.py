@@ -135,7 +135,7 @@ def test_a_data_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     status, out, error = refused("dev", tmp_path / "file" / "data", "--port", "0")
     assert (status, out, error.count("\n")) == (1, "", 1)
-    assert str(tmp_path / "file" / "data") in error
+    assert f"data folder {tmp_path}/file/data cannot be used: " in error
 
 
 @pytest.mark.parametrize(("enable", "warned"), [("", True), ("zk.zkEnable=false\n", False)])
@@ -295,7 +295,7 @@ def test_a_full_disk_stops_puts_with_the_reason_and_not_reads(ini: Path, start_b
         if code != 200:
             break
         stored += 1
-    assert (code, 50 < stored < 100) == (500, True)
+    assert (code, 50 < stored <= 100) == (500, True)
     assert "read-only" in text
     assert client.result(put("orders", b"x", 1))[0] == 500
     assert len(bodies(read_all(client, "orders", stored * 1000))) == stored

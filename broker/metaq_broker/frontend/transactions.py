@@ -1,39 +1,146 @@
-"""Transactions are not wired yet: every command that needs them is answered with 503."""
+"""Transaction commands of the text protocol: each becomes one call of the ``TransactionManager`` and one reply.
+
+A connection is identified by its session object: local transactions belong to it. Replies that wait for the journal or
+for the partitions take their place in the connection's queue at once. Source: facts section 6; design D5, D7.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from metaq.wire.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.wire.text.encode import encode
-from metaq_broker.frontend.replies import ReplyQueue
-from metaq_broker.outcomes import UNAVAILABLE
+from metaq_broker.frontend.replies import Later, ReplyQueue
+from metaq_broker.outcomes import OK
+from metaq_broker.statistics import Statistics
+from metaq_broker.tx.decisions import Decision
+from metaq_broker.tx.manager import TransactionManager
+from metaq_broker.tx.refusals import TransactionRefused
+from metaq_broker.tx.seams import PrepareVote
+
+NO_OFFSET: Final = -1
+"""What a put inside a transaction is answered with: its offset exists only after the commit."""
+
+_KEYS_END: Final = "\r\n"
 
 
 class TransactionCommands:
-    """Answers transaction commands."""
+    """Carries out transaction commands for all connections. ``connection`` is whatever stands for one, always the same."""
+
+    def __init__(self, manager: TransactionManager, statistics: Statistics) -> None:
+        self._manager = manager
+        self._statistics = statistics
+        self._steps: Final[dict[str, Callable[[object, Transaction, ReplyQueue], None]]] = {
+            "BEGIN": self._begin,
+            "PREPARE": self._prepare,
+            "COMMIT_ONE_PHASE": self._commit,
+            "COMMIT_TWO_PHASE": self._commit,
+            "ROLLBACK": self._rollback,
+            "RECOVER": self._recover,
+            "FORGET": self._forget,
+            "END": self._end,
+        }
 
     def transaction(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        """Carry out a transaction command."""
-        self._refuse(command.opaque, replies)
+        """Carry out a ``transaction`` command."""
+        self._steps[command.type](connection, command, replies)
 
     def put(self, connection: object, command: Put, replies: ReplyQueue) -> None:
-        """Put inside a transaction."""
-        self._refuse(command.opaque, replies)
+        """Add a message to a transaction."""
+        topic, partition, body, flag, opaque, checksum, key = command
+        assert key is not None  # plain puts take another way
+
+        def add() -> str:
+            message_id = self._manager.put(connection, key, topic, partition, flag, checksum, body)
+            return f"{message_id} {partition} {NO_OFFSET}"
+
+        self._count_puts(topic, 1, len(body), _answer(replies, opaque, add))
 
     def put_batch(self, connection: object, command: PutBatch, replies: ReplyQueue) -> None:
-        """Put a batch inside a transaction."""
-        self._refuse(command.opaque, replies)
+        """Add a block of messages to a transaction."""
+        topic, partition, block, count, opaque, key = command
+        assert key is not None
+
+        def add() -> str:
+            ids = self._manager.put_batch(connection, key, topic, partition, block, count)
+            return f"{ids.first} {partition} {NO_OFFSET}"
+
+        self._count_puts(topic, count, len(block), _answer(replies, opaque, add))
 
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
-        """Record a decision."""
-        self._refuse(command.opaque, replies)
+        """Record which branches a batch consists of; the reply names those of the first decision for it."""
+        slot = replies.later()
+
+        def told(decision: Decision | TransactionRefused) -> None:
+            if isinstance(decision, TransactionRefused):
+                _complete(slot, command.opaque, decision)
+            else:
+                _complete(slot, command.opaque, None, _KEYS_END.join(map(str, decision.branches)))
+
+        self._manager.decide(command.query_id, command.batch_id, command.branches, told)
 
     def connection_lost(self, connection: object) -> None:
-        """Roll back what the connection began."""
+        """Roll back the local transactions that the connection began."""
+        self._manager.connection_lost(connection)
 
-    def _refuse(self, opaque: int, replies: ReplyQueue) -> None:
-        replies.add(encode(Result(UNAVAILABLE, "transactions are not available", opaque)))
+    # ---- the steps of ``transaction``
+
+    def _begin(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        def begin() -> str:
+            self._manager.begin(connection, command.key, command.timeout_s, command.unique)
+            return ""
+
+        _answer(replies, command.opaque, begin)
+
+    def _prepare(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.later()
+
+        def voted(vote: PrepareVote | TransactionRefused) -> None:
+            if isinstance(vote, TransactionRefused):
+                _complete(slot, command.opaque, vote)
+            else:
+                _complete(slot, command.opaque, None, str(int(vote)))
+
+        self._manager.prepare(command.key, voted, connection)
+
+    def _commit(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot, one_phase = replies.later(), command.type == "COMMIT_ONE_PHASE"
+        self._manager.commit(command.key, one_phase, connection, lambda no: _complete(slot, command.opaque, no))
+
+    def _rollback(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.later()
+        self._manager.rollback(command.key, connection, lambda no: _complete(slot, command.opaque, no))
+
+    def _recover(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        _answer(replies, command.opaque, lambda: _KEYS_END.join(map(str, self._manager.recover(command.unique))))
+
+    def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        def forget() -> str:
+            self._manager.forget(command.key)
+            return ""
+
+        _answer(replies, command.opaque, forget)
+
+    def _end(self, _connection: object, command: Transaction, _replies: ReplyQueue) -> None:
+        self._manager.end(command.key)  # END is the one command without a reply
+
+    def _count_puts(self, topic: str, count: int, body_bytes: int, stored: bool) -> None:
+        self._statistics.puts(topic, count, body_bytes)
+        if not stored:
+            self._statistics.puts_failed(topic, count)
 
 
-NO_TRANSACTIONS: Final = TransactionCommands()
+def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str]) -> bool:
+    """Queue what ``step`` returns, or its refusal; return whether it was done."""
+    try:
+        code, text = OK, step()
+    except TransactionRefused as refusal:
+        code, text = refusal.code, refusal.text
+    replies.add(encode(Result(code, text, opaque)))
+    return code == OK
+
+
+def _complete(slot: Later, opaque: int, refusal: TransactionRefused | None, text: str = "") -> None:
+    code, body = (OK, text) if refusal is None else (refusal.code, refusal.text)
+    slot.complete(encode(Result(code, body, opaque)))
