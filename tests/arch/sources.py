@@ -49,8 +49,8 @@ def imports(source: Source, *, for_types: bool = True) -> Iterator[tuple[str, in
     """Yield ``(dotted name, line)`` of everything a file imports, anywhere in it.
 
     ``from a import b`` yields ``a.b``, for b may be a module. Relative imports come out as absolute names; one that
-    climbs out of its own top package comes out as ``..``. Names given to ``import_module`` and ``__import__`` count too.
-    With ``for_types`` off, what stands below ``if TYPE_CHECKING`` is left out.
+    climbs out of its own top package comes out as ``..``. Names given to ``import_module`` or ``__import__`` count.
+    Without ``for_types``, what stands below ``if TYPE_CHECKING`` is left out.
     """
     for node in _nodes(source.tree, for_types):
         if isinstance(node, ast.Import):
