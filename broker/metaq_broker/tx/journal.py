@@ -231,7 +231,7 @@ class Journal:
 
     def _file_with_room(self) -> _File:
         current = self._files[-1]
-        if current.size < self._file_bytes:
+        if current.size < self._file_bytes or current.size == FILE_HEADER_BYTES:
             return current
         try:
             return self._begin_file(current.end)
@@ -347,6 +347,7 @@ class Journal:
     def _visit_file(self, file: _File, visit: Visit) -> None:
         try:
             for raw in records_of(self._disk.pread(file.fd, file.size, 0), file.start):
+                self._durable_lsn = max(self._durable_lsn, raw.durable_lsn)
                 visit(Location(raw.lsn, raw.length), decode(raw.kind, raw.payload))
         except UnknownVersion as other:
             raise JournalDamaged(file.path, 0, f"version {other.version} of the journal is unknown here") from None
@@ -378,8 +379,12 @@ class Journal:
         self._disk.unlink(newest.path)
 
     def _make_durable(self) -> None:
-        # What a killed process wrote may still be in memory only. The first answer must not be older than the disk.
+        # What a killed process wrote may be in memory only, and after an fsync that failed it stays there: the kernel
+        # takes such bytes for written. So all that no record knows to be durable is written once more, then synced.
         for file in self._files:
+            if file.end > self._durable_lsn:
+                at = max(0, self._durable_lsn - file.start)
+                self._disk.pwrite(file.fd, self._disk.pread(file.fd, file.size - at, at), at)
             self._disk.fdatasync(file.fd)
         self._disk.fsync_dir(self._directory)
         self._durable_lsn, self._named_start = self.end_lsn, self._files[-1].start

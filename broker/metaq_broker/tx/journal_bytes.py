@@ -51,6 +51,7 @@ class RawRecord(NamedTuple):
     """One record as it stands in a file; ``lsn`` is the place of its header's first byte."""
 
     lsn: int
+    durable_lsn: int
     kind: int
     payload: bytes
 
@@ -152,7 +153,7 @@ def read_record(data: bytes, at: int, lsn: int) -> RawRecord:
         raise Broken(lsn, f"the record says {head.length} payload bytes, the file has {len(payload)}")
     if crc32(payload) != head.checksum:
         raise Broken(lsn, f"the {head.length} payload bytes fail their checksum")
-    return RawRecord(lsn, head.kind, payload)
+    return RawRecord(lsn, head.durable_lsn, head.kind, payload)
 
 
 def records_of(data: bytes, start: int) -> Iterator[RawRecord]:

@@ -91,7 +91,7 @@ class JournalWriter:
         transaction.prepared_ms = at_ms
 
     def commit(self, transaction: Transaction, ends: Ends) -> None:
-        """Write that it is committed, with its partitions ending at ``ends`` now. Also corrects earlier ``ends``."""
+        """Write that it is committed, its partitions being durable up to ``ends``. Also corrects earlier ``ends``."""
         location = self._write_step(
             transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends)
         )

@@ -115,6 +115,16 @@ class TransactionManager:
         self._last_serial = NO_SERIAL
         self._lock_fd: int | None = None
 
+    @property
+    def journal_bytes(self) -> int:
+        """Size of the journal on disk."""
+        return self._journal.byte_count
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of frames that transactions hold in memory."""
+        return self._pool.byte_count
+
     # ---- the client's commands
 
     def begin(
@@ -223,7 +233,7 @@ class TransactionManager:
             done(refusal)
 
     def recover(self, unique: str | None) -> list[Xid]:
-        """Return the keys of prepared and heuristically ended transactions, of one unique qualifier or (``None``) of all."""
+        """Return the keys of prepared and of heuristically ended transactions, if not ``None`` only of this qualifier."""
         prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
         keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
         return [key for key in keys if unique is None or key.unique == unique]

@@ -18,7 +18,7 @@ and two connections may have local transactions of the same key at the same time
                        list of (uint64 serial, uint32 chunks, text key), list of ends
      9    Undecided    text query
 
-    an end: text topic, int32 partition, int64 offset = where the partition's log ended when the commit was written
+    an end: text topic, int32 partition, int64 offset = the log's durable end when the commit was written
 
 ``chunks`` is how many ``Messages`` records (numbered from 0) the transaction has: with one missing, it is not whole.
 In ``Heuristic``, ``chunks`` and ends count for the outcome "committed" only; serial 0 there, and an empty list of
@@ -39,7 +39,7 @@ _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")
 _T = TypeVar("_T")
 
 Ends = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset behind the last byte of that log when a commit was written."""
+"""(topic, partition) -> offset behind the last durable byte of that log when a commit was written."""
 
 NO_SERIAL: Final = 0
 """No transaction has this serial."""

@@ -13,14 +13,15 @@ The partitions have been loaded before (their torn tails are cut); then the jour
     and after the unit. The log's own recovery cut or set aside what is broken. So any part of the unit may be there.
   - the note itself may be lost (nobody waits for it), with the unit complete.
 
-  One rule serves all: look at every frame from where the log ended when the commit was written, and append, in one
+  One rule serves all: look at every frame behind the log's durable end when the commit was written, and append, in one
   piece, the frames of the unit that are not there. A frame is the same if id, flag, checksum and length are. For a
   missing unit that appends it whole, for a prefix at the end it completes it in place; only after a power loss that
   tore the middle out of a unit are its messages all there, once each, but not in one piece.
 
-* The log may end *earlier* now than the commit says, because unsynced plain puts before it were lost. Then the unit
-  will be appended before the noted place, and a second crash would look for it too late and append it twice. So the
-  noted ends are lowered to what is there, in a new commit record that is durable before anything is appended.
+* A log that ends *earlier* now than the commit says has lost durable bytes: a folder was removed, or brought back from
+  an old copy. Then the unit will be appended before the noted place, and a second crash would look for it too late and
+  append it twice. So the noted ends are lowered to what is there, in a new commit record that is durable before
+  anything is appended.
 
 Nothing may be put anywhere before this is done: a torn prefix must still be the end of its log.
 

@@ -41,7 +41,10 @@ class TransactionStore(Protocol):
         """
 
     def log_end(self, topic: str, partition: int) -> int:
-        """Return the offset behind the last appended byte, durable or not; 0 when the partition has no log yet."""
+        """Return the offset behind the last durable byte; 0 when the partition has no log yet.
+
+        It must be a frame boundary that stays one: no crash and no failed fsync may ever cut the log below it.
+        """
 
     def next_ids(self, count: int) -> IdRange:
         """Return ``count`` (at least 1) fresh message ids."""
