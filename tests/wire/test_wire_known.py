@@ -121,6 +121,7 @@ OTHER_SPELLINGS: list[tuple[bytes, Command]] = [
     # numbers with signs and zeros
     (b"version +5\r\n", Version(5)),
     (b"version -0\r\n", Version(0)),
+    (b"version 000\r\n", Version(0)),
     (b"version -" + b"0" * 5000 + b"5\r\n", Version(-5)),
     (b"put t +0 +1 -0 005 +6\r\nx", Put("t", 0, b"x", 0, 6, 5)),
     # words behind what is needed

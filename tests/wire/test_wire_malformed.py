@@ -54,6 +54,7 @@ COMMANDS: list[tuple[bytes, str]] = [
     (b"version 0x5", "opaque"),
     (b"version +-5", "opaque"),
     (b"version +", "opaque"),
+    (b"version " + b"0" * 60_000 + b"x", "opaque"),
     (b"version \xd9\xa3", "opaque"),
     (b"version 2147483648", "opaque"),
     (b"version -2147483649", "opaque"),

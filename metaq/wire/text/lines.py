@@ -45,7 +45,8 @@ NULL_KEY: Final = "null"
 KEY_SEPARATOR: Final = b"\r\n"
 """Between the keys of a ``decide`` body, as in the reply to RECOVER."""
 
-_NUMBER: Final = re.compile(rb"([+-]?)0*([0-9]{1,19})")  # 64 bits have 19 digits
+# 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
+_NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 _REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
@@ -291,7 +292,8 @@ def _number(what: str, token: bytes, least: int, most: int) -> int:
     # int() alone would take "1_000" and blanks around the digits, and think long about a million of them.
     match = _NUMBER.fullmatch(token)
     if match is not None:
-        value = -int(match[2]) if match[1] == b"-" else int(match[2])
+        digits = int(match[2] or b"0")
+        value = -digits if match[1] == b"-" else digits
         if least <= value <= most:
             return value
     raise ValueError(f"{what} {_shown(token)}: expected a number of {least}..{most}")
