@@ -1,0 +1,26 @@
+"""The examples of docs/client.md run as they stand, one after the other, against a real broker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker
+
+from metaq.client.pool import shared_pool
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.process
+def test_the_examples_run(dev_broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for example in EXAMPLES:
+        exec(compile(example.replace("127.0.0.1:8123", str(dev_broker.address)), str(PAGE), "exec"), names)
+    shared_pool().close()
+    printed = capsys.readouterr().out
+    assert "0-0 0 created b'first order'" in printed
+    assert "bytes of messages" in printed
+    assert len(EXAMPLES) == 6
