@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tx_world import local, xid
+from tx_world import NoSync, local, xid
 
 from metaq.model import LocalTransactionId, Xid
 from metaq_broker.files import Files
@@ -61,7 +61,7 @@ def open_journal(
     directory: Path, files: Files | None = None, file_bytes: int = ONE_FILE
 ) -> tuple[Journal, list[Record]]:
     seen: list[Record] = []
-    journal = Journal(files or Files(), directory, file_bytes)
+    journal = Journal(files or NoSync(), directory, file_bytes)
     journal.load(lambda location, record: seen.append(record))
     return journal, seen
 

@@ -27,6 +27,16 @@ PARTITIONS = 4
 TOPICS = ("orders", "payments")
 
 
+class NoSync(Files):
+    """A disk that is not waited for, where a test opens hundreds of journals and cuts no power."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
 @dataclass(slots=True)
 class ManualTimer:
     """A call that ``ManualLoop`` makes when its time has come."""
