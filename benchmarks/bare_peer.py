@@ -1,4 +1,4 @@
-"""The least that a server can do: the ceilings that the broker's figures are compared with.
+"""The least that a server can do: the ceilings that the broker is compared with.
 
 Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a known
 size in, replies of a known size out, bytes to and from a file with plain system calls.
@@ -16,8 +16,8 @@ from pathlib import Path
 CHUNK_BYTES = 1 << 18
 
 
-def take_messages(connection: socket.socket, file: Path, message_bytes: int, reply_bytes: int, sync: bool) -> None:
-    """Write what arrives to ``file``, sync after each chunk if asked, answer every whole message with zero bytes."""
+def take_messages(connection: socket.socket, file: Path, message_bytes: int, reply: bytes) -> None:
+    """Write what arrives to ``file``, sync it after each chunk, answer every whole message with ``reply``."""
     fd = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     received = answered = 0
     while chunk := connection.recv(CHUNK_BYTES):
@@ -25,15 +25,14 @@ def take_messages(connection: socket.socket, file: Path, message_bytes: int, rep
         received += len(chunk)
         whole = received // message_bytes - answered
         if whole:
-            if sync:
-                os.fdatasync(fd)
-            connection.sendall(bytes(whole * reply_bytes))
+            os.fdatasync(fd)
+            connection.sendall(reply * whole)
             answered += whole
     os.close(fd)
 
 
 def send_file(connection: socket.socket, file: Path, request_bytes: int, head_bytes: int, slice_bytes: int) -> None:
-    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, from its start again at the end."""
+    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, round and round."""
     fd, size, position, pending = os.open(file, os.O_RDONLY), os.path.getsize(file), 0, 0
     while chunk := connection.recv(CHUNK_BYTES):
         pending += len(chunk)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +28,7 @@ from bare_peer import bare_peer, send_file, take_messages
 
 from metaq.checksum import checksum
 from metaq.model import Address
-from metaq.wire.text.commands import Get, Put, PutBatch, Result
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+from metaq.wire.text.commands import Get, Put, PutBatch
 from metaq.wire.text.encode import encode
 from metaq.wire.text.frames import encode_frame
 
@@ -38,8 +37,10 @@ SMALL_BODY = b"x" * 100
 BLOCK_BYTES = 1 << 20
 GET_BYTES = 1 << 20
 OPAQUE = 1_000_000
-UNANSWERED_BYTES_MAX = 1 << 20
-"""How far the pipelining client runs ahead of the replies."""
+REPLY = b"result 200 35 1000000\r\n5468928979710803309 0 1234567890"
+"""What the bare peer answers a put with: as long as the broker's own reply."""
+SEND_BYTES = 1 << 18
+"""Requests that the client hands to the system at once."""
 
 
 class Row(NamedTuple):
@@ -51,29 +52,27 @@ class Row(NamedTuple):
     ceiling: float
 
 
-def pipelined(address: tuple[str, int], request: bytes, reply_bytes: int, seconds: float, ahead: int) -> float:
+def pipelined(
+    address: tuple[str, int], request: bytes, answered: Callable[[bytearray, int], float], seconds: float, ahead: int
+) -> float:
     """Send ``request`` over and over, at most ``ahead`` unanswered; return answered requests per second.
 
-    All replies must have ``reply_bytes`` bytes: they are counted, not decoded, so that the client is not what is measured.
+    ``answered`` says how many replies the first bytes of a buffer are; they are not decoded, so that the client is not what
+    is measured.
     """
     connection = _connect(address)
     connection.setblocking(False)
-    per_send = max(1, min(ahead, (1 << 18) // len(request)))
-    out = memoryview(request * per_send)
-    started, sent, received, position = time.perf_counter(), 0, 0, 0
-    stop_at = started + seconds
+    per_send = max(1, min(ahead // 2, SEND_BYTES // len(request)))
+    out, received = memoryview(request * per_send), bytearray(1 << 20)
+    sent, done, position, started = 0, 0.0, 0, time.perf_counter()
     with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        while True:
-            answered = received // reply_bytes
-            sending = time.perf_counter() < stop_at or position
-            if not sending and answered >= sent:
-                break
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if sending and sent - answered <= ahead else 0)
-            selector.modify(connection, wanted)
-            for _, events in selector.select(10):
+        selector.register(connection, selectors.EVENT_READ)
+        while (sending := time.perf_counter() < started + seconds or position) or done + 1e-6 < sent:
+            writing = sending and sent - done <= ahead - per_send
+            selector.modify(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0))
+            for _, events in selector.select(30):
                 if events & selectors.EVENT_READ:
-                    received += len(connection.recv(1 << 20))
+                    done += answered(received, connection.recv_into(received))
                 if events & selectors.EVENT_WRITE:
                     position += connection.send(out[position:])
                     if position == len(out):
@@ -83,18 +82,24 @@ def pipelined(address: tuple[str, int], request: bytes, reply_bytes: int, second
     return sent / elapsed
 
 
-def round_trips(address: tuple[str, int], request: bytes, reply_bytes: int, seconds: float) -> list[float]:
+def round_trips(address: tuple[str, int], request: bytes, seconds: float) -> list[float]:
     """Send one request at a time; return the time of each round trip in seconds, sorted."""
     connection = _connect(address)
-    times, stop_at = [], time.perf_counter() + seconds
+    times, stop_at, received = [], time.perf_counter() + seconds, bytearray(4096)
     while (started := time.perf_counter()) < stop_at:
         connection.sendall(request)
-        missing = reply_bytes
-        while missing:
-            missing -= len(connection.recv(missing))
+        while not count_replies(received, connection.recv_into(received)):
+            pass
         times.append(time.perf_counter() - started)
     connection.close()
     return sorted(times)
+
+
+def count_replies(received: bytearray, size: int) -> int:
+    """Return how many replies to puts there are in the first ``size`` bytes: each has one line end."""
+    assert size, "the connection was closed"
+    assert received.find(b" 500 ", 0, size) < 0, received[:200]
+    return received.count(b"\n", 0, size)
 
 
 def put_request(body: bytes) -> bytes:
@@ -125,18 +130,6 @@ def running_broker(folder: Path, cpu: int | None) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-def reply_size(address: tuple[str, int], request: bytes) -> int:
-    """Return how long the reply to ``request`` is once offsets have reached their usual number of digits."""
-    connection, decoder = _connect(address), ReplyDecoder()
-    connection.sendall(request)
-    while (reply := decoder.next_reply()) is NEED_DATA:
-        decoder.receive_data(connection.recv(1 << 20))
-    assert isinstance(reply, Result)
-    assert reply.code == 200, reply
-    connection.close()
-    return len(encode(reply))
-
-
 class Bench:
     """One run of everything against fresh folders."""
 
@@ -150,67 +143,51 @@ class Bench:
     def rows(self) -> Iterator[Row]:
         """Yield the table's rows as they are measured."""
         with running_broker(self.folder / "broker", self.server_cpu) as address:
-            # Offsets of ten digits from the first reply on: all replies of a run are equally long.
-            self._fill(address)
-            yield self._puts(address, "text put, pipelined, 100 B", put_request(SMALL_BODY), 1, "put/s")
+            yield self._puts(address, "text put, pipelined, 100 B", put_request(SMALL_BODY), 1, "put/s", 8192)
             for body_bytes in (100, 1000):
                 request, count = batch_request(b"x" * body_bytes)
-                name = f"batched put, 1 MiB blocks of {body_bytes} B"
-                yield self._puts(address, name, request, len(request) / 1e6, "MB/s", ahead=4)
+                name = f"batched put, {count} messages of {body_bytes} B"
+                yield self._puts(address, name, request, len(request) / 1e6, "MB/s", 4)
             yield from self._round_trips(address)
             yield self._gets(address)
-
-    def _fill(self, address: tuple[str, int]) -> None:
-        request, _ = batch_request(b"x" * 1000)
-        while self._end(address) < 1_000_000_000:
-            pipelined(address, request, reply_size(address, request), 0.5, 4)
-
-    def _end(self, address: tuple[str, int]) -> int:
-        connection, decoder = _connect(address), ReplyDecoder()
-        connection.sendall(b"offset %b g 0 9000000000000000000 1\r\n" % TOPIC.encode())
-        while (reply := decoder.next_reply()) is NEED_DATA:
-            decoder.receive_data(connection.recv(1 << 16))
-        connection.close()
-        return int(reply.text) if isinstance(reply, Result) and reply.code == 200 else 0
 
     def _best(self, measure: Callable[[], float]) -> float:
         return max(measure() for _ in range(self.rounds))
 
-    def _puts(
-        self, address: tuple[str, int], name: str, request: bytes, factor: float, unit: str, ahead: int = 8192
-    ) -> Row:
-        size = reply_size(address, request)
-        broker = self._best(lambda: pipelined(address, request, size, self.seconds, ahead))
+    def _puts(self, address: tuple[str, int], name: str, request: bytes, factor: float, unit: str, ahead: int) -> Row:
+        broker = self._best(lambda: pipelined(address, request, count_replies, self.seconds, ahead))
 
         def bare() -> float:
-            with bare_peer(
-                take_messages, self.folder / "bare", len(request), size, True, cpu=self.server_cpu
-            ) as peer:
-                return pipelined(peer, request, size, self.seconds, ahead)
+            with self._bare_puts(request) as peer:
+                return pipelined(peer, request, count_replies, self.seconds, ahead)
 
         return Row(name, unit, broker * factor, self._best(bare) * factor)
 
+    def _bare_puts(self, request: bytes) -> AbstractContextManager[tuple[str, int]]:
+        return bare_peer(take_messages, self.folder / "bare", len(request), REPLY, cpu=self.server_cpu)
+
     def _round_trips(self, address: tuple[str, int]) -> Iterator[Row]:
         request = put_request(SMALL_BODY)
-        size = reply_size(address, request)
-        ours = round_trips(address, request, size, self.seconds)
-        with bare_peer(take_messages, self.folder / "bare", len(request), size, True, cpu=self.server_cpu) as peer:
-            bare = round_trips(peer, request, size, self.seconds)
+        ours = round_trips(address, request, self.seconds)
+        with self._bare_puts(request) as peer:
+            bare = round_trips(peer, request, self.seconds)
         for percent in (50, 99):
             yield Row(f"durable put, one at a time, p{percent}", "ms", _at(ours, percent), _at(bare, percent))
 
     def _gets(self, address: tuple[str, int]) -> Row:
         request = encode(Get(TOPIC, "g", 0, 0, GET_BYTES, OPAQUE))
         head = len(b"value %d %d\r\n" % (GET_BYTES, OPAQUE))
-        size = head + GET_BYTES
-        broker = self._best(lambda: pipelined(address, request, size, self.seconds, 2))
-        file = next((self.folder / "broker").glob("bench-0/*.meta"))
+        file = min((self.folder / "broker").glob(f"{TOPIC}-0/*.meta"))
+
+        def replies(_received: bytearray, size: int) -> float:
+            return size / (head + GET_BYTES)
 
         def bare() -> float:
             with bare_peer(send_file, file, len(request), head, GET_BYTES, cpu=self.server_cpu) as peer:
-                return pipelined(peer, request, size, self.seconds, 2)
+                return pipelined(peer, request, replies, self.seconds, 4)
 
-        return Row("get, 1 MiB replies", "MB/s", broker * GET_BYTES / 1e6, self._best(bare) * GET_BYTES / 1e6)
+        broker = self._best(lambda: pipelined(address, request, replies, self.seconds, 4))
+        return Row("get, replies of 1 MiB", "MB/s", broker * GET_BYTES / 1e6, self._best(bare) * GET_BYTES / 1e6)
 
 
 def _at(times: list[float], percent: int) -> float:
@@ -232,7 +209,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=options.folder) as folder:
         print(f"{'':44} {'broker':>12} {'ceiling':>12} {'ratio':>7}")
         for row in Bench(Path(folder), options.seconds, options.rounds).rows():
-            figures = f"{row.broker:12,.3f} {row.ceiling:12,.3f}" if row.unit == "ms" else f"{row.broker:12,.0f} {row.ceiling:12,.0f}"
+            decimals = 3 if row.unit == "ms" else 0
+            figures = f"{row.broker:12,.{decimals}f} {row.ceiling:12,.{decimals}f}"
             print(f"{row.name:44} {figures} {row.broker / row.ceiling:7.2f}  {row.unit}", flush=True)
 
 

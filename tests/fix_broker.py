@@ -180,26 +180,3 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def dev_broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """A broker that accepts every topic, two partitions each, on a free port of this machine."""
     return start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "2")
-
-
-@pytest.fixture(scope="module")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """Like ``dev_broker``, but one for all tests of a module: use a topic of your own (``topic``)."""
-    folder = tmp_path_factory.mktemp("shared-broker")
-    broker = launch(["dev", folder / "data", "--port", "0", "--partitions", "2"], folder / "broker.log")
-    yield broker
-    broker.end()
-
-
-@pytest.fixture
-def client(shared_broker: RunningBroker) -> Iterator[WireClient]:
-    """A connection to ``shared_broker``."""
-    connection = shared_broker.client()
-    yield connection
-    connection.close()
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that no other test of the module uses."""
-    return re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")

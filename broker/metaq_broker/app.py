@@ -1,6 +1,6 @@
 """Puts a broker together, runs it until it is told to stop, and takes it apart again.
 
-Order at start: files and partitions, transactions, the port, the ready line. Order at stop: no more clients, answers to
+Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more clients, answers to
 what was received, the disk, the mark of a clean stop.
 """
 
@@ -19,12 +19,13 @@ from typing import Final
 import metaq
 from metaq.errors import MetaqError
 from metaq.message_id import IdWorker
+from metaq.model import Address
 from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_DECIDE, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig, SystemConfig
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
-from metaq_broker.frontend.server import TextServer
+from metaq_broker.frontend.server import TextServer, bind
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
@@ -51,7 +52,7 @@ class StartFailed(MetaqError):
 
 
 class Broker:
-    """One broker inside a running event loop: ``open``, ``listen``, ``close``."""
+    """One broker inside a running event loop: ``open``, ``serve``, ``close``."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -60,11 +61,12 @@ class Broker:
         self._closing = contextlib.AsyncExitStack()
 
     async def open(self) -> None:
-        """Load what is on the disk and finish what a crash interrupted.
+        """Take the port, load what is on the disk and finish what a crash interrupted.
 
         Raises:
-            StartFailed: A data folder is in use or cannot be used, or the transaction journal is damaged.
+            StartFailed: The port is taken, a data folder is in use or cannot be used, or the journal is damaged.
         """
+        self._bind()
         try:
             self._stores = TopicStores.open(self._files, self._clock, self.config)
         except MetaqError as error:
@@ -75,13 +77,22 @@ class Broker:
         ids = IdWorker(self.config.system.broker_id)
         self._statistics = Statistics(self._clock.monotonic, self._has_figures)
         self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics)
+        self._engine.port = self.port
         await self._open_transactions()
+
+    def _bind(self) -> None:
+        host, port = self.config.system.bind_address, self.config.system.server_port
+        try:
+            self._listener = bind(host, port)
+        except OSError as error:
+            raise StartFailed(_listen_fault(host, port, error)) from error
+        self._closing.callback(self._listener.close)
+        self.port = int(self._listener.getsockname()[1])
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
-        self._transactions = transaction_manager(
-            self._files, self._clock, directory, EngineStore(self._engine, self._commit), self.config.system
-        )
+        store = EngineStore(self._engine, self._commit)
+        self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             self._transactions.recover_from_journal()
         except OSError as error:
@@ -91,24 +102,21 @@ class Broker:
         self._closing.callback(self._transactions.close)
         await self._commit.drain()  # what was committed before the crash is readable before anybody asks
 
-    async def listen(self) -> int:
-        """Accept clients; return the port.
+    async def serve(self) -> None:
+        """Accept clients.
 
         Raises:
-            StartFailed: The address cannot be used.
+            StartFailed: Another program listens on the port now.
         """
         version = version_text(metaq.__version__, EXTENSIONS)
         report = StatsReport(self._engine, self._transactions.counters, version)
         commands = TransactionCommands(self._transactions, self._statistics)
-        services = TextServices(self._engine, report, commands, version)
-        self._server = TextServer(services, self.config.system)
-        self._closing.push_async_callback(self._server.stop, STOP_PATIENCE_S)
-        host, port = self.config.system.bind_address, self.config.system.server_port
+        server = TextServer(TextServices(self._engine, report, commands, version), self.config.system)
+        self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:
-            self._engine.port = await self._server.start(host, port)
+            await server.start(self._listener)
         except OSError as error:
-            raise StartFailed(_listen_fault(host, port, error)) from error
-        return self._engine.port
+            raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
@@ -141,10 +149,10 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None]) -> None:
     broker = Broker(config)
     try:
         await broker.open()
-        port = await broker.listen()
-        address = f"{config.system.host_name}:{port}"
+        await broker.serve()
+        address = Address(config.system.host_name, broker.port)
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
-        announce(port)
+        announce(broker.port)
         await stop.wait()
         _LOG.info("stopping", extra={"fields": {"address": address}})
     finally:

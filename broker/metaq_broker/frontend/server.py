@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from typing import Final
 
 from metaq_broker.config import SystemConfig
@@ -20,6 +21,23 @@ SWEEP_INTERVAL_S_MAX: Final = 15.0
 """Longest time between two looks for idle connections."""
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts nobody yet.
+
+    Raises:
+        OSError: The address cannot be used, for example because the port is taken.
+    """
+    [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 class TextServer:
     """The listening socket and its connections."""
 
@@ -33,15 +51,14 @@ class TextServer:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen on ``host`` and ``port`` (0 = a free one) and return the port.
+    async def start(self, listener: socket.socket) -> None:
+        """Accept clients on a socket that ``bind`` returned; it belongs to the server now.
 
         Raises:
-            OSError: The address cannot be used, for example because the port is taken.
+            OSError: Another program has begun to listen there meanwhile.
         """
-        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+        self._server = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
         self._sweep_later()
-        return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, patience_s: float) -> None:
         """Accept nothing more, answer what was received, close; connections that do not take their replies in time are cut."""

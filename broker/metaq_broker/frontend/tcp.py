@@ -94,7 +94,8 @@ class Connection(asyncio.Protocol):
         """Everything handed to the transport is in the socket."""
         self._blocked = False
         self.last_activity = self._loop.time()
-        self._work()
+        # Not at once: the transport is in the middle of its own work and must not be closed now.
+        self._schedule()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
