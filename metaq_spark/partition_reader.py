@@ -19,7 +19,7 @@ from metaq.client.session import Session
 from metaq.errors import DataMissing, OffsetMoved
 from metaq.model import Address, OffsetRange, TopicPartition
 from metaq_spark.cluster import pool_with
-from metaq_spark.columns.decode import run_decoder, run_measure
+from metaq_spark.columns.decode import RunDecoder, measure_run
 from metaq_spark.data_loss import report_data_loss
 from metaq_spark.options import SourceOptions
 
@@ -43,7 +43,7 @@ def read_partition(
         CorruptFrame: A message does not match its checksum, or is none.
         MetaqError: The broker could not be asked, even after retries, or refused.
     """
-    decoder = run_decoder(partition.source)
+    decoder = RunDecoder(partition.source)
     with (pool or pool_with(options.timeouts)).lease(partition.address) as session:
         for run in _runs(session, partition, options):
             yield from decoder.decode(run.data, run.offset)
@@ -79,5 +79,5 @@ def _read(session: Session, source: TopicPartition, offsets: OffsetRange, option
         options.fetch_bytes,
         retries=options.retries,
         retry_interval_s=options.retry_interval_ms / 1000,
-        measure=run_measure(),
+        measure=measure_run,
     )

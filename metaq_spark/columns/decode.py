@@ -1,7 +1,7 @@
 """Frames to columns: runs of one partition go in, record batches of Spark's exact types come out.
 
-``run_decoder`` picks the compiled decoder, or the plain one where numba is missing; their rows are the same. A decoder
-gathers rows over several runs and hands out a batch when it is full, so small runs do not make small batches.
+A decoder gathers rows over several runs and hands out a batch when it is full, so small runs do not make small batches.
+The compiled and the plain decoder give the same rows; ``engine`` says which is used.
 
 An attribute that is not valid UTF-8 comes out with U+FFFD for each byte sequence that is not, because Spark's strings
 must be UTF-8 and one odd attribute is no reason to hold back a partition. The payload is never changed.
@@ -9,11 +9,9 @@ must be UTF-8 and one odd attribute is no reason to hold back a partition. The p
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +19,7 @@ import pyarrow as pa
 from metaq.errors import CorruptFrame
 from metaq.model import Buffer, TopicPartition
 from metaq.wire.text.frames import whole_bytes
+from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ConstantColumns
@@ -31,12 +30,19 @@ ROWS_MAX: Final = 32768
 BYTES_MAX: Final = 4 << 20
 """Payload bytes of a batch; a single message above this makes a batch of its own."""
 
-NO_NUMBA: Final = "METAQ_SPARK_NO_NUMBA"
-"""Environment variable: ``1`` makes the connector do without numba."""
 
+class RunDecoder:
+    """Turns the runs of one partition into record batches. Moves on to the compiled loops when ``engine`` says so."""
 
-class RunDecoder(Protocol):
-    """Turns the runs of one partition into record batches."""
+    def __init__(
+        self,
+        source: TopicPartition,
+        rows_max: int = ROWS_MAX,
+        bytes_max: int = BYTES_MAX,
+        engine: Engine | None = None,
+    ) -> None:
+        self._source, self._limits, self._engine = source, (rows_max, bytes_max), engine or shared_engine()
+        self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(source, *self._limits)
 
     def decode(self, data: bytes, base_offset: int) -> Iterator[pa.RecordBatch]:
         """Take in a run of whole frames that starts at ``base_offset``; yield the batches that got full.
@@ -44,34 +50,22 @@ class RunDecoder(Protocol):
         Raises:
             CorruptFrame: A frame's header is impossible or its checksum is wrong. Rows before it may still be inside.
         """
+        if isinstance(self._decoder, PlainDecoder):
+            kernels = self._engine.kernels_for(len(data))
+            if kernels is not None:
+                yield from self._decoder.flush()
+                self._decoder = CompiledDecoder(self._source, *self._limits, kernels)
+        yield from self._decoder.decode(data, base_offset)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside, if any."""
+        return self._decoder.flush()
 
 
-def numba_kernels() -> ModuleType | None:
-    """The compiled kernels, or ``None`` where numba is missing or switched off."""
-    if os.environ.get(NO_NUMBA) == "1" or importlib.util.find_spec("numba") is None:
-        return None
-    from metaq_spark.columns import kernels
-
-    return kernels
-
-
-def run_decoder(source: TopicPartition, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX) -> RunDecoder:
-    """The fastest decoder that this process has."""
-    kernels = numba_kernels()
-    if kernels is None:
-        return PlainDecoder(source, rows_max, bytes_max)
-    return CompiledDecoder(source, rows_max, bytes_max, kernels)
-
-
-def run_measure() -> Callable[[Buffer], int]:
-    """The fastest ``whole_bytes`` that this process has: length of the whole frames at the front of a buffer."""
-    kernels = numba_kernels()
-    if kernels is None:
-        return whole_bytes
-    return lambda data: int(kernels.whole_frames(np.frombuffer(data, dtype=np.uint8)))
+def measure_run(data: Buffer) -> int:
+    """Length of the whole frames at the front of a buffer, by the fastest loop that this process has loaded."""
+    kernels = shared_engine().kernels_for(0)
+    return whole_bytes(data) if kernels is None else int(kernels.whole_frames(np.frombuffer(data, dtype=np.uint8)))
 
 
 class CompiledDecoder:

@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from metaq_spark.columns import plain
-from metaq_spark.columns.decode import numba_kernels
+from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.native_crc import crc32_address
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _NOTHING: Final = np.zeros(0, dtype=np.uint8)
+_NOTHING.flags.writeable = False  # as the buffers of Arrow are: numba compiles for each kind of array it meets
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,11 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 class FrameEncoder:
     """Encodes rows of one batch. ``value`` has no nulls; a null ``attribute`` makes a message without one."""
 
-    def __init__(self, value: pa.Array, attribute: pa.Array | None, block_bytes: int) -> None:
+    def __init__(
+        self, value: pa.Array, attribute: pa.Array | None, block_bytes: int, engine: Engine | None = None
+    ) -> None:
         self._value, self._attribute, self._block_bytes = value, attribute, block_bytes
-        self._kernels = numba_kernels()
+        self._kernels = (engine or shared_engine()).kernels_for(value.nbytes)
 
     def blocks(self, rows: Int64s) -> Iterator[Block]:
         """The frames of ``rows`` in blocks of up to ``block_bytes``; a larger message is a block of its own."""
@@ -104,11 +107,11 @@ class FrameEncoder:
         return (Block(data, count) for data, count in plain.encode_rows(values, attributes, self._block_bytes))
 
 
-def hash_keys(keys: pa.Array) -> Int64s:
+def hash_keys(keys: pa.Array, engine: Engine | None = None) -> Int64s:
     """The CRC-32 (0..2**32-1) of every key: binary as it is, strings in UTF-8, integers in decimal. Nulls give any."""
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
-    kernels = numba_kernels()
+    kernels = (engine or shared_engine()).kernels_for(keys.nbytes)
     if kernels is None:
         return plain.hash_keys([key or b"" for key in keys.cast(pa.large_binary()).to_pylist()])
     column = VariableColumn.of(keys)

@@ -16,17 +16,18 @@ from metaq.checksum import checksum
 from metaq.errors import CorruptFrame
 from metaq.message_id import EPOCH_MS
 from metaq.model import Message, Partition, TopicPartition
-from metaq.wire.text.frames import encode_body, encode_frame, walk
+from metaq.wire.text.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq_spark.columns import kernels
-from metaq_spark.columns.decode import NO_NUMBA, CompiledDecoder, RunDecoder, run_decoder
+from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
 from metaq_spark.columns.encode import Block, FrameEncoder, VariableColumn, hash_keys
+from metaq_spark.columns.engine import NO_NUMBA, Engine
 from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ARROW_SCHEMA
 
 SOURCE = TopicPartition("orders", Partition(3, 7))
 
-Decoder = Callable[[int, int], RunDecoder]
+Decoder = Callable[[int, int], RunDecoder | CompiledDecoder | PlainDecoder]
 DECODERS: dict[str, Decoder] = {
     "compiled": lambda rows, size: CompiledDecoder(SOURCE, rows, size, kernels),
     "plain": lambda rows, size: PlainDecoder(SOURCE, rows, size),
@@ -37,11 +38,13 @@ messages = st.lists(st.tuples(st.binary(max_size=300), attributes), max_size=40)
 ids = st.integers(-(2**63), 2**63 - 1)
 
 
-@pytest.fixture(params=["compiled", "plain"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both implementations, chosen the way a process chooses."""
-    monkeypatch.setenv(NO_NUMBA, "1" if request.param == "plain" else "0")
-    return str(request.param)
+ENGINES = {"compiled": lambda: Engine(0), "plain": lambda: Engine(1 << 60)}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """An engine that uses the compiled loops from the start, and one that never does."""
+    return ENGINES[request.param]()
 
 
 def run_of(items: Iterable[tuple[bytes, str | None]], first_id: int = 5 << 22) -> bytes:
@@ -57,7 +60,9 @@ def frame(flag: int, body: bytes, *, length: int | None = None, crc: int | None 
     return struct.pack(">iiqi", size, stored, message_id, flag) + body
 
 
-def rows(decoder: RunDecoder, runs: Sequence[tuple[bytes, int]]) -> list[dict[str, object]]:
+def rows(
+    decoder: RunDecoder | CompiledDecoder | PlainDecoder, runs: Sequence[tuple[bytes, int]]
+) -> list[dict[str, object]]:
     batches = [batch for data, base in runs for batch in decoder.decode(data, base)] + list(decoder.flush())
     for batch in batches:
         assert batch.schema.equals(ARROW_SCHEMA)
@@ -165,8 +170,11 @@ def test_an_impossible_frame_is_named(name: str, bad: bytes, reason: str) -> Non
     assert reason in str(caught.value)
 
 
-def encode(value: pa.Array, attribute: pa.Array | None, selection: Sequence[int], block_bytes: int) -> list[Block]:
-    return list(FrameEncoder(value, attribute, block_bytes).blocks(np.array(selection, dtype=np.int64)))
+def encode(
+    engine: Engine, value: pa.Array, attribute: pa.Array | None, selection: Sequence[int], block_bytes: int = 1000
+) -> list[Block]:
+    encoder = FrameEncoder(value, attribute, block_bytes, engine)
+    return list(encoder.blocks(np.array(selection, dtype=np.int64)))
 
 
 @given(messages, st.integers(1, 2000), st.randoms())
@@ -176,34 +184,29 @@ def test_any_rows_become_the_frames_of_the_codec(items: list[tuple[bytes, str | 
     attribute = pa.array([text for _, text in items], type=pa.string())
     selection = [index for index in range(len(items)) if rng.random() < 0.7]
     want = b"".join(encode_frame(0, *encode_body(Message(*items[index]))) for index in selection)
-    for no_numba in ("0", "1"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(NO_NUMBA, no_numba)
-            blocks = encode(value, attribute, selection, block_bytes)
+    for make in ENGINES.values():
+        blocks = encode(make(), value, attribute, selection, block_bytes)
         assert b"".join(block.data for block in blocks) == want
         for block in blocks:
             assert len(list(walk(block.data))) == block.count
             assert len(block.data) <= block_bytes or block.count == 1
 
 
-@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
-def test_every_type_of_value_column_and_slices_of_it(kind: pa.DataType) -> None:
+def test_every_type_of_value_column_and_slices_of_it(engine: Engine, kind: pa.DataType) -> None:
     column = pa.array(["left out", "a", "", "ccc", "left out"]).cast(kind).slice(1, 3)
-    (block,) = encode(column, None, [0, 1, 2], 1000)
+    (block,) = encode(engine, column, None, [0, 1, 2])
     assert [one.body for one in walk(block.data)] == [b"a", b"", b"ccc"]
     assert {one.flag for one in walk(block.data)} == {0}
 
 
-@pytest.mark.usefixtures("path")
-def test_an_empty_attribute_is_not_a_missing_one() -> None:
-    (block,) = encode(pa.array([b"v", b"v"]), pa.array(["", None]), [0, 1], 1000)
+def test_an_empty_attribute_is_not_a_missing_one(engine: Engine) -> None:
+    (block,) = encode(engine, pa.array([b"v", b"v"]), pa.array(["", None]), [0, 1])
     assert [one.message for one in walk(block.data)] == [Message(b"v", ""), Message(b"v", None)]
 
 
-@pytest.mark.usefixtures("path")
-def test_a_column_of_empty_values() -> None:
-    (block,) = encode(pa.array([b"", b""]), None, [0, 1], 1000)
+def test_a_column_of_empty_values(engine: Engine) -> None:
+    (block,) = encode(engine, pa.array([b"", b""]), None, [0, 1])
     assert block == Block(encode_frame(0, 0, b"") * 2, 2)
 
 
@@ -219,21 +222,16 @@ def test_a_column_of_empty_values() -> None:
         (pa.array([-1], pa.int64()), 0x302D482A),
     ],
 )
-@pytest.mark.usefixtures("path")
-def test_keys_hash_alike_everywhere_and_for_ever(keys: pa.Array, digest: int) -> None:
+def test_keys_hash_alike_everywhere_and_for_ever(engine: Engine, keys: pa.Array, digest: int) -> None:
     # The digests are crcmod's. A key that moved to another partition would lose its order.
-    assert hash_keys(keys).tolist() == [digest]
+    assert hash_keys(keys, engine).tolist() == [digest]
 
 
 @given(st.lists(st.none() | st.binary(max_size=70)))
 @settings(deadline=None, max_examples=30)
 def test_both_paths_hash_alike(keys: list[bytes | None]) -> None:
     column = pa.array(keys, pa.binary())
-    digests = []
-    for no_numba in ("0", "1"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(NO_NUMBA, no_numba)
-            digests.append(hash_keys(column)[np.asarray(column.is_valid())].tolist())
+    digests = [hash_keys(column, make())[np.asarray(column.is_valid())].tolist() for make in ENGINES.values()]
     assert digests[0] == digests[1]
 
 
@@ -249,5 +247,25 @@ def test_the_table_and_the_c_function_agree_with_zlib(length: int) -> None:
         assert digest.tolist() == [zlib.crc32(data)]
 
 
-def test_a_process_without_numba_gets_the_plain_path(path: str) -> None:
-    assert type(run_decoder(SOURCE)) is {"compiled": CompiledDecoder, "plain": PlainDecoder}[path]
+def test_a_process_starts_plain_and_goes_on_compiled() -> None:
+    items = [(b"%03d" % n, None) for n in range(100)]
+    runs = [(run_of([item]), n * 23) for n, item in enumerate(items)]
+    decoder = RunDecoder(SOURCE, 10, 1000, Engine(plain_bytes_max=1000))
+    assert [row["value"] for row in rows(decoder, runs)] == [payload for payload, _ in items]
+    assert isinstance(decoder._decoder, CompiledDecoder)
+
+
+def test_a_process_that_may_not_use_numba_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_NUMBA, "1")
+    decoder = RunDecoder(SOURCE, 10, 1000, Engine(0))
+    assert rows(decoder, [(run_of([(b"x", "y")]), 0)])[0]["attribute"] == "y"
+    assert isinstance(decoder._decoder, PlainDecoder)
+
+
+@given(messages, st.integers(0, 60))
+@settings(deadline=None, max_examples=40)
+def test_the_compiled_measure_is_the_codec_s(items: list[tuple[bytes, str | None]], cut: int) -> None:
+    run = run_of(items)
+    run = run[: max(0, len(run) - cut)]
+    assert int(kernels.whole_frames(np.frombuffer(run, dtype=np.uint8))) == whole_bytes(run) == measure_run(run)
+    assert int(kernels.whole_frames(np.frombuffer(GOOD + frame(0, b"x", length=-5), dtype=np.uint8))) == len(GOOD)

@@ -290,7 +290,7 @@ def test_a_damaged_message_is_named(world: World) -> None:
     world.put("orders", 0, 0, b"good", b"evil")
     content = world.brokers[0].partition("orders", 0).segments[0][1]
     content[-1] ^= 1
-    with pytest.raises(CorruptFrame, match="corrupt frame in orders/0-0 at offset 24: the checksum"):
+    with pytest.raises(CorruptFrame, match="corrupt frame in orders/0-0 at offset 24: .*checksum"):
         world.batch()
 
 

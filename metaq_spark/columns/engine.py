@@ -1,0 +1,49 @@
+"""Which loops a process uses: the plain ones at first, the compiled ones once they are worth their start.
+
+Loading numba costs a Python worker half a second, and Spark ends a worker whenever it needs only the first rows of a
+task (``show``, ``limit``). A process therefore handles its first ``PLAIN_BYTES_MAX`` bytes in plain Python, which
+takes about as long, and loads numba when that was not the end of it. Where numba is missing, everything is plain.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from types import ModuleType
+from typing import Final
+
+PLAIN_BYTES_MAX: Final = 16 << 20
+
+NO_NUMBA: Final = "METAQ_SPARK_NO_NUMBA"
+"""Environment variable: ``1`` makes the connector do without numba."""
+
+
+def numba_kernels() -> ModuleType | None:
+    """The compiled kernels, or ``None`` where numba is missing or switched off."""
+    if os.environ.get(NO_NUMBA) == "1" or importlib.util.find_spec("numba") is None:
+        return None
+    from metaq_spark.columns import kernels
+
+    return kernels
+
+
+class Engine:
+    """Counts the bytes that a process has handled without kernels."""
+
+    def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
+        self._plain_bytes_left = plain_bytes_max
+
+    def kernels_for(self, byte_count: int) -> ModuleType | None:
+        """The kernels to handle the next ``byte_count`` bytes with; ``None`` = in plain Python."""
+        if self._plain_bytes_left > 0:
+            self._plain_bytes_left -= byte_count
+            return None
+        return numba_kernels()
+
+
+_SHARED: Final = Engine()
+
+
+def shared_engine() -> Engine:
+    """The engine of this process."""
+    return _SHARED

@@ -1,0 +1,146 @@
+"""Fixtures for tests inside Spark: one session and one broker process for all of them, a topic of its own for each.
+
+The broker has small segments and small transfers, so that every story crosses many of both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_broker import DEADLINE_S, READY, broker_command
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+
+from metaq.model import Address
+
+ROOT = Path(__file__).parents[1]
+
+SERVER_INI = """\
+[system]
+brokerId=3
+numPartitions=2
+serverPort=0
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=64*1024
+maxTransferSize=48*1024
+dataPath={data}
+[topic=*]
+[topic=ten-*]
+numPartitions=10
+[topic=ten-partitions]
+numPartitions=10
+"""
+
+
+def spark_environment() -> dict[str, str]:
+    """Environment variables of a driver: workers run this interpreter, logs are quiet."""
+    return {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ.update(spark_environment())
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def segmented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """A broker process that accepts every topic; broker id 3, two partitions each, ten for ``ten-partitions``."""
+    folder = tmp_path_factory.mktemp("segmented-broker")
+    ini = folder / "server.ini"
+    ini.write_text(SERVER_INI.format(data=folder / "data"))
+    with open(folder / "broker.log", "w") as log:
+        process = subprocess.Popen(broker_command("start", "-f", ini), stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
+        ready = READY.fullmatch(process.stdout.readline().strip()) if readable else None
+        if ready is not None:
+            yield Address.parse(ready[1])
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_S)
+        process.stdout.close()
+    assert ready is not None, (folder / "broker.log").read_text()
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of one test, seen through ``format("metaq")``."""
+
+    spark: SparkSession
+    name: str
+    brokers: str
+
+    def named(self, name: str) -> Topic:
+        """Another topic of the same broker."""
+        return Topic(self.spark, name, self.brokers)
+
+    def frame(self, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
+        """A DataFrame in a single partition, so that its rows have an order."""
+        return self.spark.createDataFrame(rows, schema).coalesce(1)
+
+    def write(self, frame: DataFrame, **options: str) -> None:
+        """Append ``frame`` to the topic."""
+        given = {"brokers": self.brokers, "topic": self.name} | options
+        frame.write.format("metaq").mode("append").options(**given).save()
+
+    def put(self, *values: str, partition: int = 0) -> None:
+        """Append one message each to one partition."""
+        self.write(self.frame([(value, partition) for value in values], "value string, partition int"))
+
+    def read(self, **options: str) -> DataFrame:
+        """A batch read of the topic."""
+        given = {"brokers": self.brokers, "subscribe": self.name} | options
+        return self.spark.read.format("metaq").options(**given).load()
+
+    def values(self, **options: str) -> list[str]:
+        """Every payload as text, sorted."""
+        return sorted(row.value.decode() for row in self.read(**options).select("value").collect())
+
+    def stream(self, **options: str) -> DataFrame:
+        """A streaming read of the topic, from its start unless an option says otherwise."""
+        given = {"brokers": self.brokers, "subscribe": self.name, "startingOffsets": "earliest"} | options
+        reader: DataStreamReader = self.spark.readStream.format("metaq")
+        return reader.options(**given).load()
+
+    def drain(self, frame: DataFrame, folder: Path, **options: str) -> StreamingQuery:
+        """Run ``frame`` to the end of what is there, into Parquet below ``folder``; returns the finished query."""
+        query = (
+            frame.writeStream.format("parquet")
+            .option("path", str(folder / "rows"))
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        return query
+
+
+@pytest.fixture
+def topic(spark: SparkSession, segmented_broker: Address, request: pytest.FixtureRequest) -> Topic:
+    """A topic that only this test uses."""
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")[:80]
+    return Topic(spark, name, str(segmented_broker))
