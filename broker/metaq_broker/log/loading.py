@@ -80,6 +80,8 @@ class _Loading:
         self._damage: list[Damage] = []
         self._segments: list[Segment] = []
         self._ordinal, self._time_ms = 0, TIME_UNKNOWN
+        self._base_known = False
+        self._unbased: list[tuple[_Found, Examined, Segment]] = []
 
     def load(self, durable_end: int | None) -> Loaded:
         if not self._files.is_dir(self._directory):
@@ -172,31 +174,54 @@ class _Loading:
     def _load_segments(self, found: list[_Found]) -> IndexBuilder:
         named = [entry for entry in found if entry.file.named]
         unnamed = [entry for entry in found if not entry.file.named]
-        for entry, following in pairwise(named):
-            self._load_older(entry, following)
+        self._base_known = named[0].file.start == 0
+        for entry in named[:-1]:
+            self._load_older(entry)
         last = named[-1]
         if self._verify == "trust" and not unnamed and (builder := self._trust(last)) is not None:
             self._damage.extend(self._known_in(last))
             return builder
         return self._load_tail(last, unnamed)
 
-    def _load_older(self, entry: _Found, following: _Found) -> None:
+    def _load_older(self, entry: _Found) -> None:
         """Take over a segment that was finished and durable before the one after it got its name."""
         path = index_path(self._directory, entry.file.start)
         ends = None if self._verify == "full" else self._complete_index(path, entry)
         if ends is not None:
             count, first, last = ends
+            self._learn_base(first.ordinal)
             self._add(entry, SegmentIndex(path, count, []), first, last.ordinal, last.time_ms)
             self._damage.extend(self._known_in(entry))
             return
         handle = FileHandle(self._files, self._files.open_read(entry.file.path))
         old, verdict = self._examine(handle, entry, durable_end=entry.end)
-        if not old and not self._segments:
-            self._count_back(verdict, following)
-        self._note(verdict)
         self._write_quarantine()
-        index = self._write_index(entry, verdict, old)
-        self._add(entry, index, verdict.builder.entries[0], verdict.builder.ordinal, verdict.builder.time_ms)
+        index = SegmentIndex(path, 0, verdict.builder.entries)
+        segment = self._add(entry, index, verdict.builder.entries[0], verdict.builder.ordinal, verdict.builder.time_ms)
+        if self._base_known:
+            segment.index = self._write_index(entry, verdict, old)
+        else:
+            self._unbased.append((entry, verdict, segment))
+
+    def _learn_base(self, ordinal: int) -> None:
+        """Take note that a segment's index says how many messages come before it.
+
+        Without its index nothing tells this of the oldest segment, if older ones were deleted. What is learnt from a
+        newer one is made up for in those that were counted from zero.
+        """
+        missing = ordinal - self._ordinal
+        if not self._base_known and missing > 0:
+            self._ordinal = ordinal
+            for _, verdict, segment in self._unbased:
+                verdict.builder.shift(missing)
+                segment.first_ordinal += missing
+        self._base_known = True
+        self._write_unbased()
+
+    def _write_unbased(self) -> None:
+        for entry, verdict, segment in self._unbased:
+            segment.index = self._write_index(entry, verdict, [])
+        self._unbased.clear()
 
     def _complete_index(self, path: Path, entry: _Found) -> tuple[int, IndexEntry, IndexEntry] | None:
         """Return number of entries, first and last one of an index that covers its whole segment; else ``None``."""
@@ -227,8 +252,9 @@ class _Loading:
         """Examine a segment; return its old index entries, if they are to be kept as they are, and the verdict."""
         path = index_path(self._directory, entry.file.start)
         old, whole = index_file.read_entries(self._files, path, entry.file.start)
-        if old and old[0].offset == entry.file.start and not self._segments:
-            self._ordinal, self._time_ms = old[0].ordinal, old[0].time_ms
+        if old and old[0].offset == entry.file.start:
+            self._learn_base(old[0].ordinal)
+            self._time_ms = max(self._time_ms, old[0].time_ms)
         if durable_end is None:
             durable_end = old[-1].offset if old else entry.file.start
             self._report.missing_bytes = max(0, durable_end - entry.end)
@@ -236,17 +262,11 @@ class _Loading:
         view = SegmentView(handle, entry.file.start, entry.size)
         verdict = examine(view, builder, Evidence(old, self._known_in(entry), durable_end, entry.mtime_ms))
         verdict.builder.mark()
+        self._note(verdict)
         return (old if whole else []), verdict
 
     def _known_in(self, entry: _Found) -> list[Damage]:
         return [damage for damage in self._known if entry.file.start <= damage.start < entry.end]
-
-    def _count_back(self, verdict: Examined, following: _Found) -> None:
-        """Give the first segment, whose index is lost, the ordinals that end where the next segment's begin."""
-        path = index_path(self._directory, following.file.start)
-        entries, _ = index_file.read_entries(self._files, path, following.file.start)
-        if entries and entries[0].offset == following.file.start and entries[0].ordinal > verdict.builder.ordinal:
-            verdict.builder.shift(entries[0].ordinal - verdict.builder.ordinal)
 
     def _note(self, verdict: Examined) -> None:
         self._damage.extend(verdict.damage)
@@ -291,6 +311,7 @@ class _Loading:
         if ends is None:
             return None
         count, first, last = ends
+        self._learn_base(first.ordinal)
         index = SegmentIndex(path, count, [])
         segment = self._add(entry, index, first, last.ordinal, last.time_ms)
         segment.handle = FileHandle(self._files, self._files.open_append(entry.file.path))
@@ -314,6 +335,7 @@ class _Loading:
                 self._files.rename(entry.file.path, segment_path(self._directory, entry.file.start))
         self._files.fsync_dir(self._directory)
         self._files.fsync_dir(self._directory.parent)
+        self._write_unbased()
         for (entry, handle, verdict, old), segment in zip(examined, self._segments[-len(examined) :], strict=True):
             segment.size = segment.synced = entry.size
             segment.index = self._write_index(entry, verdict, old)
@@ -327,7 +349,6 @@ class _Loading:
     def _examine_last(self, entry: _Found) -> tuple[_Found, FileHandle, Examined, list[IndexEntry]]:
         handle = FileHandle(self._files, self._files.open_append(entry.file.path))
         old, verdict = self._examine(handle, entry, durable_end=None)
-        self._note(verdict)
         builder = verdict.builder
         placeholder = SegmentIndex(index_path(self._directory, entry.file.start), 0, [])
         self._add(entry, placeholder, builder.entries[0], builder.ordinal, builder.time_ms)

@@ -9,7 +9,7 @@ the messages behind it stay where they are. The rules, in this order:
 1. *Proven spans.* Where the index has two neighbouring entries, one CRC over the bytes between them proves all of them,
    headers included. Only spans that fail are looked at frame by frame. If then every body is intact, one flipped bit in
    one id or flag is searched for, and that frame is quarantined; if no single bit explains it, the span is reported.
-2. *Known damage* (the quarantine file) is stepped over without being looked at again.
+2. *Known damage* (in the quarantine file, or marked in the index) is stepped over without being looked at again.
 3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message
    with id 0: files that lost their data are full of zeros, and twenty zeros would otherwise be a message.
 4. *Behind a bad frame* the next one is looked for, most trustworthy sign first:
@@ -17,7 +17,8 @@ the messages behind it stay where they are. The rules, in this order:
    b. where its body ends according to its own checksum, if frames go on there (the damage is in its length);
    c. if its header looks sane but runs past the end of the file, with nothing known behind it: the tail is torn. What
       may look like frames further on lies inside the payload of that message;
-   d. at the first position behind it from which valid frames go on. Candidates have an id of the same broker;
+   d. at the first position behind it from which valid frames go on. Candidates have an id of the same broker; where no
+      index entry is behind it, a header that looks sane is believed that nothing inside its length is a message;
    e. at the next index entry.
    "Go on" means: to the next index entry, arriving exactly there with fewer messages than the entry counts (so that
    frames inside a payload are not taken for messages); where there is no entry, at least one valid frame with a body.
@@ -40,7 +41,7 @@ from metaq.message_id import timestamp_ms
 from metaq.model import OffsetRange
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.log.damage import Damage
-from metaq_broker.log.index import IndexBuilder, IndexEntry
+from metaq_broker.log.index import SPAN_DAMAGED, IndexBuilder, IndexEntry
 from metaq_broker.log.resync import Anchor, flipped_header, next_boundary
 from metaq_broker.log.segment_view import SegmentView, ValidFrame
 
@@ -120,6 +121,9 @@ class _Examination:
         count = behind.ordinal - here.ordinal
         if zlib.crc32(span) == behind.span:
             self._builder.leap(len(span), count, behind.time_ms, behind.span)
+            return True
+        if behind.span == SPAN_DAMAGED:
+            self._quarantine(Damage(here.offset, behind.offset, count, "the index says that it is damaged"))
             return True
         if self._bodies_intact(here.offset, behind.offset, count):
             self._blame_header(span, here.offset, behind)

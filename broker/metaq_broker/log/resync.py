@@ -42,7 +42,8 @@ def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anch
         return end
     if plausible and own_end > view.end and anchor is None:
         return None
-    search_from = own_end if plausible and own_end <= limit else offset + 1
+    # An anchor's count keeps frames inside a payload apart; without one a sane length is believed.
+    search_from = own_end if plausible and own_end <= limit and anchor is None else offset + 1
     return _search(view, search_from, limit, reference_id, anchor)
 
 

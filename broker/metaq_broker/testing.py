@@ -1,0 +1,330 @@
+"""A disk for tests: it fails, tears or stops at a chosen call, and forgets in a power cut what was not synced.
+
+``FaultyFiles`` works on real files below one folder, so that everything else (``pread``, ``sendfile``) works as
+always, and keeps beside them a model of what is durable::
+
+    files = FaultyFiles(tmp_path)
+    files.fault = Fault(at=7, error=errno.ENOSPC, kept=0.5)     # the 7th changing call fails, half of its bytes written
+    files.fault = Fault(at=7, error=None)                       # the power goes at the 7th call: PowerCut, then
+    nothing works after = files.crash(Random(1))                              # what a restart finds: a new FaultyFiles
+    on the same folder
+
+A changing call is one that creates, writes, truncates, syncs, renames or removes. What is assumed of the disk is what
+POSIX promises, not more: bytes are durable after fsync or fdatasync of their file, names after fsync of their folder,
+each without the other. Of the bytes written since, a crash keeps a front part, or any 512-byte sectors (the rest reads
+as zeros or as before); of the changes of names in one folder, a front part. After a failed sync the bytes stay
+visible, but no later sync makes them durable; they must be written again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from metaq.model import Buffer
+from metaq_broker.files import Files
+
+SECTOR_BYTES = 512
+
+
+class PowerCut(BaseException):
+    """The machine stopped here. Not an ``Exception``: nothing may handle it but the test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at changing call number ``at`` (the first one is 1), counting only those in ``calls`` if given.
+
+    ``error`` is an errno; ``None`` is a power cut. ``kept`` is the share of a write's bytes that arrive before it
+    fails. ``lasting`` faults stay: every later call (of ``calls``) fails too.
+    """
+
+    at: int
+    error: int | None
+    kept: float = 0.0
+    lasting: bool = False
+    calls: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    position: int
+    data: bytes
+
+    def apply(self, content: bytearray) -> None:
+        if len(content) < self.position:
+            content.extend(bytes(self.position - len(content)))
+        content[self.position : self.position + len(self.data)] = self.data
+
+
+@dataclass(frozen=True, slots=True)
+class _Truncate:
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        content.extend(bytes(max(0, self.size - len(content))))
+        del content[self.size :]
+
+
+@dataclass(slots=True, eq=False)
+class _File:
+    durable: bytes = b""
+    pending: list[_Write | _Truncate] = field(default_factory=list)
+
+    def sync(self) -> None:
+        content = bytearray(self.durable)
+        for change in self.pending:
+            change.apply(content)
+        self.durable = bytes(content)
+        self.pending.clear()
+
+    def after_crash(self, random: Random) -> bytes:
+        fate = random.choice(("nothing", "everything", "front", "front", "sectors"))
+        if fate == "nothing":
+            return self.durable
+        content = bytearray(self.durable)
+        if fate == "sectors" and all(isinstance(change, _Write) for change in self.pending):
+            return self._with_lost_sectors(random)
+        kept = len(self.pending) if fate == "everything" else random.randint(0, len(self.pending))
+        for change in self.pending[:kept]:
+            change.apply(content)
+        if kept < len(self.pending):
+            torn = self.pending[kept]
+            if isinstance(torn, _Write) and torn.data:
+                _Write(torn.position, torn.data[: random.randrange(len(torn.data))]).apply(content)
+        return bytes(content)
+
+    def _with_lost_sectors(self, random: Random) -> bytes:
+        content = bytearray(self.durable)
+        for change in self.pending:
+            change.apply(content)
+        before = self.durable.ljust(len(content), b"\0")
+        for at in range(0, len(content), SECTOR_BYTES):
+            if random.random() < 0.5:
+                content[at : at + SECTOR_BYTES] = before[at : at + SECTOR_BYTES]
+        return bytes(content)
+
+
+_Entries = dict[str, "_File | _Folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A change of names in one folder: ``name`` now is ``entry`` (``None``: gone), and ``old`` (if given) is gone."""
+
+    name: str
+    entry: _File | _Folder | None
+    old: str | None = None
+
+    def apply(self, entries: _Entries) -> None:
+        if self.old is not None:
+            entries.pop(self.old, None)
+        if self.entry is None:
+            entries.pop(self.name, None)
+        else:
+            entries[self.name] = self.entry
+
+
+@dataclass(slots=True, eq=False)
+class _Folder:
+    live: _Entries = field(default_factory=dict)
+    durable: _Entries = field(default_factory=dict)
+    pending: list[_Named] = field(default_factory=list)
+
+    def change(self, named: _Named) -> None:
+        named.apply(self.live)
+        self.pending.append(named)
+
+    def sync(self) -> None:
+        self.durable = dict(self.live)
+        self.pending.clear()
+
+    def after_crash(self, random: Random) -> _Entries:
+        fate = random.choice(("nothing", "everything", "front", "front"))
+        kept = {"nothing": 0, "everything": len(self.pending)}.get(fate, random.randint(0, len(self.pending)))
+        entries = dict(self.durable)
+        for named in self.pending[:kept]:
+            named.apply(entries)
+        return entries
+
+
+class FaultyFiles(Files):
+    """See the module. What is below ``root`` at the start counts as durable; ``calls`` lists the changing calls."""
+
+    def __init__(self, root: Path, fault: Fault | None = None, tree: _Folder | None = None) -> None:
+        self.root = root
+        self.fault = fault
+        self.calls: list[str] = []
+        self._counted = 0
+        self._dead = False
+        self._tree = tree or _read_tree(root)
+        self._open: dict[int, _File | None] = {}
+
+    # ---- faults
+
+    def _due(self, call: str) -> Fault | None:
+        """Count a changing call; return the fault if it is due now."""
+        if self._dead:
+            raise PowerCut(call)
+        self.calls.append(call)
+        fault = self.fault
+        if fault is None or (fault.calls is not None and call not in fault.calls):
+            return None
+        self._counted += 1
+        return fault if self._counted == fault.at or (fault.lasting and self._counted > fault.at) else None
+
+    def _break(self, call: str, fault: Fault) -> None:
+        if fault.error is None:
+            self._dead = True
+            raise PowerCut(f"{call}, changing call {len(self.calls)}")
+        raise OSError(fault.error, os.strerror(fault.error), f"{call}, changing call {len(self.calls)}")
+
+    def _pass(self, call: str) -> None:
+        fault = self._due(call)
+        if fault is not None:
+            self._break(call, fault)
+
+    # ---- one open file
+
+    def open_append(self, path: Path) -> int:
+        """As the real one; a changing call if the file is made."""
+        folder = self._folder(path.parent)
+        if path.name not in folder.live:
+            self._pass("create")
+            folder.change(_Named(path.name, _File()))
+        return self._track(super().open_append(path), path)
+
+    def open_read(self, path: Path) -> int:
+        """As the real one."""
+        if self._dead:
+            raise PowerCut("open_read")
+        return self._track(super().open_read(path), path)
+
+    def _track(self, fd: int, path: Path) -> int:
+        entry = self._folder(path.parent).live[path.name]
+        self._open[fd] = entry if isinstance(entry, _File) else None
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As the real one; descriptors that a crash has closed already are let be."""
+        if self._open.pop(fd, self) is not self:
+            super().close(fd)
+
+    def pwrite(self, fd: int, data: Buffer, position: int) -> None:
+        """As the real one; a fault leaves a front part of the bytes."""
+        fault = self._due("pwrite")
+        written = bytes(data) if fault is None else bytes(data)[: int(len(data) * fault.kept)]
+        if written:
+            super().pwrite(fd, written, position)
+            self._file(fd).pending.append(_Write(position, written))
+        if fault is not None:
+            self._break("pwrite", fault)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """As the real one."""
+        self._pass("truncate")
+        super().truncate(fd, size)
+        self._file(fd).pending.append(_Truncate(size))
+
+    def fsync(self, fd: int) -> None:
+        """Make the bytes durable in the model; the real disk is not waited for."""
+        self._sync(fd, "fsync")
+
+    def fdatasync(self, fd: int) -> None:
+        """As ``fsync``."""
+        self._sync(fd, "fdatasync")
+
+    def _sync(self, fd: int, call: str) -> None:
+        fault = self._due(call)
+        if fault is None:
+            self._file(fd).sync()
+            return
+        if fault.error is not None:
+            self._file(fd).pending.clear()  # visible, but clean: no later sync writes them
+        self._break(call, fault)
+
+    def _file(self, fd: int) -> _File:
+        entry = self._open[fd]
+        assert entry is not None, f"descriptor {fd} is a folder's"
+        return entry
+
+    # ---- names and folders
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make the names in a folder durable in the model."""
+        self._pass("fsync_dir")
+        self._folder(path).sync()
+
+    def makedir(self, path: Path) -> None:
+        """As the real one."""
+        self._pass("makedir")
+        super().makedir(path)
+        self._folder(path.parent).change(_Named(path.name, _Folder()))
+
+    def rename(self, old: Path, new: Path) -> None:
+        """As the real one, within one folder."""
+        assert old.parent == new.parent, "renaming between folders is not modelled"
+        self._pass("rename")
+        super().rename(old, new)
+        folder = self._folder(old.parent)
+        folder.change(_Named(new.name, folder.live[old.name], old=old.name))
+
+    def unlink(self, path: Path) -> None:
+        """As the real one."""
+        self._pass("unlink")
+        super().unlink(path)
+        self._folder(path.parent).change(_Named(path.name, None))
+
+    def rmdir(self, path: Path) -> None:
+        """As the real one."""
+        self._pass("rmdir")
+        super().rmdir(path)
+        self._folder(path.parent).change(_Named(path.name, None))
+
+    def _folder(self, path: Path) -> _Folder:
+        folder = self._tree
+        for part in path.relative_to(self.root).parts:
+            entry = folder.live[part]
+            assert isinstance(entry, _Folder), f"{path} is no folder"
+            folder = entry
+        return folder
+
+    # ---- the end
+
+    def restart(self) -> FaultyFiles:
+        """End the process only: descriptors and locks go, everything written stays and is still not durable."""
+        self._close_all()
+        return FaultyFiles(self.root, tree=self._tree)
+
+    def crash(self, random: Random) -> FaultyFiles:
+        """Cut the power: the folder becomes what a restart may find; ``random`` picks one of the possibilities."""
+        self._close_all()
+        for child in self.root.iterdir():
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
+        _materialise(self.root, self._tree, random)
+        return FaultyFiles(self.root)
+
+    def _close_all(self) -> None:
+        self._dead = True
+        for fd in list(self._open):
+            self.close(fd)
+
+
+def _read_tree(path: Path) -> _Folder:
+    folder = _Folder()
+    for child in path.iterdir():
+        folder.live[child.name] = _read_tree(child) if child.is_dir() else _File(child.read_bytes())
+    folder.sync()
+    return folder
+
+
+def _materialise(path: Path, folder: _Folder, random: Random) -> None:
+    for name, entry in sorted(folder.after_crash(random).items()):
+        if isinstance(entry, _Folder):
+            (path / name).mkdir()
+            _materialise(path / name, entry, random)
+        else:
+            (path / name).write_bytes(entry.after_crash(random))

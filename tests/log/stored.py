@@ -1,0 +1,102 @@
+"""What the storage tests are made of: frames with known content, and a partition to put them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from metaq_broker.clock import Clock, ManualClock
+from metaq_broker.files import Files
+from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+
+from metaq.message_id import EPOCH_MS
+from metaq.wire.text.frames import HEADER_BYTES, Frame, encode_frame
+
+FOLDER = "orders-0"
+SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
+ONE_SEGMENT = LogSettings(segment_bytes_max=1 << 30, index_interval_bytes=100)
+START_MS = EPOCH_MS + 1_000_000
+BROKER_ID = 5
+
+
+class QuickFiles(Files):
+    """The real disk without waiting for it, for tests that pull no plug."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
+def message_id(number: int) -> int:
+    """Ids of one broker, one each millisecond."""
+    return (START_MS + number - EPOCH_MS) << 22 | BROKER_ID << 12
+
+
+def frame(number: int, body: bytes | None = None) -> bytes:
+    """Message number ``number``: a body that says so, of a length between 10 and 60 bytes."""
+    if body is None:
+        body = b"message %d " % number + b"x" * (number * 7 % 50)
+    return encode_frame(message_id(number), 0, body)
+
+
+def frames(count: int, first: int = 0) -> list[bytes]:
+    return [frame(number) for number in range(first, first + count)]
+
+
+def open_log(
+    root: Path,
+    settings: LogSettings = ONE_SEGMENT,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    verify: Verify = "tail",
+) -> PartitionLog:
+    return PartitionLog.open(
+        files or QuickFiles(), clock or ManualClock(START_MS), root / FOLDER, settings, verify=verify
+    )
+
+
+def filled(
+    root: Path, stored: Iterable[bytes], settings: LogSettings = ONE_SEGMENT, *, clean: bool = True
+) -> list[int]:
+    """Write a partition with these frames, one append each; return their offsets. ``clean`` completes the index."""
+    log = open_log(root, settings)
+    offsets = [log.append([item]) for item in stored]
+    log.sync()
+    log.close(clean=clean)
+    return offsets
+
+
+def encoded(item: Frame) -> bytes:
+    return encode_frame(item.message_id, item.flag, item.body)
+
+
+def contents(log: PartitionLog) -> dict[int, bytes]:
+    """All that a reader gets, by offset, frames as bytes; read through ``read`` in whole."""
+    return {item.offset: encoded(item) for item in log.scan(log.start_offset)}
+
+
+def by_offset(stored: Sequence[bytes], start: int = 0) -> dict[int, bytes]:
+    result = {}
+    for item in stored:
+        result[start] = item
+        start += len(item)
+    return result
+
+
+def last_segment(root: Path) -> Path:
+    return max((root / FOLDER).glob("*.meta"))
+
+
+def marks(block: bytes) -> list[tuple[int, int]]:
+    """Every frame of a block as (offset, ordinal)."""
+    found, at = [], 0
+    while at < len(block):
+        found.append((at, len(found)))
+        at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
+    return found
