@@ -5,8 +5,8 @@
 All read the same partition of one broker process. The bare socket has the same number of gets under way, receives into
 one buffer that it uses again, and looks at nothing; it is the ceiling. "frames of known size" replaces the walk over
 the frame headers by a division: that is what a compiled walk costs, or nearly. Rounds take turns, the best counts. MB/s
-is by the clock; "client CPU" is milliseconds of this process per GB, which other work on the machine disturbs less. With
-two cores or more, broker and client each have one.
+is by the clock; "client CPU" is milliseconds of this process per GB, which other work on the machine disturbs less.
+With two cores or more, broker and client each have one.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
+from fix_broker import RunningBroker, StartBroker
 
 from metaq.client.pool import SessionPool
 from metaq.client.session import Session
@@ -103,3 +105,36 @@ class MemoryCluster:
         self.addresses = [Address("127.0.0.1", 8123 + number) for number in range(len(brokers))]
         self.transport = MemoryTransport(dict(zip(self.addresses, brokers, strict=True)))
         self.pool = SessionPool(TIMEOUTS, self.transport, self.transport.clock)
+
+
+class Restarts:
+    """A broker that can be killed and started again on its data and port."""
+
+    def __init__(self, start: StartBroker, folder: Path) -> None:
+        self._start, self._folder = start, folder
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self._port = taken.getsockname()[1]
+        self.ini = folder / "server.ini"
+        self.ini.write_text(
+            f"[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\n"
+            f"maxSegmentSize=200000\nmaxTransferSize=50000\ndataPath={folder / 'data'}\n"
+            "[zookeeper]\nzk.zkEnable=false\n[topic=t]\n"
+        )
+        self.running = self.start()
+
+    def start(self) -> RunningBroker:
+        self.running = self._start("start", "-f", self.ini, "--port", str(self._port))
+        return self.running
+
+    def kill_and_start(self) -> None:
+        self.running.kill()
+        self.start()
+
+    def connect(self) -> Session:
+        return Session.connect(self.running.address, TIMEOUTS)
+
+
+@pytest.fixture
+def restarts(start_broker: StartBroker, tmp_path: Path) -> Restarts:
+    """A broker with segments of 200 kB and replies of 50 kB."""
+    return Restarts(start_broker, tmp_path)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
-from fix_client import TIMEOUTS
+from fix_broker import RunningBroker
+from fix_client import TIMEOUTS, Restarts
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.consumer import Consumer, first_at_time, frame_boundary, read_range
@@ -53,39 +51,6 @@ def as_to_java(session: Session) -> None:
 
     session._open = open_plain  # type: ignore[method-assign]
     session._extensions = frozenset()
-
-
-class Restarts:
-    """A broker that can be killed and started again on its data and port."""
-
-    def __init__(self, start: StartBroker, folder: Path) -> None:
-        self._start, self._folder = start, folder
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self._port = taken.getsockname()[1]
-        self.ini = folder / "server.ini"
-        self.ini.write_text(
-            f"[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\n"
-            f"maxSegmentSize=200000\nmaxTransferSize=50000\ndataPath={folder / 'data'}\n"
-            "[zookeeper]\nzk.zkEnable=false\n[topic=t]\n"
-        )
-        self.running = self.start()
-
-    def start(self) -> RunningBroker:
-        self.running = self._start("start", "-f", self.ini, "--port", str(self._port))
-        return self.running
-
-    def kill_and_start(self) -> None:
-        self.running.kill()
-        self.start()
-
-    def connect(self) -> Session:
-        return Session.connect(self.running.address, TIMEOUTS)
-
-
-@pytest.fixture
-def restarts(start_broker: StartBroker, tmp_path: Path) -> Restarts:
-    """A broker with segments of 200 kB and replies of 50 kB."""
-    return Restarts(start_broker, tmp_path)
 
 
 # ---- put and get
