@@ -8,6 +8,7 @@ import pytest
 from tx_world import World, local, xid
 
 from metaq.model import Xid
+from metaq_broker.testing import FaultyFiles
 from metaq_broker.tx.decisions import Decision
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.seams import TransactionLimits
@@ -172,17 +173,17 @@ def test_decisions_have_a_limit(tmp_path: Path) -> None:
         assert world.decide("q1", batch_id, [A]) == Decision(batch_id, (A,))
 
 
-def test_a_crash_between_decision_and_commits(world: World) -> None:
-    """The driver dies after the decision: its successor finds it and only has to repeat the commits."""
+def test_a_crash_between_decision_and_commits(tmp_path: Path) -> None:
+    """Driver and broker die after the decision: the next driver finds it and only has to repeat the commits."""
+    files = FaultyFiles(tmp_path)
+    world = World(tmp_path, files)
     prepared(world, A, B)
     answers: list[object] = []
     world.tx.decide("q1", 1, [A, B], answers.append)
-    world.loop.run_one_job()  # durable, A appended, B not: the process dies here
+    world.loop.run_one_job()  # durable, A appended, B not
     assert answers == [Decision(1, (A, B))]
     assert world.bodies() == [b"a"]
-    world.tx._journal.close()  # what the kernel does
-    world.tx._files.close(world.tx._lock_fd)
-    world.start()
+    world.revive(files.restart())
     assert world.report.completed == 1
     assert world.decide("q1", 1, [C]) == Decision(1, (A, B))
     assert world.commit(A, False) == "200"

@@ -165,12 +165,12 @@ class PlainStore:
         """Append bytes and make them durable, as a plain put would."""
         if place in self.broken:
             raise OSError(5, f"Input/output error on {place[0]}-{place[1]}")
-        if place not in self._fds:
-            self._fds[place] = self._files.open_append(self._path(place))
-            self._files.fsync_dir(self._directory)
-            self._ends[place] = 0
-        fd, end = self._fds[place], self._ends[place]
         try:
+            if place not in self._fds:
+                fd = self._files.open_append(self._path(place))
+                self._files.fsync_dir(self._directory)
+                self._fds[place], self._ends[place] = fd, 0
+            fd, end = self._fds[place], self._ends[place]
             self._files.pwrite(fd, block, end)
             self._files.fdatasync(fd)
         except OSError:

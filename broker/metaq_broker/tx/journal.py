@@ -363,7 +363,8 @@ class Journal:
                 at_fault = next(f for f in reversed(self._files) if f.start <= fault.lsn)
                 raise JournalDamaged(at_fault.path, fault.lsn - at_fault.start, fault.reason)
         lost = self.end_lsn - fault.lsn
-        _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
+        if lost:  # an empty file is what a crash leaves of one that was just begun
+            _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
         while self._files and self._files[-1].start >= fault.lsn:
             self._remove_newest()
         if self._files:

@@ -1,0 +1,149 @@
+"""What a broker has promised about its transactions, and whether a disk still keeps it.
+
+``Promises`` drives a world like a careful client: before each step it notes what may be true from now on, after the
+answer what must be. ``check`` compares that with what a restarted broker says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tx_world import World
+
+from metaq.model import TransactionId, Xid
+from metaq.wire.text.frames import encode_frame
+from metaq_broker.tx.decisions import Decision
+
+Fate = Literal["absent", "prepared", "committed"]
+Place = tuple[str, int]
+
+
+@dataclass
+class Known:
+    """One transaction: its messages per partition, and what may have become of it."""
+
+    messages: dict[Place, list[bytes]] = field(default_factory=dict)
+    fates: set[Fate] = field(default_factory=lambda: {"absent"})
+
+
+class Promises:
+    """See the module. ``world`` is set by whoever starts one. Message bodies are unique, so that each can be found."""
+
+    world: World
+
+    def __init__(self) -> None:
+        self.known: dict[TransactionId, Known] = {}
+        self.plain: dict[Place, list[bytes]] = {}
+        self.decided: dict[str, tuple[int, tuple[Xid, ...]]] = {}
+        self.deciding: dict[str, tuple[int, tuple[Xid, ...]]] = {}
+        self._count = 0
+
+    # ---- steps
+
+    def begin(self, key: TransactionId, *places: Place, size: int = 0) -> bool:
+        """BEGIN and one put to each of ``places``; returns whether all of it was accepted."""
+        self.known.setdefault(key, Known())
+        if self.world.begin(key) != "200":
+            return False
+        return all([self.put(key, place, size) for place in places])
+
+    def put(self, key: TransactionId, place: Place, size: int = 0) -> bool:
+        body = self._body(size)
+        if self.world.put(key, body, *place) != "200":
+            return False
+        self.known[key].messages.setdefault(place, []).append(body)
+        return True
+
+    def put_plain(self, place: Place) -> None:
+        body = self._body(0)
+        try:
+            self.world.store.put(place, encode_frame(self.world.store.next_ids(1).first, 0, body))
+        except OSError:
+            return
+        self.plain.setdefault(place, []).append(body)
+
+    def prepare(self, key: Xid) -> str:
+        return self._step(key, "prepared", lambda: self.world.prepare(key), "200 0")
+
+    def commit(self, key: TransactionId, one_phase: bool = True) -> str:
+        return self._step(key, "committed", lambda: self.world.commit(key, one_phase))
+
+    def rollback(self, key: TransactionId) -> str:
+        return self._step(key, "absent", lambda: self.world.rollback(key))
+
+    def by_operator(self, key: Xid, outcome: object, fate: Fate) -> str:
+        return self._step(key, fate, lambda: self.world.by_operator(key, outcome))
+
+    def decide(self, query_id: str, batch_id: int, keys: tuple[Xid, ...]) -> object:
+        """Decide; a refusal that leaves the outcome open leaves both possible, for all branches alike."""
+        self.deciding[query_id] = (batch_id, keys)
+        answer = self.world.decide(query_id, batch_id, keys)
+        if isinstance(answer, Decision):
+            self.decided[query_id] = (batch_id, keys)
+            for key in keys:
+                if key in self.known:
+                    self.known[key].fates = {"committed"}
+        if isinstance(answer, Decision) or "after a restart" not in str(answer):
+            del self.deciding[query_id]
+        return answer
+
+    def _step(self, key: TransactionId, fate: Fate, step: object, success: str = "200") -> str:
+        known = self.known[key]
+        before = set(known.fates)
+        known.fates.add(fate)
+        answer: str = step()  # type: ignore[operator]
+        if answer == success or ("is committed" in answer and fate == "committed"):
+            known.fates = {fate}
+        elif "after a restart" not in answer:
+            known.fates = before
+        return answer
+
+    def _body(self, size: int) -> bytes:
+        self._count += 1
+        return b"<message %d>" % self._count + b"." * size
+
+    # ---- what must be true after a restart
+
+    def check(self, world: World) -> None:
+        self._check_decisions(world)
+        prepared = {listed.key for listed in world.tx.prepared()}
+        for key, known in self.known.items():
+            fate = self._fate(world, key, known, prepared)
+            assert fate in known.fates, f"{key} is {fate}, may be {known.fates}"
+            known.fates = {fate}
+        for place, bodies in self.plain.items():
+            stored = world.bodies(*place)
+            assert [body for body in stored if body in set(bodies)] == bodies
+        assert prepared <= set(self.known)
+
+    def _fate(self, world: World, key: TransactionId, known: Known, prepared: set[TransactionId]) -> Fate:
+        found = []
+        for place, bodies in known.messages.items():
+            stored = world.bodies(*place)
+            count = sum(stored.count(body) for body in bodies)
+            assert count in (0, len(bodies)), f"{key} is there in part or twice: {count} of {len(bodies)}"
+            if count:
+                first = stored.index(bodies[0])
+                assert stored[first : first + len(bodies)] == bodies, f"{key} does not stand together"
+            found.append(bool(count))
+        assert len(set(found)) <= 1, f"{key} is in some of its partitions"
+        if any(found):
+            assert key not in prepared
+            return "committed"
+        return "prepared" if key in prepared else "absent"
+
+    def _check_decisions(self, world: World) -> None:
+        for query_id, expected in self.decided.items():
+            if query_id not in self.deciding:
+                assert world.tx.decision(query_id) == expected
+        for query_id, (batch_id, keys) in self.deciding.items():
+            last = world.tx.decision(query_id)
+            taken = last == (batch_id, keys)
+            assert taken or last == self.decided.get(query_id)
+            for key in keys:
+                if key in self.known:
+                    self.known[key].fates = {"committed"} if taken else {"prepared"}
+            if taken:
+                self.decided[query_id] = (batch_id, keys)
+        self.deciding.clear()
