@@ -12,7 +12,7 @@ from typing import Final
 
 from metaq.client.fetch import GROUP, Run, fetch
 from metaq.client.session import Session
-from metaq.errors import CorruptFrame, ExtensionMissing, ProtocolError
+from metaq.errors import CorruptFrame, ExtensionMissing
 from metaq.wire.text.commands import GetOffset, OffsetMode
 from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_TIMESTAMP
 from metaq.wire.text.frames import HEADER_BYTES
@@ -63,7 +63,7 @@ def _lookup(session: Session, topic: str, partition_index: int, value: int, mode
     try:
         return int(text)
     except ValueError:
-        raise ProtocolError(f"the answer to offset is {text[:40]!r}, no number", address=session.address) from None
+        raise session.nonsense(f"the answer to offset is {text[:40]!r}, no number") from None
 
 
 class _Walk:

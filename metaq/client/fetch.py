@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.client.session import Session
-from metaq.errors import ProtocolError
 from metaq.wire.text.commands import Get, Reply, Value
 
 GROUP: Final = "metaq-spark"
@@ -64,23 +63,18 @@ def read_outcome(session: Session, command: Get, reply: Reply) -> Run | AtEnd | 
     """What ``reply`` says about ``command``; for callers that pipeline. Raises as ``fetch``."""
     if isinstance(reply, Value):
         if len(reply.data) > command.max_bytes:
-            raise _nonsense(session, f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
+            raise session.nonsense(f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
         return Run(command.offset, reply.data) if reply.data else AtEnd(command.offset, "an empty value")
     if reply.code == 404:
         return AtEnd(command.offset, reply.text)
     if reply.code == 301:
         return Moved(_offset_in(session, reply.text))
     session.text_of(reply, command)
-    raise _nonsense(session, "a get was answered with 200 and a text")
+    raise session.nonsense("a get was answered with 200 and a text")
 
 
 def _offset_in(session: Session, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise _nonsense(session, f"moved (301) to {text[:40]!r}, which is no offset") from None
-
-
-def _nonsense(session: Session, what: str) -> ProtocolError:
-    session.close("nonsense from the broker")
-    return ProtocolError(what, address=session.address)
+        raise session.nonsense(f"moved (301) to {text[:40]!r}, which is no offset") from None

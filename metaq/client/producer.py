@@ -14,7 +14,6 @@ from metaq.checksum import checksum
 from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.directory.base import Directory
-from metaq.errors import ProtocolError
 from metaq.model import Address, Message, Partition, TransactionId
 from metaq.wire.text.commands import Put, PutBatch
 from metaq.wire.text.extensions import EXT_PUT_BATCH
@@ -101,9 +100,7 @@ def parse_receipt(session: Session, text: str) -> Receipt:
     try:
         message_id, partition_index, offset = map(int, text.split(" "))
     except ValueError:
-        session.close("nonsense from the broker")
-        what = f"the answer to put is {text[:60]!r}, not id, partition and offset"
-        raise ProtocolError(what, address=session.address) from None
+        raise session.nonsense(f"the answer to put is {text[:60]!r}, not id, partition and offset") from None
     return Receipt(message_id, partition_index, offset)
 
 

@@ -139,8 +139,7 @@ class Session:
             ProtocolError: The reply is not a result at all; the session is closed.
         """
         if not isinstance(reply, Result):
-            self.close("wrong kind of reply")
-            raise ProtocolError(f"message bytes came as the reply to {describe(command)}", address=self.address)
+            raise self.nonsense(f"message bytes came as the reply to {describe(command)}")
         if reply.code != 200:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
@@ -195,6 +194,11 @@ class Session:
         self._answered.pop(opaque, None)
         if opaque in self._waiting:
             self._abandoned.add(opaque)
+
+    def nonsense(self, what: str) -> ProtocolError:
+        """Close the session because of an answer that no broker gives; the error to raise."""
+        self.close(f"nonsense from the broker: {what}")
+        return ProtocolError(what, address=self.address)
 
     def close(self, reason: str = "closed by the caller") -> None:
         """Drop the connection without writing to it. The first reason given is the one that is kept."""

@@ -21,7 +21,7 @@ from typing import Final
 from uuid import uuid4
 
 from metaq.client.session import Session
-from metaq.errors import BrokerError, ExtensionMissing, ProtocolError, TransactionError
+from metaq.errors import BrokerError, ExtensionMissing, TransactionError
 from metaq.model import LocalTransactionId, TransactionId, Xid, parse_transaction_id
 from metaq.wire.text.commands import Decide, Transaction, TransactionType
 from metaq.wire.text.extensions import EXT_DECIDE
@@ -66,7 +66,7 @@ class Transactions:
         try:
             return Vote(text)
         except ValueError:
-            raise self._nonsense(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
+            raise self._session.nonsense(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
 
     def commit(self, transaction: TransactionId) -> None:
         """Make its messages readable: an XA branch that was prepared, or a local transaction."""
@@ -130,11 +130,7 @@ class Transactions:
         try:
             key = parse_transaction_id(line)
         except ValueError as error:
-            raise self._nonsense(str(error)) from None
+            raise self._session.nonsense(str(error)) from None
         if not isinstance(key, Xid):
-            raise self._nonsense(f"{key} is listed as an XA branch")
+            raise self._session.nonsense(f"{key} is listed as an XA branch")
         return key
-
-    def _nonsense(self, what: str) -> ProtocolError:
-        self._session.close("nonsense from the broker")
-        return ProtocolError(what, address=self._session.address)

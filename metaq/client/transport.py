@@ -62,7 +62,8 @@ class Transport(Protocol):
 
         Raises:
             ConnectionFailed: Nobody listens there, or the name does not resolve.
-            DeadlineExceeded: No answer within ``timeout_s``.
+            DeadlineExceeded: No answer within ``timeout_s``, for each address that the host name stands for. Looking
+                the name up takes as long as the system's resolver is configured to.
         """
 
 

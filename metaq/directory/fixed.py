@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from metaq.client.pool import SessionPool
+from metaq.directory.base import Directory
 from metaq.directory.stats import BrokerInfo, TopicSettings, parse_broker, parse_offsets, parse_topics
 from metaq.errors import DirectoryConflict, ProtocolError, TopicNotFound
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
@@ -14,8 +15,8 @@ from metaq.wire.text.commands import Stats
 _Parsed = TypeVar("_Parsed")
 
 
-class FixedDirectory:
-    """The brokers at ``addresses`` (at least one), one connection each, from ``pool``. Implements ``Directory``."""
+class FixedDirectory(Directory):
+    """The brokers at ``addresses`` (at least one), asked over connections of ``pool``."""
 
     def __init__(self, addresses: Sequence[Address], pool: SessionPool) -> None:
         if not addresses:

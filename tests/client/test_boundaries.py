@@ -122,3 +122,4 @@ def test_an_answer_that_is_no_number_is_nonsense() -> None:
     )
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is 'five', no number"):
         frame_boundary(session, "t", 0, 5)
+    assert session.closed
