@@ -46,7 +46,8 @@ class Promises:
         self.known.setdefault(key, Known())
         if self.world.begin(key) != "200":
             return False
-        return all([self.put(key, place, size) for place in places])
+        accepted = [self.put(key, place, size) for place in places]
+        return all(accepted)
 
     def put(self, key: TransactionId, place: Place, size: int = 0) -> bool:
         body = self._body(size)

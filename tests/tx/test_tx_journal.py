@@ -199,7 +199,8 @@ def test_damage_names_file_offset_and_what_to_do(tmp_path: Path) -> None:
     data = bytearray(files[1].read_bytes())
     data[-1] ^= 1
     files[1].write_bytes(data)
-    with pytest.raises(JournalDamaged, match=r"\.journal is damaged at offset \d+: the \d+ payload bytes fail") as caught:
+    words = r"\.journal is damaged at offset \d+: the \d+ payload bytes fail"
+    with pytest.raises(JournalDamaged, match=words) as caught:
         open_journal(tmp_path, file_bytes=150)
     assert caught.value.path == files[1]
     assert caught.value.offset in [location.lsn - int(files[1].stem) for location in locations]

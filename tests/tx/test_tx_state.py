@@ -44,7 +44,9 @@ TABLE = {
     (Kind.XA, State.ROLLING_BACK):    "-   -    -    -   -   R    R   R    -   -    R   !   E",
 }  # fmt: skip
 CELLS = [
-    (kind, state, event, cell) for (kind, state), row in TABLE.items() for event, cell in zip(EVENTS, row.split(), strict=True)
+    (kind, state, event, cell)
+    for (kind, state), row in TABLE.items()
+    for event, cell in zip(EVENTS, row.split(), strict=True)
 ]
 
 

@@ -22,7 +22,10 @@ NOT_PREPARED = "500 XAException:code=-6,msg=Cannot do 2 phase commit if the tran
 Script = Callable[[World], str]
 
 GOLDEN_CASES: dict[str, tuple[Script, str]] = {
-    "put without BEGIN": (lambda w: w.put(local(99), b"xx"), "500 Local transaction 'TX:sess1:99' has not been started."),
+    "put without BEGIN": (
+        lambda w: w.put(local(99), b"xx"),
+        "500 Local transaction 'TX:sess1:99' has not been started.",
+    ),
     "commit of unknown": (lambda w: w.commit(local(6)), "500 Local transaction 'TX:sess1:6' has not been started."),
     "rollback of unknown": (lambda w: w.rollback(local(6)), "500 Local transaction 'TX:sess1:6' has not been started."),
     "random partition": (

@@ -1,8 +1,8 @@
 """What the transaction tests stand on: a loop and a store without threads and sockets, and a broker made of them.
 
-``World`` is a transaction manager over a ``PlainStore`` (one plain file per partition) on any ``Files``. Nothing happens
-by itself: ``settle`` runs what a worker thread and the loop would, ``pass_time`` moves the clock. ``restart`` is a new
-process on the same disk.
+``World`` is a transaction manager over a ``PlainStore`` (one plain file per partition) on any ``Files``. Nothing
+happens by itself: ``settle`` runs what a worker thread and the loop would, ``pass_time`` moves the clock. ``restart``
+is a new process on the same disk.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class World:
     files: Files = field(default_factory=Files)
     clock: ManualClock = field(default_factory=ManualClock)
     durability: Durability = Durability.COMMIT
-    limits: TransactionLimits = TransactionLimits()
-    checkpoint: CheckpointSettings = CheckpointSettings()
+    limits: TransactionLimits = field(default_factory=TransactionLimits)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     timeout_s_max: int = 60
 
     def __post_init__(self) -> None:
@@ -260,9 +260,7 @@ class World:
     ) -> str:
         return self._now(lambda: self.tx.put(connection, key, topic, partition, 0, checksum, body))
 
-    def put_batch(
-        self, key: TransactionId, block: bytes, count: int, topic: str = "orders", partition: int = 0
-    ) -> str:
+    def put_batch(self, key: TransactionId, block: bytes, count: int, topic: str = "orders", partition: int = 0) -> str:
         return self._now(lambda: self.tx.put_batch("A", key, topic, partition, block, count))
 
     def prepare(self, key: TransactionId, connection: object = "A") -> str:

@@ -92,9 +92,7 @@ class JournalWriter:
 
     def commit(self, transaction: Transaction, ends: Ends) -> None:
         """Write that it is committed, its partitions being durable up to ``ends``. Also corrects earlier ``ends``."""
-        location = self._write_step(
-            transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends)
-        )
+        location = self._write_step(transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends))
         self._hold_commit(transaction, ends, location)
 
     def roll_back(self, transaction: Transaction) -> None:

@@ -59,6 +59,7 @@ from metaq_broker.tx.transaction import BufferPool, Place, Transaction
 
 _log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
     """A prepared transaction as operators see it. ``byte_count`` is bytes of frames."""
@@ -233,7 +234,7 @@ class TransactionManager:
             done(refusal)
 
     def recover(self, unique: str | None) -> list[Xid]:
-        """Return the keys of prepared and of heuristically ended transactions, if not ``None`` only of this qualifier."""
+        """Return the keys of prepared and heuristically ended transactions of ``unique``; of all if it is ``None``."""
         prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
         keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
         return [key for key in keys if unique is None or key.unique == unique]
