@@ -285,7 +285,7 @@ class _Loading:
         path, entries = index_path(self._directory, entry.file.start), verdict.builder.entries
         if entries == old:
             return SegmentIndex(path, len(entries), [])
-        if not old:
+        if not old or entries[: len(old)] != old:
             self._report.indexes_rebuilt.append(entry.file.start)
         with contextlib.suppress(OSError):
             index_file.write_entries(self._files, path, entry.file.start, self._interval, 0, entries)

@@ -81,7 +81,8 @@ class PartitionLog:
         """
         parse_folder_name(directory.name)
         loaded = load(files, directory, settings, verify)
-        return cls(files, clock, directory, settings, handles or HandleCache(files), loaded)
+        # An empty cache is false: ask for None.
+        return cls(files, clock, directory, settings, HandleCache(files) if handles is None else handles, loaded)
 
     def _adopt(self, loaded: Loaded) -> None:
         self._layout = Layout(loaded.segments, loaded.damage, self._handles)
@@ -142,6 +143,8 @@ class PartitionLog:
         """
         first = self.end_offset
         self._check_writable()
+        if not frames:
+            return first
         data = b"".join(frames)
         if self._layout.active.size + len(data) < self._settings.segment_bytes_max:
             self._write(data)
