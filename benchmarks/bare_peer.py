@@ -1,7 +1,7 @@
 """The least that a server can do: the ceilings that the broker is compared with.
 
-Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a known
-size in, replies of a known size out, bytes to and from a file with plain system calls.
+Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a
+known size in, replies of a known size out, bytes to and from a file with plain system calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def take_messages(connection: socket.socket, file: Path, message_bytes: int, rep
 
 
 def send_file(connection: socket.socket, file: Path, request_bytes: int, head_bytes: int, slice_bytes: int) -> None:
-    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, round and round."""
+    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, endlessly."""
     fd, size, position, pending = os.open(file, os.O_RDONLY), os.path.getsize(file), 0, 0
     while chunk := connection.recv(CHUNK_BYTES):
         pending += len(chunk)

@@ -57,8 +57,8 @@ def pipelined(
 ) -> float:
     """Send ``request`` over and over, at most ``ahead`` unanswered; return answered requests per second.
 
-    ``answered`` says how many replies the first bytes of a buffer are; they are not decoded, so that the client is not what
-    is measured.
+    ``answered`` says how many replies the first bytes of a buffer are; they are not decoded, so that the client is not
+    what is measured.
     """
     connection = _connect(address)
     connection.setblocking(False)

@@ -143,8 +143,8 @@ def broker_command(*arguments: str | Path) -> list[str]:
 
 
 def launch(arguments: Sequence[str | Path], log_path: Path, file_bytes_max: int | None = None) -> RunningBroker:
-    """Start a broker and wait until it is ready. ``file_bytes_max``: no file of it can grow beyond this (a full disk)."""
-    log = open(log_path, "w")
+    """Start a broker, wait until it is ready. ``file_bytes_max``: no file of it can grow beyond this (a full disk)."""
+    log = open(log_path, "w")  # noqa: SIM115 - the broker's, closed with it
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (file_bytes_max,) * 2) if file_bytes_max else None
     process = subprocess.Popen(
         broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit

@@ -1,7 +1,7 @@
 """Puts a broker together, runs it until it is told to stop, and takes it apart again.
 
-Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more clients, answers to
-what was received, the disk, the mark of a clean stop.
+Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more
+clients, answers to what was received, the disk, the mark of a clean stop.
 """
 
 from __future__ import annotations

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import metaq
 from metaq_broker.app import StartFailed, run
-from metaq_broker.config import BrokerConfig, ConfigError, load
+from metaq_broker.config import BrokerConfig, load
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
 from metaq_broker.diagnostics import LEVELS, log_to_stderr
+from metaq_broker.ini import ConfigError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0 stopped as asked, 1 could not start or go on, 2 wrong arguments or configuration."""
+    """Run the command; return the exit status: 0 stopped as asked, 1 no start, 2 wrong arguments or configuration."""
     options = _parser().parse_args(arguments)
     log_to_stderr(options.log_level)
     command: Callable[[argparse.Namespace], int] = options.command
@@ -59,8 +60,8 @@ def _start(options: argparse.Namespace) -> int:
         print(f"metaq-broker: {warning}", file=sys.stderr)
     if config.zookeeper.connect and config.zookeeper.enable:
         print(
-            "metaq-broker: WARNING: this broker does not register itself in ZooKeeper: clients find it by its address only "
-            f"(zk.zkConnect={config.zookeeper.connect} has no effect; zk.zkEnable=false removes this warning)",
+            "metaq-broker: WARNING: this broker does not register itself in ZooKeeper, clients find it by its address "
+            f"only; zk.zkConnect={config.zookeeper.connect} has no effect (zk.zkEnable=false removes this warning)",
             file=sys.stderr,
         )
     run(config)

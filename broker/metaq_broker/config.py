@@ -16,15 +16,13 @@ from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, 
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
 
-__all__ = ["BrokerConfig", "ConfigError", "SystemConfig", "TopicConfig", "ZooKeeperConfig", "development", "load", "parse"]
-
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; an empty ``data_path`` is never left over."""
+    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute."""
 
     num_partitions: int
     stat: bool
@@ -155,7 +153,8 @@ def parse(raw: bytes, source: str = "server.ini") -> BrokerConfig:
     if "slave" in sections:
         raise ConfigError(f"{source} [slave]", "slaves are not configured here; remove this section")
     system = _system(sections["system"], source)
-    zookeeper = ZooKeeperConfig(**read_section(sections.get("zookeeper", Section("zookeeper", 0)), ZOOKEEPER_KEYS, source))
+    zookeeper_section = sections.get("zookeeper", Section("zookeeper", 0))
+    zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
     topics = dict(_topic(section, source, system) for section in sections.values() if section.name.startswith("topic"))
     if not topics:
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
-from metaq_broker.config_values import Reader, boolean, delete_policy, host, number, plain, quartz_cron
+from metaq_broker.config_values import Reader, boolean, delete_policy, host, number, plain, schedule
 from metaq_broker.ini import ConfigError, Section
 
 REQUIRED: Final = object()
@@ -55,7 +55,7 @@ SYSTEM_KEYS: Final = (
     Key("getProcessThreadCount", "get_process_thread_count", number(1, INT32_MAX), 1),
     Key("putProcessThreadCount", "put_process_thread_count", number(1, INT32_MAX), 1),
     Key("deletePolicy", "delete_policy", delete_policy, "delete,168"),
-    Key("deleteWhen", "delete_when", quartz_cron, "0 0 6,18 * * ?"),
+    Key("deleteWhen", "delete_when", schedule, "0 0 6,18 * * ?"),
     Key("quartzThreadCount", "quartz_thread_count", number(1, INT32_MAX), 5),
     Key("maxCheckpoints", "checkpoints_max", number(1, INT32_MAX), 3),
     Key("checkpointInterval", "checkpoint_interval_ms", _MILLISECONDS, 3_600_000),
@@ -108,7 +108,9 @@ _GONE: Final = {
 FILTER_PREFIX: Final = "group."
 
 
-def read_section(section: Section, keys: Iterable[Key], source: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_section(
+    section: Section, keys: Iterable[Key], source: str, inherited: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return attribute -> value for every key; a missing or blank one gets ``inherited``'s value, else its default.
 
     Raises:
@@ -139,7 +141,8 @@ def _unknown(name: str, value: str, table: Mapping[str, Key]) -> str:
     if name in _GONE:
         return _GONE[name]
     if name.startswith(FILTER_PREFIX) and "acceptPublish" in table:
-        return f"server-side filters are Java classes ({value!r}), which this broker does not run; remove this key and filter in the reader"
+        rule = "which this broker does not run; remove this key and filter in the reader"
+        return f"server-side filters are Java classes ({value!r}), {rule}"
     nearest = {key.lower(): key for key in table}
     match = difflib.get_close_matches(name.lower(), nearest, n=1, cutoff=0.0)
     return f"unknown key; the nearest valid key is {nearest[match[0]]}"

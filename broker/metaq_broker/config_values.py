@@ -1,7 +1,7 @@
 """Turns the text of one configuration value into a number, a boolean or another checked value.
 
-Every reader takes the text (never blank) and raises ``ValueError`` whose text says what is allowed; the caller adds file,
-section and key.
+Every reader takes the text (never blank) and raises ``ValueError`` whose text says what is allowed; the caller adds
+file, section and key.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from croniter import croniter
+from metaq_broker.quartz import Schedule
 
 Reader = Callable[[str], Any]
 
@@ -33,7 +32,7 @@ _DELETE_POLICY = re.compile(r"delete,\s*\d+[smh]?|archive,\s*\d+[smh]?(,\s*(true
 
 
 def evaluate(text: str) -> int:
-    """Return the value of an integer expression such as ``1024*1024*64``: ``+ - * / %`` and brackets; ``/`` rounds down.
+    """Return the value of a whole-number expression: ``1024*1024*64``; ``+ - * / %`` and brackets; ``/`` rounds down.
 
     Raises:
         ValueError: Anything but whole numbers and these operators, a division by zero, or more than
@@ -90,23 +89,16 @@ def host(text: str) -> str:
 
 
 def delete_policy(text: str) -> str:
-    """Check a retention rule: ``delete,TIME`` or ``archive,TIME[,true]``, TIME a number with ``s``, ``m`` or ``h`` (hours)."""
+    """Check a retention rule: ``delete,TIME`` or ``archive,TIME[,true]``; TIME is hours, or a number with s, m or h."""
     if not _DELETE_POLICY.fullmatch(text):
         raise ValueError("delete,TIME or archive,TIME[,true]; TIME is a number of hours, or a number with s, m or h")
     return text
 
 
-def quartz_cron(text: str) -> str:
-    """Check a Quartz schedule: six fields (second first) and optionally a year, ``?`` for "no matter".
-
-    Raises:
-        ValueError: The text is no schedule.
-    """
-    fields = text.split()
+def schedule(text: str) -> str:
+    """Check a Quartz schedule such as ``0 0 6,18 * * ?`` and return it as written."""
     try:
-        if not 6 <= len(fields) <= 7:
-            raise ValueError
-        croniter(" ".join(fields).replace("?", "*"), datetime(2000, 1, 1, tzinfo=UTC), second_at_beginning=True)
-    except (ValueError, KeyError):
-        raise ValueError("a Quartz schedule of six fields such as 0 0 6,18 * * ?") from None
+        Schedule.parse(text)
+    except ValueError as fault:
+        raise ValueError(f"a Quartz schedule of six or seven fields such as 0 0 6,18 * * ? ({fault})") from None
     return text

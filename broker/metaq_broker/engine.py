@@ -37,7 +37,7 @@ from metaq_broker.outcomes import (
     BlockAppended,
     Refused,
 )
-from metaq_broker.put_block import BlockRefused, number_block
+from metaq_broker.put_block import BlockNumbering, BlockRefused
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
 
@@ -47,13 +47,16 @@ ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
 """What a put carries when it does not say its checksum."""
 
+MARK_BYTES: Final = 1 << 14
+"""Bytes between two frames of a block that the index hears of, at least: more of them cost more than they save."""
+
 OffsetQuestion = Literal["segment", "boundary", "timestamp"]
 _HEADER: Final = struct.Struct(">iiqi")
 _CHECKSUM_FAULT: Final = "Checksum failure,message may be corrupted when transfering on networking."
 
 
 class Engine:
-    """One broker's partitions behind their rules. ``port`` is set once the broker listens; it appears in error texts."""
+    """One broker's partitions behind their rules. ``port`` (in error texts) is the text protocol's."""
 
     def __init__(
         self,
@@ -72,6 +75,8 @@ class Engine:
         self._commit = commit
         self._ids = ids
         self._clock = clock
+        self._blocks = BlockNumbering()
+        self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
         self._closed: set[tuple[str, int]] = set()
 
     # ---- putting
@@ -174,9 +179,7 @@ class Engine:
             return self.put_refused(topic, partition, log.text, log.code)
         ids = self.reserve_ids(count)
         try:
-            numbered, marks = number_block(
-                block, count, ids, self._system.message_bytes_max, self._system.index_interval_bytes
-            )
+            numbered, marks = self._blocks.number(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
             first = log.append_block(bytes(numbered), count, marks)
         except (BlockRefused, LogFailed) as fault:
             return self.put_refused(topic, partition, str(fault))
@@ -207,7 +210,7 @@ class Engine:
         self._commit.wait(log, log_end, finished)
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused:
-        """Return the partition's log, made when absent, or say why nothing may be put there, in MetaQ's order of checks.
+        """Return the partition's log, made when absent, or why nothing may be put there, in MetaQ's order of checks.
 
         The refusal's text is the bare reason; ``put_refused`` makes MetaQ's sentence of it.
         """
@@ -232,7 +235,7 @@ class Engine:
     # ---- reading
 
     def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
-        """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, never beyond the readable end.
+        """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, none behind the readable end.
 
         They may begin and end inside a frame. Every other answer of MetaQ is a ``Refused`` with its code and text.
         """
@@ -304,11 +307,13 @@ class Engine:
     def put_refused(self, topic: str, partition: int, detail: str, code: int = FAILED) -> Refused:
         """Return MetaQ's refusal of a put with its reason."""
         broker = f"meta://{self._system.host_name}:{self.port}"
-        return Refused(code, f"Put message to [broker '{broker}'] [partition '{topic}-{partition}'] failed.Detail:{detail}")
+        place = f"[broker '{broker}'] [partition '{topic}-{partition}']"
+        return Refused(code, f"Put message to {place} failed.Detail:{detail}")
 
     def too_long(self, topic: str, partition: int, length: int, limit: int) -> Refused:
         """Return the refusal of a put whose body has more bytes than are allowed."""
-        return self.put_refused(topic, partition, f"message of {length} bytes is longer than {limit} bytes (maxMessageSize)")
+        detail = f"message of {length} bytes is longer than {limit} bytes (maxMessageSize)"
+        return self.put_refused(topic, partition, detail)
 
     def _no_store(self, topic: str, partition: int) -> Refused:
         fault = self.stores.refusal(topic, partition)

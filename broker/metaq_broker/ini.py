@@ -17,7 +17,7 @@ _KEY_END = re.compile(r"[=:]")
 
 
 class ConfigError(MetaqError):
-    """A configuration that cannot be used: ``where`` (file, section, key, or line) and ``what`` is wrong and allowed."""
+    """A configuration that cannot be used: ``where`` (file, section, key, or line), ``what`` is wrong and allowed."""
 
     def __init__(self, where: str, what: str) -> None:
         self.where, self.what = where, what

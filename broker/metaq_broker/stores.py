@@ -1,4 +1,4 @@
-"""The partitions of a broker, wherever they are kept: one ``LogStore`` for each data folder that the configuration names."""
+"""The partitions of a broker, wherever they are: one ``LogStore`` for each data folder that the configuration names."""
 
 from __future__ import annotations
 

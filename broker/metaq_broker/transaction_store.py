@@ -90,7 +90,7 @@ class _WaitForAll:
 
 
 def _marks(block: bytes, mark_bytes: int) -> list[tuple[int, int]]:
-    """Return (offset, ordinal) of frames in a block of whole frames, at least ``mark_bytes`` apart, the first (0, 0)."""
+    """Return (offset, ordinal) of some frames of a block, at least ``mark_bytes`` apart, the first (0, 0)."""
     marks, start, ordinal, next_mark = [], 0, 0, 0
     while start < len(block):
         if start >= next_mark:

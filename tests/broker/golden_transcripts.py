@@ -1,8 +1,8 @@
 """Reads the recorded conversations with a Java broker and makes two replies comparable.
 
-What differs from run to run is replaced by a word on both sides: message ids, ports, pids, times, version texts. Message
-ids inside a ``value`` are found through the frames that the recorded puts tell of, so that slices which begin or end inside
-a frame are compared byte by byte as well.
+What differs from run to run is replaced by a word on both sides: message ids, ports, pids, times, version texts.
+Message ids inside a ``value`` are found through the frames that the recorded puts tell of, so that slices which begin
+or end inside a frame are compared byte by byte as well.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_the_shipped_sample_works(tmp_path: Path, start_broker: StartBroker) -> 
     [
         (("brokerId=1", "brokerId=x"), "server.ini [system] brokerId: value 'x'; allowed is a whole number"),
         (("brokerId=1\n", ""), "server.ini [system] brokerId: is required and has no value"),
-        (("serverPort", "serverport"), "server.ini [system] serverport: unknown key; the nearest valid key is serverPort"),
+        (("serverPort", "serverport"), "[system] serverport: unknown key; the nearest valid key is serverPort"),
         (("[topic=orders]", ""), "no topic is configured"),
         (("[topic=orders]", "[slave]\nslaveId=0\n[topic=orders]"), "[slave]: slaves are not configured here"),
     ],
@@ -146,7 +146,8 @@ def test_zookeeper_is_not_silently_left_out(enable: str, warned: bool, ini: Path
 
 
 def test_the_limit_of_open_files_is_raised(dev_broker: RunningBroker) -> None:
-    soft, hard = re.search(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{dev_broker.process.pid}/limits").read_text()).groups()  # type: ignore[union-attr]
+    limits = Path(f"/proc/{dev_broker.process.pid}/limits").read_text()
+    [(soft, hard)] = re.findall(r"Max open files +(\d+) +(\d+)", limits)
     assert soft == hard
 
 
@@ -191,7 +192,7 @@ def test_requests_that_were_received_before_the_stop_are_answered(ini: Path, sta
 
 
 def test_acknowledged_messages_survive_kill_9(ini: Path, start_broker: StartBroker) -> None:
-    """A story in rounds: put until killed, restart, every acknowledged message is there once, in order, and puts go on."""
+    """In rounds: put until killed, restart; every acknowledged message is there once, and puts go on behind it."""
     acknowledged: dict[int, bytes] = {}
     number = 0
     for round_number in range(4):

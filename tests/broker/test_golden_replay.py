@@ -49,7 +49,7 @@ DELIBERATE: dict[tuple[str, int], Difference] = {
     ),
     (SAMPLE, 7): Difference(
         "get with maxSize 2 MiB: still capped at maxTransferSize",
-        "bug not copied: a big message is readable as soon as it is acknowledged; the reply is capped as Java's would be",
+        "bug not copied: a big message is readable once acknowledged; the reply is capped as Java's would be",
         Value(encode_frame(0, 0, b"B" * 1572864)[:1048576], 8),
     ),
     (TRANSACTIONS, 46): Difference(
@@ -155,7 +155,8 @@ def test_every_recorded_answer_is_given_again(
             assert isinstance(reply, Result)
             ours = comparison.normal(step, reply._replace(text="<own text>"))
         if ours != java:
-            differing.append(f"{number} {step.label}: {step.request[:80]!r}\n  ours {ours!r:.300}\n  java {java!r:.300}")
+            request = f"{number} {step.label}: {step.request[:80]!r}"
+            differing.append(f"{request}\n  ours {ours!r:.300}\n  java {java!r:.300}")
     assert not differing, "\n".join(differing)
 
 

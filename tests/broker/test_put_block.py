@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.put_block import BlockRefused, number_block
+from metaq_broker.put_block import BlockNumbering, BlockRefused, number_block
 
 from metaq.checksum import checksum
 from metaq.message_id import EPOCH_MS, IdRange
@@ -46,7 +46,7 @@ FRAME = encode_frame(0, 0, b"body")
         (FRAME + FRAME[:19], 2, "frame 1 of 2 begins at byte 24"),
         (FRAME + FRAME[:-1], 2, "frame 1 at byte 24 says 4 body bytes, which the block of 47 bytes does not hold"),
         (_with(FRAME, 0, b"\xff\xff\xff\xff"), 1, "frame 0 at byte 0 says -1 body bytes"),
-        (_with(FRAME, 0, b"\x7f\xff\xff\xff"), 1, "frame 0 at byte 0 has a body of 2147483647 bytes, maxMessageSize is 1000"),
+        (_with(FRAME, 0, b"\x7f\xff\xff\xff"), 1, "frame 0 at byte 0 has a body of 2147483647 bytes, maxMessageSize"),
         (FRAME + _with(FRAME, 20, b"B"), 2, "frame 1 at byte 24 fails its checksum"),
         (FRAME + _with(FRAME, 4, checksum(b"x").to_bytes(4, "big")), 2, "frame 1 at byte 24 fails its checksum"),
         (encode_frame(0, 0, b"x" * 1001), 1, "frame 0 at byte 0 has a body of 1001 bytes, maxMessageSize is 1000"),
@@ -56,3 +56,22 @@ def test_one_wrong_frame_refuses_the_block_and_is_named(block: bytes, count: int
     with pytest.raises(BlockRefused) as refused:
         number_block(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000, 4096)
     assert message in str(refused.value)
+
+
+def test_the_compiled_loop_does_what_the_plain_one_does() -> None:
+    numbering = BlockNumbering(plain_bytes_max=0)
+    numbering.load()
+    assert numbering.compiled
+    arguments = len(BODIES), IDS, 1000, 30
+    assert numbering.number(BLOCK, *arguments) == number_block(BLOCK, *arguments)
+    with pytest.raises(BlockRefused, match="frame 4 at byte"):
+        numbering.number(BLOCK[:-1] + b"!", *arguments)
+
+
+def test_the_compiled_loop_is_loaded_after_so_many_bytes_and_not_before() -> None:
+    numbering = BlockNumbering(plain_bytes_max=len(BLOCK))
+    for expected in (False, True):
+        numbering.number(BLOCK, len(BODIES), IDS, 1000, 4096)
+        assert numbering.loading is expected
+    numbering.join()
+    assert numbering.compiled

@@ -47,7 +47,8 @@ def read_all(client: WireClient, topic: str, end: int, partition: int = 0) -> by
 @pytest.mark.parametrize(
     "line",
     [
-        "", " ", " version 1", "PUT t 0 1 0 1", "foo 1", "data 0 1", "value 0 1", "result 200 0 1", "get \x80 g 0 0 9 1",
+        "", " ", " version 1", "PUT t 0 1 0 1", "foo 1", "data 0 1", "value 0 1", "result 200 0 1",
+        "get \x80 g 0 0 9 1",
         "get t g 0 0 1024", "get t g 0 0 x 1", "get t g 0 9223372036854775808 1024 1", "get  t g 0 0 1024 1",
         "get t g 0 0 1024 4294967296", "get t\tg 0 0 1024 1", "put t 0 -1 0 1", "put t 0 1 0", "put t 0 x 0 1",
         "put t 0 1 0 0 1 2 3 4", "offset t g 0 0", "offset t g 0 0 1x", "version x", "version 1\nversion 2",

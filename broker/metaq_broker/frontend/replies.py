@@ -1,8 +1,8 @@
 """Replies of one connection, kept in the order of its requests until they can go out. No socket, no clock.
 
-A slot is one of three: bytes that are ready; ``Later``, bytes that are still waited for (an fsync, a commit); a question,
-which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind an
-unfinished slot wait.
+A slot is one of three: bytes that are ready; ``Later``, bytes that are still waited for (an fsync, a commit); a
+question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
+an unfinished slot wait.
 """
 
 from __future__ import annotations
@@ -99,28 +99,32 @@ class ReplyQueue:
 
     def take(self, bytes_max: int) -> Output:
         """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file."""
-        slots, parts, size = self._slots, [], 0
-        while slots and size < bytes_max and not self.ended:
-            slot = slots[0]
-            if isinstance(slot, bytes):
-                self.unanswered -= 1
-                self.ready_bytes -= len(slot)
-            elif isinstance(slot, Later):
-                if slot.data is None:
-                    break
+        parts: list[bytes] = []
+        size = 0
+        while self._slots and size < bytes_max and not self.ended:
+            data = self._answer(self._slots[0])
+            if data is None:
+                break
+            self._slots.popleft()
+            if isinstance(data, FileReply):
+                return Output(b"".join(parts), data)
+            parts.append(data)
+            size += len(data)
+        return Output(b"".join(parts), None)
+
+    def _answer(self, slot: bytes | Later | Question | None) -> bytes | FileReply | None:
+        """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
+        if isinstance(slot, bytes):
+            self.unanswered -= 1
+            self.ready_bytes -= len(slot)
+            return slot
+        if isinstance(slot, Later):
+            if slot.data is not None:
                 self.unanswered -= slot.requests
                 self.ready_bytes -= len(slot.data)
-                slot = slot.data
-            elif slot is None:
-                self.ended = True
-                break
-            else:
-                self.unanswered -= 1
-                slot = slot()
-                if isinstance(slot, FileReply):
-                    slots.popleft()
-                    return Output(b"".join(parts), slot)
-            slots.popleft()
-            parts.append(slot)
-            size += len(slot)
-        return Output(b"".join(parts), None)
+            return slot.data
+        if slot is None:
+            self.ended = True
+            return None
+        self.unanswered -= 1
+        return slot()

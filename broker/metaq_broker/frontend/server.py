@@ -1,4 +1,4 @@
-"""Listens for text-protocol clients, keeps the list of connections, and closes them: the idle ones and, at the end, all."""
+"""Listens for text-protocol clients, keeps the list of connections, closes the idle ones and, at the end, all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TextServer:
         self._sweep_later()
 
     async def stop(self, patience_s: float) -> None:
-        """Accept nothing more, answer what was received, close; connections that do not take their replies in time are cut."""
+        """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
         if self._sweep is not None:
             self._sweep.cancel()
         if self._server is not None:

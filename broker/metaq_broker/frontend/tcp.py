@@ -2,8 +2,8 @@
 
 Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
 with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
-transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most one
-chunk of a file is ever in memory.
+transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most
+one chunk of a file is ever in memory.
 
 Input. A connection that has too many unanswered requests, or too many reply bytes that its client does not take, is not
 read from until half of them are gone. Nothing is dropped. A slow or silent client costs only its own place, until

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from metaq.errors import ProtocolError
 from metaq.wire.text.commands import (
@@ -53,7 +53,7 @@ class TextServices:
 
 
 class TextSession:
-    """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``, take replies from ``replies``."""
+    """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
 
     def __init__(self, services: TextServices, replies: ReplyQueue, peer: str) -> None:
         system = services.engine.config.system
@@ -221,7 +221,7 @@ class TextSession:
         self._replies.add(encode(Result(refused.code, refused.text, opaque)))
 
 
-_HANDLERS: Final[dict[type, Callable[[TextSession, object], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Put: TextSession._put_in_transaction,  # plain puts never get here
     PutBatch: TextSession._put_batch,
     Oversized: TextSession._oversized,

@@ -26,7 +26,7 @@ _KEYS_END: Final = "\r\n"
 
 
 class TransactionCommands:
-    """Carries out transaction commands for all connections. ``connection`` is whatever stands for one, always the same."""
+    """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
 
     def __init__(self, manager: TransactionManager, statistics: Statistics) -> None:
         self._manager = manager
