@@ -103,7 +103,7 @@ class LogStore:
 
     def _partition_keys(self) -> Iterable[PartitionKey]:
         for name in self._files.listdir(self.data_path):
-            if name.startswith(".") or not self._files.is_dir(self.data_path / name):
+            if not self._files.is_dir(self.data_path / name):
                 continue
             try:
                 yield parse_folder_name(name)

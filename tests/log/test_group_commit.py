@@ -1,0 +1,335 @@
+"""Group commit: who is told what, when, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from metaq_broker.log.errors import LogFailed
+from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.partition_log import PartitionLog
+from stored import QuickFiles, frames, open_log
+
+DEADLINE_S = 10.0
+
+
+class GatedFiles(QuickFiles):
+    """A disk whose syncs wait until they are let through, one by one, and may be told to fail."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.under_way = 0
+        self.most_under_way = 0
+        self.error: OSError | None = None
+        self._gate = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def fdatasync(self, fd: int) -> None:
+        with self._lock:
+            self.started += 1
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+        assert self._gate.acquire(timeout=DEADLINE_S)
+        with self._lock:
+            self.under_way -= 1
+        if self.error is not None:
+            raise self.error
+
+    def let(self, count: int = 1) -> None:
+        self._gate.release(count)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def committing(policy: FlushPolicy | None = None, *, workers: int = 4) -> AsyncIterator[GroupCommit]:
+    commit = GroupCommit(lambda topic: policy or FlushPolicy(), workers=workers)
+    yield commit
+    await commit.drain()
+    commit.stop()
+
+
+class Put:
+    """Appends to one log and notes what its waiters are told."""
+
+    def __init__(self, commit: GroupCommit, log: PartitionLog) -> None:
+        self.commit, self.log = commit, log
+        self.count = 0
+        self.told: list[int] = []
+        self.errors: list[Exception] = []
+
+    def __call__(self) -> None:
+        number = self.count
+        self.count += 1
+        self.log.append(frames(1, number))
+        self.commit.schedule(self.log)
+        self.commit.wait(self.log, self.log.end_offset, lambda error: self._done(number, error))
+
+    def _done(self, number: int, error: Exception | None) -> None:
+        if error is None:
+            self.told.append(number)
+        else:
+            self.errors.append(error)
+
+
+def run(story: Callable[[], object]) -> None:
+    asyncio.run(story())  # type: ignore[arg-type]
+
+
+def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            files.started = 0
+            for _ in range(50):
+                put()
+            assert put.told == []
+            await until(lambda: files.started == 1)
+            for _ in range(50):
+                put()
+            files.let()
+            await until(lambda: len(put.told) == 50)
+            await until(lambda: files.started == 2)
+            files.let()
+            await until(lambda: len(put.told) == 100)
+        assert put.told == list(range(100))
+        assert (files.started, files.most_under_way) == (2, 1)
+
+    run(story)
+
+
+def test_nobody_is_told_before_the_sync(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            await until(lambda: files.under_way == 1)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (put.told, put.log.readable_end) == ([], 0)
+            files.let()
+            await until(lambda: put.told == [0])
+            assert put.log.readable_end == put.log.end_offset
+
+    run(story)
+
+
+def test_a_wait_for_durable_bytes_is_answered_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path))
+            put()
+            await until(lambda: put.told == [0])
+            told: list[Exception | None] = []
+            commit.wait(put.log, put.log.end_offset, told.append)
+            assert told == [None]
+
+    run(story)
+
+
+def test_partitions_sync_side_by_side_within_the_bound(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing(workers=3) as commit:
+            puts = []
+            for number in range(8):
+                (tmp_path / str(number)).mkdir()
+                puts.append(Put(commit, open_log(tmp_path / str(number), files=files)))
+            for put in puts:
+                put()
+            await until(lambda: files.under_way == 3)
+            files.let(8)
+            await until(lambda: all(put.told == [0] for put in puts))
+        assert files.most_under_way == 3
+
+    run(story)
+
+
+def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            put()
+            await until(lambda: files.under_way == 1)
+            put()
+            files.error = OSError(errno.EIO, "Input/output error")
+            files.let()
+            await until(lambda: len(put.errors) == 3)
+            assert put.told == []
+            assert all(isinstance(error, LogFailed) and "Input/output" in str(error) for error in put.errors)
+            late: list[Exception | None] = []
+            commit.wait(put.log, put.log.end_offset, late.append)
+            assert isinstance(late[0], LogFailed)
+            assert files.started == 1
+
+    run(story)
+
+
+def test_after_reopening_it_goes_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            files.error = OSError(errno.EIO, "Input/output error")
+            files.let()
+            await until(lambda: len(put.errors) == 1)
+            files.error = None
+            files.let()
+            await asyncio.to_thread(put.log.reopen)
+            put()
+            files.let()
+            await until(lambda: put.told == [1])
+
+    run(story)
+
+
+def test_an_unexpected_defect_in_a_sync_is_an_error_not_a_hang(tmp_path: Path) -> None:
+    class Broken(QuickFiles):
+        def fdatasync(self, fd: int) -> None:
+            raise ZeroDivisionError
+
+    async def story() -> None:
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=Broken()))
+            put()
+            await until(lambda: len(put.errors) == 1)
+            assert "ZeroDivisionError" in str(put.errors[0])
+
+    run(story)
+
+
+def test_a_callback_that_raises_does_not_stop_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        faults: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path))
+            put()
+
+            def bad(error: Exception | None) -> None:
+                raise KeyError("defect")
+
+            commit.wait(put.log, put.log.end_offset, bad)
+            put()
+            await until(lambda: put.told == [0, 1])
+        assert [type(fault["exception"]) for fault in faults] == [KeyError]
+
+    run(story)
+
+
+# ---- threshold mode
+
+
+def test_with_a_threshold_the_answer_comes_before_the_sync(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing(FlushPolicy(unflush_threshold=5, flush_interval_ms=3_600_000)) as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            for number in range(5):
+                put()
+                assert put.told == list(range(number + 1))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (files.started, put.log.readable_end) == (0, 0)
+            put()
+            await until(lambda: files.started == 1)
+            files.let(10)
+            await until(lambda: put.log.readable_end == put.log.end_offset)
+
+    run(story)
+
+
+def test_with_a_threshold_the_timer_syncs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)) as commit:
+            put = Put(commit, open_log(tmp_path))
+            for _ in range(2):
+                put()
+                await until(lambda: put.log.readable_end == put.log.end_offset)
+
+    run(story)
+
+
+def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing(FlushPolicy(unflush_threshold=1, flush_interval_ms=1)) as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            put()
+            await until(lambda: files.under_way == 1)
+            put()
+            files.let(2)
+            await until(lambda: put.log.readable_end == put.log.end_offset)
+
+    run(story)
+
+
+# ---- stopping
+
+
+def test_drain_makes_everything_durable(tmp_path: Path) -> None:
+    async def story() -> None:
+        for number, policy in enumerate([FlushPolicy(), FlushPolicy(1000, 3_600_000)]):
+            (tmp_path / str(number)).mkdir()
+            commit = GroupCommit(lambda topic, policy=policy: policy)
+            put = Put(commit, open_log(tmp_path / str(number)))
+            for _ in range(10):
+                put()
+            await commit.drain()
+            assert put.told == list(range(10))
+            assert put.log.readable_end == put.log.end_offset
+            commit.stop()
+
+    run(story)
+
+
+def test_drain_waits_for_a_sync_under_way_and_the_one_after_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        commit = GroupCommit()
+        put = Put(commit, open_log(tmp_path, files=files))
+        put()
+        await until(lambda: files.under_way == 1)
+        put()
+        draining = asyncio.create_task(commit.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        files.let(2)
+        await asyncio.wait_for(draining, DEADLINE_S)
+        assert put.told == [0, 1]
+        commit.stop()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("metaq-sync")]
+
+    run(story)
+
+
+def test_drain_with_nothing_to_do_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        commit = GroupCommit()
+        await commit.drain()
+        commit.schedule(open_log(tmp_path))
+        await commit.drain()
+        commit.stop()
+
+    run(story)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_refused(workers: int) -> None:
+    with pytest.raises(ValueError, match="workers"):
+        GroupCommit(workers=workers)
