@@ -37,7 +37,7 @@ from metaq_broker.outcomes import (
     BlockAppended,
     Refused,
 )
-from metaq_broker.put_block import BlockNumbering, BlockRefused
+from metaq_broker.put_block import BlockRefused, number_block
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
 
@@ -75,7 +75,6 @@ class Engine:
         self._commit = commit
         self._ids = ids
         self._clock = clock
-        self._blocks = BlockNumbering()
         self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
         self._closed: set[tuple[str, int]] = set()
 
@@ -179,7 +178,7 @@ class Engine:
             return self.put_refused(topic, partition, log.text, log.code)
         ids = self.reserve_ids(count)
         try:
-            numbered, marks = self._blocks.number(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
+            numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
             first = log.append_block(bytes(numbered), count, marks)
         except (BlockRefused, LogFailed) as fault:
             return self.put_refused(topic, partition, str(fault))

@@ -1,7 +1,7 @@
 """A batched put: a block of whole frames is checked and given its message ids in one pass.
 
-The plain loop handles about 1.3 million frames a second. A broker that is given many of them loads the compiled loop of
-``block_kernel`` in a background thread and uses it from then on, where numba and isal are installed.
+The plain loop handles about 1.3 million frames a second. A broker that is given many of them compiles the loop of
+``block_kernel`` in a background thread and uses that from then on, where numba and isal are installed.
 
 Source: design D5 extension 3; the frame is facts section 2.1.
 """
@@ -17,9 +17,10 @@ from typing import Final
 from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.message_id import EPOCH_MS, IdRange
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
+from metaq_broker import block_kernel
 
 PLAIN_BYTES_MAX: Final = 16 << 20
-"""Bytes of batched puts that a process handles before it loads the compiled loop: that costs it half a second."""
+"""Bytes of batched puts that a process handles before it compiles the loop: that costs it a second."""
 
 Marks = list[tuple[int, int]]
 """(relative offset, relative ordinal) of frame starts, ascending, the first (0, 0)."""
@@ -37,7 +38,7 @@ class BlockRefused(Exception):
 
 
 class BlockNumbering:
-    """Numbers blocks with the plain loop at first, and with the compiled one once it is worth loading."""
+    """Numbers blocks with the plain loop at first, and with the compiled one once that is worth it."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         self._plain_bytes_left = plain_bytes_max
@@ -47,7 +48,11 @@ class BlockNumbering:
     def number(
         self, block: bytes, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
     ) -> tuple[bytearray, Marks]:
-        """As ``number_block``."""
+        """Return the block with the ids written into it, and marks for the index, at least ``mark_bytes`` apart.
+
+        Raises:
+            BlockRefused: A frame is cut, too long or fails its checksum, or there are not exactly ``count`` of them.
+        """
         if self._kernel is not None:
             numbered = bytearray(block)
             marks = self._kernel(numbered, count, ids, message_bytes_max, mark_bytes)
@@ -59,11 +64,11 @@ class BlockNumbering:
             if self._plain_bytes_left < 0:
                 self._loading = threading.Thread(target=self.load, name="metaq-block-kernel", daemon=True)
                 self._loading.start()
-        return number_block(block, count, ids, message_bytes_max, mark_bytes)
+        return number_plainly(block, count, ids, message_bytes_max, mark_bytes)
 
     @property
     def loading(self) -> bool:
-        """Whether the compiled loop was asked for."""
+        """Whether the compiled loop has been asked for."""
         return self._loading is not None
 
     @property
@@ -72,29 +77,25 @@ class BlockNumbering:
         return self._kernel is not None
 
     def join(self) -> None:
-        """Wait until it is loaded, if it was asked for."""
+        """Wait until it is there, if it was asked for."""
         if self._loading is not None:
             self._loading.join()
 
     def load(self) -> None:
-        """Load it now (half a second, three when it was never compiled on this machine)."""
+        """Make it now; takes about a second."""
         try:
-            from metaq_broker.block_kernel import number_in_place
-        except (ImportError, RuntimeError) as reason:  # not installed, or numba finds no folder for its cache
+            kernel = block_kernel.compiled()
+        except ImportError as reason:
             _LOG.info("batched puts without compiled code", extra={"fields": {"reason": reason}})
             return
-        if _agrees(number_in_place):
-            self._kernel = number_in_place
+        if _agrees(kernel):
+            self._kernel = kernel
 
 
-def number_block(
+def number_plainly(
     block: bytes, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
 ) -> tuple[bytearray, Marks]:
-    """Return the block with the ids written into it, and marks for the index, at least ``mark_bytes`` apart.
-
-    Raises:
-        BlockRefused: A frame is cut, too long or fails its checksum, or there are not exactly ``count`` of them.
-    """
+    """Do what ``BlockNumbering.number`` promises, in plain Python."""
     numbered = bytearray(block)
     total, start, next_mark = len(block), 0, 0
     marks: Marks = []
@@ -118,6 +119,12 @@ def number_block(
     return numbered, marks
 
 
+_SHARED: Final = BlockNumbering()
+
+number_block: Final = _SHARED.number
+"""Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""
+
+
 def _length_fault(ordinal: int, start: int, length: int, message_bytes_max: int, total: int) -> str:
     if length > message_bytes_max:
         return f"frame {ordinal} at byte {start} has a body of {length} bytes, maxMessageSize is {message_bytes_max}"
@@ -130,7 +137,7 @@ def _agrees(kernel: Kernel) -> bool:
     arguments = 60, IdRange(EPOCH_MS + 12345, 4070, 60, 1000), 1000, 300
     numbered, damaged = bytearray(block), bytearray(block)
     damaged[-1] ^= 1
-    right = (kernel(numbered, *arguments), numbered) == tuple(reversed(number_block(block, *arguments)))
+    right = (kernel(numbered, *arguments), numbered) == tuple(reversed(number_plainly(block, *arguments)))
     agrees = right and kernel(damaged, *arguments) is None
     if not agrees:
         _LOG.error("batched puts without compiled code, it gives wrong results")

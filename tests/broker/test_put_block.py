@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.put_block import BlockNumbering, BlockRefused, number_block
+from metaq_broker.put_block import BlockNumbering, BlockRefused, number_plainly
 
 from metaq.checksum import checksum
 from metaq.message_id import EPOCH_MS, IdRange
@@ -15,7 +15,7 @@ IDS = IdRange(EPOCH_MS + 5, 4094, len(BODIES), 3)
 
 
 def test_ids_are_written_and_everything_else_is_kept() -> None:
-    numbered, _ = number_block(BLOCK, len(BODIES), IDS, 1000, 4096)
+    numbered, _ = number_plainly(BLOCK, len(BODIES), IDS, 1000, 4096)
     frames = list(walk(bytes(numbered)))
     assert [frame.message_id for frame in frames] == list(IDS)
     assert [(frame.flag, frame.body) for frame in frames] == list(enumerate(BODIES))
@@ -25,7 +25,7 @@ def test_ids_are_written_and_everything_else_is_kept() -> None:
     ("mark_bytes", "ordinals"), [(1, [0, 1, 2, 3, 4]), (30, [0, 2, 3, 4]), (200, [0, 4]), (5000, [0])]
 )
 def test_marks_are_frame_starts_at_least_so_far_apart(mark_bytes: int, ordinals: list[int]) -> None:
-    _, marks = number_block(BLOCK, len(BODIES), IDS, 1000, mark_bytes)
+    _, marks = number_plainly(BLOCK, len(BODIES), IDS, 1000, mark_bytes)
     starts = [frame.offset for frame in walk(BLOCK)]
     assert marks == [(starts[ordinal], ordinal) for ordinal in ordinals]
 
@@ -54,7 +54,7 @@ FRAME = encode_frame(0, 0, b"body")
 )  # fmt: skip
 def test_one_wrong_frame_refuses_the_block_and_is_named(block: bytes, count: int, message: str) -> None:
     with pytest.raises(BlockRefused) as refused:
-        number_block(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000, 4096)
+        number_plainly(block, count, IdRange(EPOCH_MS, 0, count, 0), 1000, 4096)
     assert message in str(refused.value)
 
 
@@ -63,7 +63,7 @@ def test_the_compiled_loop_does_what_the_plain_one_does() -> None:
     numbering.load()
     assert numbering.compiled
     arguments = len(BODIES), IDS, 1000, 30
-    assert numbering.number(BLOCK, *arguments) == number_block(BLOCK, *arguments)
+    assert numbering.number(BLOCK, *arguments) == number_plainly(BLOCK, *arguments)
     with pytest.raises(BlockRefused, match="frame 4 at byte"):
         numbering.number(BLOCK[:-1] + b"!", *arguments)
 
