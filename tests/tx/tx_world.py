@@ -21,7 +21,7 @@ from metaq_broker.files import Files
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.manager import TransactionManager
 from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Durability, TransactionLimits, Unit
+from metaq_broker.tx.seams import Durability, Room, TransactionLimits, Unit, room_for_all
 
 PARTITIONS = 4
 TOPICS = ("orders", "payments")
@@ -204,14 +204,16 @@ class World:
     limits: TransactionLimits = field(default_factory=TransactionLimits)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     timeout_s_max: int = 60
+    room: Room = room_for_all
 
     def __post_init__(self) -> None:
         self.ids = IdWorker(0)
         self.start()
 
-    def start(self) -> None:
+    def start(self, hold: bool = False) -> None:
         self.loop = ManualLoop(self.clock)
         self.store = PlainStore(self.files, self.root / "data", self.ids, self.clock)
+        self.store.hold = hold
         self.tx = TransactionManager(
             self.files,
             self.clock,
@@ -223,6 +225,7 @@ class World:
             run_in_worker=self.loop.run_in_worker,
             limits=self.limits,
             checkpoint=self.checkpoint,
+            room=self.room,
         )
         self.report = self.tx.recover_from_journal()
         self.settle()
@@ -232,10 +235,10 @@ class World:
         self.tx.close()
         self.start()
 
-    def revive(self, files: Files) -> None:
-        """Start again on what a kill or a power cut left."""
+    def revive(self, files: Files, *, hold: bool = False) -> None:
+        """Start again on what a kill or a power cut left; with ``hold`` the partitions take nothing yet."""
         self.files = files
-        self.start()
+        self.start(hold)
 
     def settle(self) -> None:
         self.loop.settle()

@@ -17,8 +17,8 @@ from metaq_broker.tx.heuristics import Heuristics, Outcome
 from metaq_broker.tx.journal import JournalFailed
 from metaq_broker.tx.journal_writer import JournalWriter
 from metaq_broker.tx.records import Branch, Decided, Ends
-from metaq_broker.tx.refusals import TransactionRefused, outcome_unknown
-from metaq_broker.tx.seams import CallLater, Done, PrepareVote, TransactionCounters, TransactionStore, Unit
+from metaq_broker.tx.refusals import TransactionRefused, no_room, outcome_unknown
+from metaq_broker.tx.seams import CallLater, Done, PrepareVote, Room, TransactionCounters, TransactionStore, Unit
 from metaq_broker.tx.state import Event, State
 from metaq_broker.tx.transaction import Transaction, xid_of
 
@@ -38,6 +38,7 @@ class Ending:
         heuristics: Heuristics,
         counters: TransactionCounters,
         ended: Callable[[Transaction], None],
+        room: Room,
     ) -> None:
         self._writer = writer
         self._sync = sync
@@ -46,6 +47,7 @@ class Ending:
         self._heuristics = heuristics
         self._counters = counters
         self._ended = ended
+        self._room = room
 
     # ---- the client's steps
 
@@ -56,6 +58,7 @@ class Ending:
             self._over(transaction)
             done(PrepareVote.READ_ONLY)
             return
+        self._check_room(transaction)
         self._writer.prepare(transaction, now_ms)
         transaction.state = state
         transaction.disarm()
@@ -76,6 +79,8 @@ class Ending:
         if transaction.state is state:
             _join(transaction, done)
             return
+        if transaction.state is State.OPEN:
+            self._check_room(transaction)
         if transaction.messages:
             self._writer.commit(transaction, self._ends([transaction]))
         transaction.state = state
@@ -139,6 +144,11 @@ class Ending:
         self._applying.append(transaction, units)
 
     # ---- what follows
+
+    def _check_room(self, transaction: Transaction) -> None:
+        reason = self._room(transaction.contents) if transaction.messages else None
+        if reason is not None:
+            raise no_room(transaction.key, reason)
 
     def _ends(self, transactions: Sequence[Transaction]) -> Ends:
         places = {place for transaction in transactions for place in transaction.contents}

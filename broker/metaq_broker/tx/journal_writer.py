@@ -76,6 +76,7 @@ class JournalWriter:
         self._decisions = decisions
         self._written = written
         self._applied_notes: list[Transaction] = []
+        self._unapplied: dict[int, Transaction] = {}
 
     # ---- steps of one transaction
 
@@ -128,6 +129,7 @@ class JournalWriter:
 
     def release(self, transaction: Transaction) -> None:
         """Note that nothing in the journal is needed for this transaction any more."""
+        self._unapplied.pop(transaction.serial, None)
         for chunk in range(transaction.chunks):
             self._ledger.release(chunk_slot(transaction.serial, chunk))
         self._ledger.release(prepared_slot(transaction.serial))
@@ -157,6 +159,10 @@ class JournalWriter:
     def _release_decisions(self, query_id: str, batch_ids: Sequence[int]) -> None:
         for batch_id in batch_ids:
             self._ledger.release(decision_slot(query_id, batch_id))
+
+    def looked_for_from(self, place: Place) -> int | None:
+        """Return from which offset on a restart would look in ``place`` for committed messages; ``None`` = nowhere."""
+        return min((each.ends[place] for each in self._unapplied.values() if place in each.ends), default=None)
 
     # ---- after a restart
 
@@ -216,6 +222,7 @@ class JournalWriter:
 
     def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location) -> None:
         transaction.ends = ends
+        self._unapplied[transaction.serial] = transaction
         self._ledger.hold(
             committed_slot(transaction.serial),
             location,

@@ -33,7 +33,7 @@ from metaq_broker.tx.deciding import Deciding, Told
 from metaq_broker.tx.decisions import Decision, Decisions
 from metaq_broker.tx.ending import Ending, Voted
 from metaq_broker.tx.folder import claim_folder
-from metaq_broker.tx.group_sync import GroupSync
+from metaq_broker.tx.group_sync import GroupSync, WhenDurable
 from metaq_broker.tx.heuristics import Heuristics, Outcome
 from metaq_broker.tx.journal import Journal, JournalFailed
 from metaq_broker.tx.journal_writer import JournalWriter
@@ -47,10 +47,12 @@ from metaq_broker.tx.seams import (
     CallLater,
     Done,
     Durability,
+    Room,
     RunInWorker,
     TransactionCounters,
     TransactionLimits,
     TransactionStore,
+    room_for_all,
     run_in_loop_worker,
 )
 from metaq_broker.tx.startup import adopt_memories, adopt_transactions, finish_commits, report
@@ -87,6 +89,7 @@ class TransactionManager:
         run_in_worker: RunInWorker = run_in_loop_worker,
         limits: TransactionLimits = TransactionLimits(),  # noqa: B008  a frozen value
         checkpoint: CheckpointSettings = CheckpointSettings(),  # noqa: B008  a frozen value
+        room: Room = room_for_all,
     ) -> None:
         """Touch nothing yet: ``recover_from_journal`` opens the journal in ``directory``.
 
@@ -110,7 +113,7 @@ class TransactionManager:
         self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._checkpoint.after_append)
         self._putting = Putting(self._writer, store, limits, self._pool)
         self._ending = Ending(
-            self._writer, self._sync, store, call_later, self._heuristics, self.counters, self._open.remove
+            self._writer, self._sync, store, call_later, self._heuristics, self.counters, self._open.remove, room
         )
         self._deciding = Deciding(self._decisions, self._heuristics, self._open, self._ending, self._sync)
         self._last_serial = NO_SERIAL
@@ -314,6 +317,20 @@ class TransactionManager:
         """
         if self._decisions.last(query_id) is not None:
             self._writer.undecide(query_id)
+
+    # ---- retention
+
+    def looked_for_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere.
+
+        What is at or behind it must not be deleted, or the messages would be appended a second time. It only grows,
+        and holds once everything that is in the journal now is durable (``when_on_disk``).
+        """
+        return self._writer.looked_for_from((topic, partition))
+
+    def when_on_disk(self, callback: WhenDurable) -> None:
+        """Call back when everything that is in the journal now is on the disk, or can never be."""
+        self._sync.when_on_disk(callback)
 
     # ---- start and stop
 

@@ -97,6 +97,11 @@ def journal_refused(reason: str) -> TransactionRefused:
     return TransactionRefused(f"transaction journal: {reason}", xa_code=XA_RESOURCE_ERROR)
 
 
+def no_room(key: TransactionId, reason: str) -> TransactionRefused:
+    """The disk is nearly full; nothing changed, the same step may succeed later."""
+    return TransactionRefused(reason, xa_code=XA_RESOURCE_ERROR if isinstance(key, Xid) else None)
+
+
 def outcome_unknown(key: TransactionId, reason: str) -> TransactionRefused:
     """The journal failed while the step's record was on its way to the disk; a restart will tell what became of it."""
     message = f"outcome of transaction '{key}' is known after a restart of the broker: {reason}"

@@ -65,6 +65,18 @@ class TransactionStore(Protocol):
         """
 
 
+Room = Callable[[Iterable[tuple[str, int]]], str | None]
+"""Whether the disks have room for messages of these partitions (topic, index) and for the journal: else why not.
+
+Asked before a transaction is promised anything (PREPARE, COMMIT in one phase), never about one that is prepared.
+"""
+
+
+def room_for_all(places: Iterable[tuple[str, int]]) -> str | None:
+    """``Room`` where nobody looks at the disks."""
+    return None
+
+
 class Timer(Protocol):
     """A call that was scheduled for later."""
 
