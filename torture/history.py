@@ -80,8 +80,14 @@ class StepKind(Enum):
 
     BEGIN = "begin"
     PREPARE = "prepare"
+    DECIDE = "decide"
+    """Its commit is decided. The answer does not wait until its messages can be read; that of COMMIT does."""
     COMMIT = "commit"
     ROLLBACK = "rollback"
+
+
+COMMITTING: Final = (StepKind.DECIDE, StepKind.COMMIT)
+ENDING: Final = (*COMMITTING, StepKind.ROLLBACK)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,9 +118,9 @@ class TransactionRecord:
     steps: list[Step] = field(default_factory=list)
     puts: list[Put] = field(default_factory=list)
 
-    def of(self, kind: StepKind) -> list[Step]:
-        """Return its steps of one kind, in order."""
-        return [step for step in self.steps if step.kind is kind]
+    def of(self, *kinds: StepKind) -> list[Step]:
+        """Return its steps of these kinds, in order."""
+        return [step for step in self.steps if step.kind in kinds]
 
 
 class Listing(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from torture.checker.anomaly import Anomaly, Case, Kind
-from torture.history import NEVER, Listing, Outcome, Step, StepKind, TransactionRecord
+from torture.history import ENDING, NEVER, Listing, Outcome, Step, StepKind, TransactionRecord
 
 UNKNOWN_BRANCH: Final = "has not been started"
 """Part of the refusal that says so, MetaQ's own words."""
@@ -42,7 +42,7 @@ def _forgotten(record: TransactionRecord) -> Iterator[Anomaly]:
     """The broker answered that it does not know a branch which was prepared and which nobody had ended."""
     prepared = _first_ok(record.of(StepKind.PREPARE))
     for step in record.steps:
-        if step.kind not in (StepKind.COMMIT, StepKind.ROLLBACK) or step.started < prepared:
+        if step.kind not in ENDING or step.started < prepared:
             continue
         if step.possible:
             return
@@ -52,7 +52,7 @@ def _forgotten(record: TransactionRecord) -> Iterator[Anomaly]:
 
 def _span(record: TransactionRecord) -> Span:
     prepares = record.of(StepKind.PREPARE)
-    ending = [*record.of(StepKind.COMMIT), *record.of(StepKind.ROLLBACK)]
+    ending = record.of(*ENDING)
     return Span(
         record.key,
         min((step.started for step in prepares), default=NEVER),

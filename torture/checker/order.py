@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from torture.checker.anomaly import Anomaly, Case, Kind
-from torture.history import NEVER, Outcome, Put, StepKind, TransactionRecord
+from torture.history import COMMITTING, NEVER, Outcome, Put, StepKind, TransactionRecord
 from torture.payload import MessageKey
 from torture.stored import Place
 
@@ -69,10 +69,11 @@ def _offset(put: Put, attempts: int, first_offset: dict[tuple[Place, MessageKey]
 def _committed(
     record: TransactionRecord, first_offset: dict[tuple[Place, MessageKey], int]
 ) -> Iterator[tuple[Place, Stored]]:
-    commits = record.of(StepKind.COMMIT)
+    commits = record.of(*COMMITTING)
     if not commits:
         return
-    ended = min((step.ended for step in commits if step.outcome is Outcome.OK), default=NEVER)
+    answered = (step.ended for step in record.of(StepKind.COMMIT) if step.outcome is Outcome.OK)
+    ended = min(answered, default=NEVER)
     for put in record.puts:
         offset = first_offset.get((put.place, put.messages[0].key))
         if offset is not None:

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from itertools import pairwise
 
 from torture.checker.anomaly import Anomaly, Case, Kind
-from torture.history import NEVER, History, Outcome, StepKind, TransactionRecord
+from torture.history import COMMITTING, NEVER, History, Outcome, StepKind, TransactionRecord
 from torture.payload import MessageKey
 from torture.stored import Image, Place, StoredFrame
 
@@ -43,7 +43,7 @@ def check_transactions(case: Case) -> list[Anomaly]:
 
 def fate(record: TransactionRecord, history: History) -> Fate:
     """Return what must have become of a transaction."""
-    commits = [step for step in record.of(StepKind.COMMIT) if step.possible]
+    commits = [step for step in record.of(*COMMITTING) if step.possible]
     rollbacks = [step for step in record.of(StepKind.ROLLBACK) if step.possible]
     committed = any(step.outcome is Outcome.OK for step in commits)
     rolled_back = any(step.outcome is Outcome.OK for step in rollbacks)
@@ -130,4 +130,4 @@ def _seen_too_early(history: History, fates: Mapping[str, Fate]) -> Iterator[Ano
 
 
 def _first_commit(record: TransactionRecord) -> int:
-    return min((step.started for step in record.of(StepKind.COMMIT) if step.possible), default=NEVER)
+    return min((step.started for step in record.of(*COMMITTING) if step.possible), default=NEVER)

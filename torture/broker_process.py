@@ -1,0 +1,171 @@
+"""The broker under test: a real process on a folder of its own, started, killed, stopped and suspended by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from metaq.model import Address
+
+READY: Final = re.compile(r"metaq-broker \S+ ready on (\S+), data in .+")
+START_PATIENCE_S: Final = 30.0
+STOP_PATIENCE_S: Final = 30.0
+COMPLAINTS: Final = re.compile(r"Traceback|never retrieved|never awaited|unhandled|Exception ignored|AssertionError")
+
+
+class BrokerTrouble(Exception):
+    """The broker did not start or stop as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What goes into the server.ini of a test; ``extra`` are further keys of ``[system]``."""
+
+    topics: Mapping[str, int]
+    """Topic to number of partitions."""
+    segment_bytes_max: int = 64 << 10
+    transfer_bytes_max: int = 256 << 10
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def ini(self, data: Path) -> str:
+        """Return the text of the file; the data goes into ``data``."""
+        system = {
+            "brokerId": 0,
+            "numPartitions": 1,
+            "dataPath": data,
+            "unflushThreshold": 0,
+            "unflushInterval": 1000,
+            "maxSegmentSize": self.segment_bytes_max,
+            "maxTransferSize": self.transfer_bytes_max,
+            **self.extra,
+        }
+        lines = ["[system]", *(f"{key}={value}" for key, value in system.items()), "[zookeeper]", "zk.zkEnable=false"]
+        for topic, partitions in self.topics.items():
+            lines += [f"[topic={topic}]", f"numPartitions={partitions}"]
+        return "\n".join(lines) + "\n"
+
+
+class BrokerProcess:
+    """One broker: the same configuration, data and port through all its lives. Its standard error goes to ``log``."""
+
+    def __init__(self, folder: Path, settings: ServerSettings, data: Path | None = None) -> None:
+        """Write ``folder``/server.ini and start nothing. ``data`` is ``folder``/data unless given."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data = data or folder / "data"
+        self.log = folder / "broker.log"
+        self.address = Address("127.0.0.1", _free_port())
+        self._configuration = folder / "server.ini"
+        self._configuration.write_text(settings.ini(self.data))
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker."""
+        return self._running.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (a suspended one does)."""
+        return self._process is not None and self._process.poll() is None
+
+    def begin(self) -> None:
+        """Start the process and do not wait for it."""
+        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._configuration)]
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "--port", str(self.address.port)], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def start(self) -> float:
+        """Start the process; return the seconds until it was ready.
+
+        Raises:
+            BrokerTrouble: It exited, or is not ready in ``START_PATIENCE_S``; it is then ended.
+        """
+        began = time.monotonic()
+        self.begin()
+        out = self._running.stdout
+        assert out is not None
+        readable, _, _ = select.select([out], [], [], START_PATIENCE_S)
+        line = out.readline().strip() if readable else ""
+        if READY.fullmatch(line) is None:
+            self.kill()
+            raise BrokerTrouble(f"the broker did not get ready, it said {line!r}; its log ends:\n{self.log_tail()}")
+        return time.monotonic() - began
+
+    def kill(self) -> None:
+        """End it with SIGKILL, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap(self._process, STOP_PATIENCE_S)
+
+    def stop(self) -> float:
+        """Ask it to stop with SIGTERM; return the seconds it took.
+
+        Raises:
+            BrokerTrouble: It does not end in ``STOP_PATIENCE_S`` (it is killed), or its exit status is not 0.
+        """
+        process, began = self._running, time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            status = self._reap(process, STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerTrouble(f"the broker did not stop within {STOP_PATIENCE_S:g} s of SIGTERM") from None
+        if status != 0:
+            raise BrokerTrouble(f"the broker ended with status {status} on SIGTERM:\n{self.log_tail()}")
+        return time.monotonic() - began
+
+    def suspend(self) -> None:
+        """Stop it from running, with SIGSTOP: its sockets stay open and nobody answers."""
+        self._running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        self._running.send_signal(signal.SIGCONT)
+
+    def resident_bytes(self) -> int:
+        """Return how much memory the process holds now (VmRSS)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        match = re.search(r"VmRSS:\s+(\d+) kB", status)
+        return int(match[1]) << 10 if match else 0
+
+    def complaints(self) -> list[str]:
+        """Return the lines of its log that tell of a fault of the broker itself."""
+        return [line for line in self.log.read_text(errors="replace").splitlines() if COMPLAINTS.search(line)]
+
+    def log_tail(self, lines: int = 15) -> str:
+        """Return the last lines of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise BrokerTrouble("the broker was not started")
+        return self._process
+
+    def _reap(self, process: subprocess.Popen[str], patience_s: float) -> int:
+        status = process.wait(patience_s)
+        if process.stdout is not None:
+            with contextlib.suppress(OSError):
+                process.stdout.close()
+        if process is self._process:
+            self._process = None
+        return status
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

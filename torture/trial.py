@@ -1,0 +1,163 @@
+"""One broker on one data folder with everything that is known about it, and the verdict on both.
+
+A ``Trial`` is judged while nobody works. What was found is written beside the data: ``history.txt`` has every record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from metaq.client.session import Session
+from metaq.client.transport import Timeouts
+from metaq.errors import MetaqError
+from metaq.wire.text.commands import Stats
+from torture.broker_process import BrokerProcess, ServerSettings
+from torture.checker import check, lines_about
+from torture.checker.anomaly import Anomaly, Case
+from torture.history import History
+from torture.load.crew import Crew
+from torture.load.worker import Shift
+from torture.stored import Image, Place
+from torture.survey import failures, survey, survey_files
+
+SURVEY_TIMEOUTS: Final = Timeouts(10.0, 60.0)
+QUIET_PATIENCE_S: Final = 30.0
+QUIET_INTERVAL_S: Final = 0.02
+ANOMALIES_SHOWN_MAX: Final = 10
+
+
+class AnomaliesFound(Exception):
+    """The broker broke a promise; ``report`` names every one with the records concerned."""
+
+    def __init__(self, folder: Path, report: list[str]) -> None:
+        self.folder, self.report = folder, report
+        super().__init__(f"{len(report)} lines about anomalies; everything is kept in {folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the judge takes for granted, see ``Case``; and whether the broker may name read-only partitions."""
+
+    retention: bool = False
+    readable_at_once: bool = True
+    failures_expected: bool = False
+
+
+class Trial:
+    """See the module. The broker is not started yet."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: ServerSettings,
+        seed: str,
+        rules: Rules = Rules(),
+        data: Path | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.folder = folder
+        self.broker = BrokerProcess(folder, settings, data)
+        self.history = History()
+        self.rules = rules
+        places = [Place(topic, index) for topic, count in settings.topics.items() for index in range(count)]
+        shift = Shift(self.broker.address, self.history, places)
+        if timeouts is not None:
+            shift.timeouts = timeouts
+        self.shift = shift
+        self.crew = Crew(shift, seed)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Yield a new connection with much patience.
+
+        Raises:
+            MetaqError: The broker does not take it.
+        """
+        session = Session.connect(self.broker.address, SURVEY_TIMEOUTS)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def wait_until_quiet(self, session: Session) -> None:
+        """Wait until the broker has finished with every other connection and its partitions do not grow any more.
+
+        Raises:
+            AnomaliesFound: It does not get quiet in ``QUIET_PATIENCE_S``.
+        """
+        end, before = time.monotonic() + QUIET_PATIENCE_S, ""
+        while True:
+            alone = "\r\ncurr_connections 1\r\n" in session.ask(Stats("", 0))
+            now = session.ask(Stats("offsets", 0))
+            if alone and now == before:
+                return
+            before = now
+            if time.monotonic() > end:
+                raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
+            time.sleep(QUIET_INTERVAL_S)
+
+    def judge(self, session: Session) -> Image:
+        """Read everything and judge it; return what is stored.
+
+        Raises:
+            AnomaliesFound: The report is in the exception, everything in the folder.
+        """
+        try:
+            image = survey(session)
+            told = [] if self.rules.failures_expected else failures(session)
+        except MetaqError as error:
+            raise self.fail([f"the broker cannot be read: {error}"], {}) from error
+        for place, partition in image.items():
+            self.history.seen(place, partition.frames)
+        self._judge(image, [f"the broker says: {line}" for line in told])
+        return image
+
+    def judge_files(self) -> None:
+        """Judge the files that a stopped broker left.
+
+        Raises:
+            AnomaliesFound: As ``judge``.
+        """
+        self._judge(survey_files(self.broker.data), [])
+
+    def _judge(self, image: Image, told: list[str]) -> None:
+        case = Case(self.history, image, self.rules.retention, self.rules.readable_at_once)
+        anomalies = check(case)
+        lines = told + [f"in the broker's log: {line}" for line in self.broker.complaints()]
+        lines += _report(anomalies, case)
+        if lines:
+            raise self.fail(lines, image)
+
+    def fail(self, lines: list[str], image: Image) -> AnomaliesFound:
+        """Write everything down and return the exception to raise."""
+        with (self.folder / "history.txt").open("w") as file:
+            file.writelines(f"{line}\n" for line in (*lines, "", *_records(self.history), "", *_stored(image)))
+        return AnomaliesFound(self.folder, lines)
+
+
+def _report(anomalies: list[Anomaly], case: Case) -> list[str]:
+    lines: list[str] = []
+    for anomaly in anomalies[:ANOMALIES_SHOWN_MAX]:
+        lines.append(str(anomaly))
+        lines += (f"    {line}" for line in lines_about(anomaly, case))
+    rest = len(anomalies) - ANOMALIES_SHOWN_MAX
+    return lines + ([f"... and {rest} more anomalies"] if rest > 0 else [])
+
+
+def _records(history: History) -> Iterator[str]:
+    yield from map(str, history.puts)
+    for record in history.transactions.values():
+        yield f"transaction {record.key}"
+        yield from (f"    {line}" for line in (*record.steps, *record.puts))
+    yield from map(str, history.listings)
+
+
+def _stored(image: Image) -> Iterator[str]:
+    for partition in image.values():
+        yield f"{partition.place} from {partition.start} to {partition.end} {partition.fault}"
+        yield from (f"    {frame}" for frame in partition.frames)
