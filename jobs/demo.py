@@ -1,7 +1,7 @@
 """The demo behind ``make demo``: lines of text go through the broker and Spark and must come out as they went in.
 
     input ─> topic "lines" ─> Structured Streaming ─> topic "copied" ─> compared with the input, byte for byte
-                                                   └> errors counted by component ─> a table
+                                                                     └> Structured Streaming ─> table of error rates
 
 It starts a broker of its own on a free port, with a folder that is gone afterwards, and stops everything that it
 started, also when it is interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong
@@ -11,37 +11,41 @@ input.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import signal
+import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from demo_check import Comparison, Count, count
 from demo_pipeline import COPIED, LINES, Input, Pipeline
-from demo_stage import StageFailed, running_broker, spark_session, temporary_folder
+from demo_stage import Interrupted, StageFailed, obey_signals, running_broker, spark_session, temporary_folder
 from lines_to_topic import list_files
 from log_generator import log_lines
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 GENERATED_LINES, SEED = 300_000, 7
 PARTITIONS = 2
-PROGRESS_INTERVAL_S = 1.0
+PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
 LOG_LINES_SHOWN = 30
+LINES_FOR_A_RATE = 50_000
+"""Below this, a rate tells how long Spark takes to plan a query and nothing else."""
 
 
 def main() -> int:
     source = parse_arguments().input
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    logging.getLogger().addHandler(logging.NullHandler())  # py4j reports each Ctrl-C at length
+    obey_signals()
     try:
         with temporary_folder() as folder:
             return perform(find_input(source, folder), folder)
-    except KeyboardInterrupt:
+    except Interrupted as interrupted:
         print("\nInterrupted. The broker and Spark are stopped.", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return 128 + interrupted.number
     except (FileNotFoundError, StageFailed) as problem:
         print(f"demo: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, FileNotFoundError) else 1
@@ -60,33 +64,38 @@ def find_input(source: str | None, folder: Path) -> Input:
         FileNotFoundError: There is no file.
     """
     if source is None:
-        generated = folder / "generated.log"
-        with generated.open("wb") as output:
+        source, name = str(folder / "generated.log"), f"generated log lines, seed {SEED}"
+        with open(source, "wb") as output:
             output.writelines(log_lines(GENERATED_LINES, SEED))
-        source = str(generated)
+    else:
+        name = source
     files = tuple(Path(path) for path, _ in list_files(source))
-    return Input(source, files, count(files))
+    return Input(name, source, files, count(files))
 
 
 def perform(given: Input, folder: Path) -> int:
     """Run every step and show it; return the exit status."""
-    say("input", f"{shown_count(given.held)} from {given.source}")
+    say("input", f"{counted(given.held)} ({given.name})")
     with running_broker(folder, PARTITIONS) as address:
-        say("broker", f"{address}, {PARTITIONS} partitions a topic, data in {folder}")
+        say("broker", f"{address}, {PARTITIONS} partitions a topic")
         try:
             with spark_session(folder) as spark:
-                say("Spark", f"{spark.version}, two cores of this machine")
+                say("Spark", f"{spark.version} on two cores of this machine")
                 return run_steps(Pipeline(spark, address, folder, given), given)
-        except PySparkException:
+        except (PySparkException, Py4JError):
             print_tail(folder / "spark.log")
             raise
 
 
 def run_steps(pipeline: Pipeline, given: Input) -> int:
+    headline("Warming up: Spark starts its Python processes, and they compile what they need")
+    timed(pipeline.warm_up)
     headline(f'Sending every line to the topic "{LINES}"')
-    sending_s = watch(pipeline.send, lambda: pipeline.share_in(LINES))
-    headline(f'Streaming "{LINES}" to "{COPIED}", and counting errors on the way')
-    streaming_s = watch(pipeline.stream, lambda: pipeline.share_in(COPIED))
+    sending_s = timed(pipeline.send, lambda: pipeline.share_in(LINES))
+    headline(f'Streaming "{LINES}" to "{COPIED}"')
+    streaming_s = timed(pipeline.stream, lambda: pipeline.share_in(COPIED))
+    headline(f'Streaming "{COPIED}" into a table of error rates')
+    timed(pipeline.count_errors)
     headline(f'Reading "{COPIED}" back and comparing it with the input')
     comparison, table = pipeline.compare(), pipeline.error_table()
     print_table(table)
@@ -95,18 +104,36 @@ def run_steps(pipeline: Pipeline, given: Input) -> int:
     return 0 if comparison.equal and comparison.sent == given.held and everything_counted else 1
 
 
-def watch(work: Callable[[], None], share: Callable[[], float]) -> float:
-    """Do the work in another thread, tell once a second how far it is, and return the seconds that it took."""
-    started = time.monotonic()
-    executor = concurrent.futures.ThreadPoolExecutor(1)
+def timed(work: Callable[[], None], share: Callable[[], float] | None = None) -> float:
+    """Do the work, tell meanwhile how far it is, and return the seconds that it took.
+
+    The work stays in this thread: Spark knows its active session by thread, and Ctrl-C arrives here.
+    """
+    started, finished = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not finished.wait(PROGRESS_INTERVAL_S):
+            show_progress(time.monotonic() - started, share() if share else None)
+
+    telling = threading.Thread(target=tell)
+    telling.start()
     try:
-        working = executor.submit(work)
-        while not concurrent.futures.wait([working], PROGRESS_INTERVAL_S).done:
-            print(f"  {time.monotonic() - started:5.0f} s  {share():6.1%}", flush=True)
-        working.result()
+        work()
     finally:
-        executor.shutdown(wait=False)
-    return time.monotonic() - started
+        finished.set()
+        telling.join()
+    took_s = time.monotonic() - started
+    show_progress(took_s, share() if share else None, last=True)
+    return took_s
+
+
+def show_progress(after_s: float, share: float | None, last: bool = False) -> None:
+    """On a terminal one line that changes, elsewhere a line now and then."""
+    text = f"  {after_s:5.1f} s" + ("" if share is None else f"  {share:6.1%}")
+    if sys.stdout.isatty():
+        print(f"\r{text}", end="\n" if last else "", flush=True)
+    elif last or round(after_s) % QUIET_INTERVAL_S == 0:
+        print(text, flush=True)
 
 
 def headline(text: str) -> None:
@@ -114,11 +141,11 @@ def headline(text: str) -> None:
 
 
 def say(what: str, value: str) -> None:
-    print(f"  {what:<10}{value}", flush=True)
+    print(f"  {what:<11}{value}", flush=True)
 
 
-def shown_count(counted: Count) -> str:
-    return f"{counted.lines:>11,} lines {counted.bytes:>15,} bytes"
+def counted(held: Count) -> str:
+    return f"{held.lines:,} lines, {held.bytes:,} bytes"
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -131,10 +158,10 @@ def print_table(rows: Sequence[Row]) -> None:
 def print_result(result: Comparison, seconds: dict[str, float]) -> None:
     print()
     for what, took_s in seconds.items():
-        rate = f"{result.sent.lines / took_s:,.0f} lines/s, {result.sent.bytes / took_s / 1e6:,.1f} MB/s"
-        say(what, f"{took_s:.1f} s, {rate}")
-    say("sent", shown_count(result.sent))
-    say("received", shown_count(result.received))
+        rate = f", {result.sent.lines / took_s:,.0f} lines/s, {result.sent.bytes / took_s / 1e6:,.1f} MB/s"
+        say(what, f"{took_s:.1f} s{rate if result.sent.lines >= LINES_FOR_A_RATE else ''}")
+    say("sent", counted(result.sent))
+    say("received", counted(result.received))
     print()
     print(
         f"DIFFERENT: {result.difference}" if result.difference else "Every line came through, in order, byte for byte."

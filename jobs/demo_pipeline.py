@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import error_rates
 import lines_to_topic
 from demo_check import Comparison, Count, compare
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from metaq.client.consumer import Consumer
 from metaq.client.pool import SessionPool
@@ -20,13 +22,16 @@ from metaq.wire.text.frames import HEADER_BYTES
 
 LINES, COPIED, RATES = "lines", "copied", "error_rates"
 BLOCK_BYTES = 64 << 10
-BATCH_BYTES = 16 << 20
+BATCH_BYTES = 8 << 20
+
+Writer = TypeVar("Writer", DataFrameWriter, DataStreamWriter)
 
 
 @dataclass(frozen=True)
 class Input:
-    """The files to send, in the order in which they are sent, and what they hold."""
+    """The files to send, in the order in which they are sent, and what they hold; ``name`` is for people."""
 
+    name: str
     source: str
     files: tuple[Path, ...]
     held: Count
@@ -40,36 +45,49 @@ class Pipeline:
         self._pool = SessionPool()
         self._directory = FixedDirectory([address], self._pool)
 
+    def warm_up(self) -> None:
+        """Send one message and stream it on: Spark starts its Python processes, and they compile what they need."""
+        one = self._spark.createDataFrame([(0, b"warm")], lines_to_topic.LINE_SCHEMA)
+        self._to_topic(one.write.format("metaq").mode("append"), "warm").save()
+        self._copy("warm", "warmer").awaitTermination()
+
     def send(self) -> None:
         """Send the lines of the input to the topic ``lines``."""
-        lines_to_topic.run(
-            self._spark,
-            argparse.Namespace(
-                input=self._input.source, brokers=str(self._address), topic=LINES, block_bytes=BLOCK_BYTES
-            ),
+        job = argparse.Namespace(
+            input=self._input.source, brokers=str(self._address), topic=LINES, block_bytes=BLOCK_BYTES
         )
+        lines_to_topic.run(self._spark, job)
 
     def stream(self) -> None:
-        """Run two streaming queries until they have read all of ``lines``: one copies it, one counts its errors."""
-        messages = (
-            self._spark.readStream.format("metaq")
-            .option("brokers", str(self._address))
-            .option("subscribe", LINES)
-            .option("startingOffsets", "earliest")
-            .option("maxBytesPerTrigger", BATCH_BYTES)
-            .load()
-        )
-        same_place = messages.select("partition", "value")
-        copying = same_place.writeStream.format("metaq").option("brokers", str(self._address)).option("topic", COPIED)
-        # A table in memory, always complete, to show at the end; the job error_rates sends each window to a topic.
-        rates = error_rates.count_errors(error_rates.parse_lines(messages), "5 minutes", "10 minutes")
-        counting = rates.writeStream.format("memory").outputMode("complete").queryName(RATES)
-        queries = [
-            writer.option("checkpointLocation", str(self._folder / name)).trigger(availableNow=True).start()
-            for name, writer in {"copying": copying, "counting": counting}.items()
-        ]
-        for query in queries:
-            query.awaitTermination()
+        """Stream ``lines`` to ``copied`` until everything that is there has been read."""
+        self._copy(LINES, COPIED).awaitTermination()
+
+    def count_errors(self) -> None:
+        """Stream ``copied`` into a table of errors by component and window.
+
+        The table is in memory and always complete, to be shown at the end; the job itself sends each window to a topic.
+        """
+        rates = error_rates.count_errors(error_rates.parse_lines(self._stream_of(COPIED)), "5 minutes", "10 minutes")
+        self._start(
+            rates.writeStream.format("memory").outputMode("complete").queryName(RATES), RATES
+        ).awaitTermination()
+
+    def _copy(self, source: str, target: str) -> StreamingQuery:
+        """Every message to the same partition of another topic."""
+        messages = self._stream_of(source).select("partition", "value")
+        return self._start(self._to_topic(messages.writeStream.format("metaq"), target), target)
+
+    def _stream_of(self, topic: str) -> DataFrame:
+        reader = self._spark.readStream.format("metaq").option("brokers", str(self._address))
+        reader = reader.option("startingOffsets", "earliest").option("maxBytesPerTrigger", BATCH_BYTES)
+        return reader.option("subscribe", topic).load()
+
+    def _to_topic(self, writer: Writer, topic: str) -> Writer:
+        return writer.option("brokers", str(self._address)).option("topic", topic)
+
+    def _start(self, writer: DataStreamWriter, name: str) -> StreamingQuery:
+        checkpoint = str(self._folder / "checkpoints" / name)
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
     def share_in(self, topic: str) -> float:
         """How much of the input, 0..1, the broker has in ``topic``. A message is stored behind a header."""

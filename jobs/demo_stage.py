@@ -7,10 +7,11 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -24,6 +25,45 @@ START_DEADLINE_S = STOP_DEADLINE_S = 20.0
 
 class StageFailed(Exception):
     """The broker did not start; the text says what it said."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The demo was told to stop by the signal ``number``. On a KeyboardInterrupt py4j ends its call cleanly."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def obey_signals() -> None:
+    """Let Ctrl-C and SIGTERM raise ``Interrupted``, once: what is being stopped then is stopped in peace."""
+
+    def interrupt(number: int, _: object) -> None:
+        _on_signals(signal.SIG_IGN)
+        raise Interrupted(number)
+
+    _on_signals(interrupt)
+
+
+@contextlib.contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise ``Interrupted`` at the end of the block, not inside."""
+    received: list[int] = []
+    _on_signals(lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        obey_signals()
+    if received:
+        raise Interrupted(received[0])
+
+
+def _on_signals(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+    for each in SIGNALS:
+        signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -91,13 +131,13 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
     }
-    with _standard_error_in(folder / "spark.log"):
-        session = builder.config(map=settings).getOrCreate()
-    try:
+    with contextlib.ExitStack() as stopping:
+        # A JVM whose start is interrupted may stay behind for ever.
+        with signals_held_back(), _standard_error_in(folder / "spark.log"):
+            session = builder.config(map=settings).getOrCreate()
+            stopping.callback(session.stop)
         session.sparkContext.addPyFile(str(ROOT / "jobs" / "lines_to_topic.py"))
         yield session
-    finally:
-        session.stop()
 
 
 @contextlib.contextmanager
