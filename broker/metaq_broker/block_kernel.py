@@ -1,8 +1,8 @@
 """``number_block``'s loop as machine code: some forty times faster on small messages. Needs numba and isal.
 
 ``compiled`` makes it in about a second, in a background thread, once a broker has seen enough batched puts
-(``put_block``). The CRC-32 is isal's exported C function; an exported symbol is no promised interface, so it is verified
-first, and ``put_block`` tries the whole against the plain loop before it relies on it.
+(``put_block``). The CRC-32 is isal's exported C function; an exported symbol is no promised interface, so it is
+verified first, and ``put_block`` tries the whole against the plain loop before it relies on it.
 """
 
 # mypy: ignore-errors

@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import add
 from typing import Final, Literal
 
-from metaq.checksum import checksum
+from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.errors import MetaqError
 from metaq.message_id import IDS_PER_MS, IdRange, IdWorker
 from metaq.model import INT64_MAX
@@ -108,7 +108,7 @@ class Engine:
         log = self.log_for_put(topic, partition)
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
-        computed = list(map(checksum, bodies))
+        computed = [crc32(body) & CHECKSUM_MASK for body in bodies]
         if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
             rejected = self._reject(topic, partition, checksums, computed, bodies)
             if rejected:
@@ -119,14 +119,13 @@ class Engine:
         self, log: PartitionLog, flags: Sequence[int], sums: Sequence[int], bodies: Sequence[bytes]
     ) -> Appended | Refused:
         ids = _numbers(self._ids.reserve(len(bodies), self._clock.now_ms()))
-        lengths = list(map(len, bodies))
-        frames = list(map(add, map(_HEADER.pack, lengths, sums, ids, flags), bodies))
+        frames = list(map(add, map(_HEADER.pack, map(len, bodies), sums, ids, flags), bodies))
         try:
             first = log.append(frames)
         except LogFailed as failure:
             return self.put_refused(log.topic, log.index, str(failure))
         self._commit.schedule(log)
-        offsets = list(accumulate((length + HEADER_BYTES for length in lengths), initial=first))
+        offsets = list(accumulate(map(len, frames), initial=first))
         return Appended(log.index, ids, offsets[:-1], offsets[-1], {})
 
     def _reject(

@@ -119,16 +119,16 @@ class TextSession:
 
     def _put(self, puts: list[Put]) -> None:
         """Carry out a run of puts without transaction, one engine call per partition."""
-        first = puts[0]
-        topic, partition = first.topic, first.partition
-        if partition != ANY_PARTITION and all(put[1] == partition and put[0] == topic for put in puts):
-            self._put_group(topic, partition, puts, range(len(puts)), PutReplies(self._replies, len(puts), 1))
+        topics, partitions, *_ = zip(*puts, strict=True)
+        topic, partition, count = topics[0], partitions[0], len(puts)
+        if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
+            self._put_group(topic, partition, puts, range(count), PutReplies(self._replies, count, 1))
             return
         groups: dict[tuple[str, int], list[int]] = {}
-        for position, put in enumerate(puts):
-            index = put.partition if put.partition != ANY_PARTITION else self._engine.pick_partition(put.topic)
-            groups.setdefault((put.topic, index), []).append(position)
-        replies = PutReplies(self._replies, len(puts), len(groups))
+        for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
+            index = partition if partition != ANY_PARTITION else self._engine.pick_partition(topic)
+            groups.setdefault((topic, index), []).append(position)
+        replies = PutReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
             self._put_group(topic, partition, [puts[position] for position in positions], positions, replies)
 
