@@ -7,8 +7,7 @@ times faster than zlib's on bodies above a few hundred bytes. The result is the 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from metaq.model import Buffer
 
@@ -17,12 +16,18 @@ _CHECK_INPUT, _CHECK_CRC = b"123456789", 0xCBF43926
 """The check value that every catalogue of CRCs gives for CRC-32."""
 
 
-def _fastest_crc32() -> Callable[[Buffer], int]:
+class Crc32(Protocol):
+    """A CRC-32; ``value`` is that of the bytes before ``data``."""
+
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
+
+
+def _fastest_crc32() -> Crc32:
     try:
         from isal import isal_zlib
     except ImportError:
         return zlib.crc32
-    candidate: Callable[[Buffer], int] = isal_zlib.crc32
+    candidate: Crc32 = isal_zlib.crc32
     return candidate if candidate(_CHECK_INPUT) == _CHECK_CRC else zlib.crc32
 
 

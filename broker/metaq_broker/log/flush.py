@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
+from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.log.errors import LogFailed
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.sync import SyncJob
@@ -56,6 +57,13 @@ class _Partition:
     due: bool = False
     syncing: bool = False
     timer: asyncio.TimerHandle | None = None
+    settling: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def stop_timer(self) -> None:
+        """Let the timer, if there is one, not fire."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class GroupCommit:
@@ -66,12 +74,14 @@ class GroupCommit:
     ) -> None:
         if workers < 1:
             raise ValueError(f"{workers} sync workers: expected 1 or more")
+        self.sync_seconds = Histogram(SECONDS)
+        """How long syncs took, failed ones included."""
         self._policy_for = policy_for
         self._workers_max = workers
         self._partitions: dict[PartitionLog, _Partition] = {}
         self._due: list[_Partition] = []
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
-        self._done: deque[tuple[_Partition, SyncJob, OSError | None]] = deque()
+        self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
         self._wake_lock = threading.Lock()
         self._waking = False
         self._threads: list[threading.Thread] = []
@@ -118,11 +128,30 @@ class GroupCommit:
             self._idle = asyncio.Event()
             await self._idle.wait()
 
+    async def settle(self, log: PartitionLog) -> None:
+        """Return when all of ``log`` is durable, or its disk has failed, and no sync of it is under way."""
+        partition = self._partitions.get(log) or self._new(log)
+        while True:
+            self._start(partition)
+            if not partition.syncing:
+                return
+            partition.settling.append(self._running_loop().create_future())
+            await partition.settling[-1]
+
+    def policies_changed(self) -> None:
+        """Ask for the policy of every partition again. What waits goes on waiting for the sync it was promised."""
+        for partition in self._partitions.values():
+            policy = self._policy_for(partition.log.topic)
+            if policy != partition.policy:
+                partition.policy = policy
+                partition.stop_timer()
+                if partition.log.unflushed_messages:
+                    self.schedule(partition.log)
+
     def stop(self) -> None:
         """End the worker threads after the syncs that are under way (blocking). Call ``drain`` first."""
         for partition in self._partitions.values():
-            if partition.timer is not None:
-                partition.timer.cancel()
+            partition.stop_timer()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -130,8 +159,10 @@ class GroupCommit:
         self._threads.clear()
 
     def forget(self, log: PartitionLog) -> None:
-        """Drop what is kept about a log that is closed and has no waiters."""
-        self._partitions.pop(log, None)
+        """Drop what is kept about a log that is settled and gets no more appends."""
+        partition = self._partitions.pop(log, None)
+        if partition is not None:
+            partition.stop_timer()
 
     # ---- starting syncs
 
@@ -146,9 +177,7 @@ class GroupCommit:
         return self._loop
 
     def _make_due(self, partition: _Partition) -> None:
-        if partition.timer is not None:
-            partition.timer.cancel()
-            partition.timer = None
+        partition.stop_timer()
         partition.due = True
         if not self._due:
             self._running_loop().call_soon(self._start_due)
@@ -177,8 +206,10 @@ class GroupCommit:
     # ---- worker threads
 
     def _work(self) -> None:
+        clock = self._running_loop().time
         while (item := self._jobs.get()) is not None:
             partition, job = item
+            started = clock()
             error: OSError | None = None
             try:
                 job.run()
@@ -186,7 +217,7 @@ class GroupCommit:
                 error = failure
             except Exception as failure:  # a defect must not leave the partition waiting for ever
                 error = OSError(f"the sync broke off: {failure!r}")
-            self._done.append((partition, job, error))
+            self._done.append((partition, job, clock() - started, error))
             with self._wake_lock:
                 wake, self._waking = not self._waking, True
             if wake:
@@ -198,12 +229,17 @@ class GroupCommit:
         with self._wake_lock:
             self._waking = False
         while self._done:
-            partition, job, error = self._done.popleft()
+            partition, job, seconds, error = self._done.popleft()
+            self.sync_seconds.observe(seconds)
             partition.syncing = False
             self._under_way -= 1
             partition.log.complete_sync(job, error)
             self._tell_waiters(partition)
             self._go_on(partition)
+            settling, partition.settling = partition.settling, []
+            for future in settling:
+                if not future.done():
+                    future.set_result(None)
         if not self._under_way and self._idle is not None:
             self._idle.set()
 

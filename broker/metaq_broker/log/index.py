@@ -21,13 +21,14 @@ segment when it is missing, short or damaged. A damaged entry is passed over; th
 from __future__ import annotations
 
 import struct
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from metaq.checksum import crc32
 from metaq.message_id import timestamp_ms
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES
@@ -42,6 +43,7 @@ _HEADER = struct.Struct(">4sIqI8x")
 _ENTRY = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
+_ID_BYTES = itemgetter(slice(8, 16))
 RECORD_BYTES = 32
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which are never compared with it: the quarantine file names them."""
@@ -60,12 +62,12 @@ class IndexEntry(NamedTuple):
     def encode(self) -> bytes:
         """Return the entry's 32 bytes."""
         fields = _ENTRY.pack(*self)
-        return fields + _CRC.pack(zlib.crc32(fields))
+        return fields + _CRC.pack(crc32(fields))
 
 
 def decode_entry(record: Buffer) -> IndexEntry | None:
     """Return the entry in 32 bytes, or ``None`` if they are too few or damaged."""
-    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != zlib.crc32(record[:28]):
+    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != crc32(record[:28]):
         return None
     return IndexEntry(*_ENTRY.unpack_from(record))
 
@@ -73,12 +75,12 @@ def decode_entry(record: Buffer) -> IndexEntry | None:
 def encode_header(start: int, interval_bytes: int) -> bytes:
     """Return the 32 bytes at the front of the index of the segment that starts at ``start``."""
     fields = _HEADER.pack(_MAGIC, _VERSION, start, interval_bytes)
-    return fields + _CRC.pack(zlib.crc32(fields))
+    return fields + _CRC.pack(crc32(fields))
 
 
 def header_belongs(record: Buffer, start: int) -> bool:
     """Return whether 32 bytes are the header of the index of the segment that starts at ``start``."""
-    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != zlib.crc32(record[:28]):
+    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != crc32(record[:28]):
         return False
     magic, version, of, _ = _HEADER.unpack_from(record)
     return (magic, version, of) == (_MAGIC, _VERSION, start)
@@ -200,7 +202,7 @@ class IndexBuilder:
 
     def advance(self, data: Buffer, count: int, time_ms: int) -> None:
         """Take note of ``count`` whole messages, ``data``, none of them later than ``time_ms``."""
-        self._span = zlib.crc32(data, self._span)
+        self._span = crc32(data, self._span)
         self.offset += len(data)
         self.ordinal += count
         if time_ms > self.time_ms:
@@ -271,6 +273,6 @@ def _time_at(block: bytes, offset: int, now_ms: Callable[[], int]) -> int:
 def latest_ms(frames: Sequence[bytes], now_ms: Callable[[], int]) -> int:
     """Return the latest time in the frames' message ids; for ids that hold none, the time is now."""
     # Positive int64 compare like their big-endian bytes, which spares taking every id apart.
-    latest = max([frame[8:16] for frame in frames])
+    latest = max(map(_ID_BYTES, frames))
     known = timestamp_ms(int.from_bytes(latest, signed=True))
     return now_ms() if known is None else known

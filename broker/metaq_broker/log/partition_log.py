@@ -12,6 +12,7 @@ nothing behind the durable end is believed any more. ``reopen``, or a restart, r
 from __future__ import annotations
 
 import contextlib
+import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -37,6 +38,7 @@ from metaq_broker.log.sync import SegmentTarget, SyncJob
 __all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify", "remove_segment_files"]
 
 _SCAN_BYTES = 1 << 20
+_LOGGER = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -108,6 +110,11 @@ class PartitionLog:
     def start_offset(self) -> int:
         """Offset of the oldest byte that is kept."""
         return self._layout.start
+
+    @property
+    def segment_count(self) -> int:
+        """Segments that are kept, the one being written included."""
+        return len(self._layout.segments)
 
     @property
     def message_count(self) -> int:
@@ -193,12 +200,18 @@ class PartitionLog:
         try:
             self._files.pwrite(active.handle.fd, data, active.size)
         except OSError as error:
-            self.failure = f"writing {len(data)} bytes at offset {active.end} failed: {error.strerror or error}"
+            reason = self._fail(f"writing {len(data)} bytes at offset {active.end}", error)
             with contextlib.suppress(OSError):
                 self._files.truncate(active.handle.fd, active.size)
-            raise LogFailed(self.directory.name, self.failure) from error
+            raise LogFailed(self.directory.name, reason) from error
         active.size += len(data)
         self.end_offset += len(data)
+
+    def _fail(self, action: str, error: OSError) -> str:
+        self.failure = f"{action} failed: {error.strerror or error}"
+        fields = {"partition": self.directory.name, "reason": self.failure}
+        _LOGGER.error("partition is read-only", extra={"fields": fields})
+        return self.failure
 
     def _roll_if_full(self) -> None:
         """Finish the active segment and start the next one if it is due. If that fails, the next append is refused."""
@@ -209,7 +222,7 @@ class PartitionLog:
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
         except OSError as error:
-            self.failure = f"making the segment that starts at {start} failed: {error.strerror or error}"
+            self._fail(f"making the segment that starts at {start}", error)
             return
         builder.mark()
         active.messages = builder.ordinal - active.first_ordinal
@@ -222,6 +235,7 @@ class PartitionLog:
         self._unsynced.append(segment)
         if self.directory not in self._unsynced_folders:
             self._unsynced_folders.append(self.directory)
+        _LOGGER.info("segment begun", extra={"fields": {"partition": self.directory.name, "start": start}})
 
     # ---- making it durable
 
@@ -238,7 +252,7 @@ class PartitionLog:
         return SyncJob(
             self._files,
             self.directory,
-            [_target(segment) for segment in self._unsynced],
+            [SegmentTarget.of(segment) for segment in self._unsynced],
             tuple(self._unsynced_folders),
             self.readable_end,
             self.end_offset,
@@ -254,10 +268,10 @@ class PartitionLog:
         self._sync_under_way = False
         if error is not None:
             self._sync_failed = True
-            self.failure = f"making offsets {self.readable_end} to {job.end} durable failed: {error.strerror or error}"
+            self._fail(f"making offsets {self.readable_end} to {job.end} durable", error)
             return
         for target in job.targets:
-            _settle(target, job.indexes_written)
+            target.settle(job.indexes_written)
         active = self._layout.active
         for segment in self._unsynced:
             if segment is not active and segment.settled:
@@ -286,7 +300,7 @@ class PartitionLog:
             raise LogFailed(self.directory.name, self.failure)
 
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
-        """Recover on newly opened files, as a restart would; afterwards the log is writable again.
+        """Recover on newly opened files, as a restart would; afterwards the log is writable again (blocking).
 
         A sync job that is still under way counts for nothing. After a failed fsync everything behind ``readable_end``
         is cut.
@@ -294,8 +308,24 @@ class PartitionLog:
         Raises:
             PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
         """
+        return self.resume(self.load_again(verify))
+
+    def load_again(self, verify: Verify = "tail") -> Loaded:
+        """Do the part of ``reopen`` that takes time, for ``resume``: in any thread, while the log is read-only.
+
+        Nothing may be appended or synced meanwhile; reading and forgetting segments is fine.
+
+        Raises:
+            PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
+        """
         durable_end = self.readable_end if self._sync_failed else None
-        loaded = load(self._files, self.directory, self._settings, verify, durable_end)
+        return load(self._files, self.directory, self._settings, verify, durable_end)
+
+    def resume(self, loaded: Loaded) -> RecoveryReport:
+        """Go on with what ``load_again`` returned; segments that were forgotten meanwhile stay so."""
+        start = self.start_offset
+        loaded.segments[:] = [segment for segment in loaded.segments if segment.start >= start]
+        loaded.damage[:] = [entry for entry in loaded.damage if entry.start >= start]
         self._generation += 1
         self._adopt(loaded)
         return loaded.report
@@ -460,17 +490,3 @@ def remove_segment_files(files: Files, segments: Sequence[SegmentInfo]) -> None:
         if files.exists(segment.index_path):
             files.unlink(segment.index_path)
         files.fsync_dir(segment.path.parent)
-
-
-def _target(segment: Segment) -> SegmentTarget:
-    assert segment.handle is not None  # kept open until it is durable
-    entries = tuple(segment.index.unwritten)
-    return SegmentTarget(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
-
-
-def _settle(target: SegmentTarget, indexes_written: bool) -> None:
-    segment = target.segment
-    segment.synced, segment.named = target.size, True
-    if indexes_written:
-        del segment.index.unwritten[: len(target.entries)]
-        segment.index.written = target.entries_written + len(target.entries)

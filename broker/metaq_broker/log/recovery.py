@@ -32,11 +32,11 @@ message that contains frames. Rule 4d then takes the contained frames for messag
 
 from __future__ import annotations
 
-import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from metaq.checksum import crc32
 from metaq.message_id import timestamp_ms
 from metaq.model import OffsetRange
 from metaq.wire.text.frames import HEADER_BYTES
@@ -119,7 +119,7 @@ class _Examination:
         """Take the span between two entries at once if its checksum proves it."""
         span = self._view.read(here.offset, behind.offset - here.offset)
         count = behind.ordinal - here.ordinal
-        if zlib.crc32(span) == behind.span:
+        if crc32(span) == behind.span:
             self._builder.leap(len(span), count, behind.time_ms, behind.span)
             return True
         if behind.span == SPAN_DAMAGED:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from metaq.checksum import CHECKSUM_MASK
+from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.message_id import IDS_PER_MS
 from metaq.model import BROKER_ID_MAX
 from metaq.wire.text.frames import HEADER_BYTES
@@ -93,7 +92,7 @@ def _end_by_checksum(view: SegmentView, offset: int, header: Header, limit: int,
 
 def _crc_on(view: SegmentView, start: int, end: int, crc: int) -> int:
     for at in range(start, end, _CHUNK_BYTES):
-        crc = zlib.crc32(view.read(at, min(_CHUNK_BYTES, end - at)), crc)
+        crc = crc32(view.read(at, min(_CHUNK_BYTES, end - at)), crc)
     return crc
 
 
@@ -150,7 +149,7 @@ def flipped_header(span: bytes, expected: int) -> tuple[int, int] | None:
         for at in range(start + _MESSAGE_ID_AT, start + _FLAG_END):
             for bit in range(8):
                 data[at] ^= 1 << bit
-                found = zlib.crc32(data) == expected
+                found = crc32(data) == expected
                 data[at] ^= 1 << bit
                 if found:
                     return start, end

@@ -26,6 +26,21 @@ class SegmentTarget(NamedTuple):
     entries: tuple[IndexEntry, ...]
     entries_written: int
 
+    @classmethod
+    def of(cls, segment: Segment) -> SegmentTarget:
+        """Capture a segment as it is now; it is open, as every segment is until it is durable."""
+        assert segment.handle is not None
+        entries = tuple(segment.index.unwritten)
+        return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
+
+    def settle(self, indexes_written: bool) -> None:
+        """Note in the segment that what was captured is durable."""
+        segment = self.segment
+        segment.synced, segment.named = self.size, True
+        if indexes_written:
+            del segment.index.unwritten[: len(self.entries)]
+            segment.index.written = self.entries_written + len(self.entries)
+
 
 @dataclass(slots=True)
 class SyncJob:
