@@ -1,0 +1,186 @@
+"""What a user sees when something is wrong: the sentence must survive the way through Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fix_spark import Topic
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+GONE = {"brokers": "127.0.0.1:1", "retries": "0", "connectTimeoutMs": "1000"}
+
+Action = Callable[[Topic], object]
+
+
+def told(caught: pytest.ExceptionInfo[Exception], *words: str) -> None:
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscrib": "x"}, ["option subscrib", "did you mean subscribe?"]),
+        ({"topic": "x"}, ["option topic", "for a write, not for a batch read or a streaming read"]),
+        ({"startingOffsets": "newest"}, ["option startingOffsets", "'newest'", "earliest, latest, or JSON"]),
+        ({"brokers": "localhost"}, ["option brokers", "expected host:port"]),
+        ({"failOnDataLoss": "maybe"}, ["option failOnDataLoss", "expected true or false"]),
+    ],
+)
+def test_a_wrong_option_is_told_when_a_read_is_declared(
+    topic: Topic, options: dict[str, str], words: list[str]
+) -> None:
+    for declare in (topic.read, topic.stream):
+        with pytest.raises(AnalysisException) as caught:
+            declare(**options)
+        told(caught, *words)
+
+
+@pytest.mark.parametrize("missing", ["brokers", "subscribe"])
+def test_a_missing_option_is_told_when_a_read_is_declared(topic: Topic, missing: str) -> None:
+    options = {"brokers": topic.brokers, "subscribe": topic.name}
+    del options[missing]
+    with pytest.raises(AnalysisException) as caught:
+        topic.spark.read.format("metaq").options(**options).load()
+    told(caught, f"option {missing}: it is required")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffsets": "latest"}, ["option startingOffsets", "cannot start at latest"]),
+        ({"endingOffsets": "earliest"}, ["option endingOffsets", "cannot end at earliest"]),
+        ({"maxBytesPerTrigger": "1m"}, ["option maxBytesPerTrigger", "for a streaming read, not for a batch read"]),
+        ({"subscribe": "nobody-knows"}, ["topic 'nobody-knows' does not exist on 127.0.0.1", "topics there:"]),
+        (GONE, ["broker 127.0.0.1:1: connect failed", "check that a MetaQ broker listens there"]),
+        ({"startingOffsets": '{"TOPIC": {"3-0": 5}}'}, ["offset 5 of", "is inside a message; the message starts at 0"]),
+        ({"startingOffsets": '{"TOPIC": {"3-1": 0}}'}, ["3-0 is missing; name every partition"]),
+        ({"startingOffsets": '{"TOPIC": {"3-0": 500}}'}, ["offset 500 of", "[0, 27)", "failOnDataLoss"]),
+    ],
+)
+def test_a_batch_read_that_cannot_be(topic: Topic, options: dict[str, str], words: list[str]) -> None:
+    topic.put("payload")
+    frame = topic.read(**{name: text.replace("TOPIC", topic.name) for name, text in options.items()})
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    told(caught, *words)
+
+
+def test_a_schema_cannot_be_asked_for(topic: Topic, tmp_path: Path) -> None:
+    options = {"brokers": topic.brokers, "subscribe": topic.name}
+    with pytest.raises(PySparkException) as caught:
+        topic.spark.read.format("metaq").schema("value string").options(**options).load().collect()
+    told(caught, "column value", "type string at place 1", "leave .schema(...) out")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endingOffsets": "latest"}, ["option endingOffsets", "for a batch read, not for a streaming read"]),
+        (GONE, ["broker 127.0.0.1:1: connect failed"]),
+        ({"startingOffsets": '{"TOPIC": {"3-0": 500}}'}, ["offset 500 of", "failOnDataLoss"]),
+    ],
+)
+def test_a_stream_that_cannot_start(topic: Topic, tmp_path: Path, options: dict[str, str], words: list[str]) -> None:
+    topic.put("payload")
+    frame = topic.stream(**{name: text.replace("TOPIC", topic.name) for name, text in options.items()})
+    with pytest.raises(StreamingQueryException) as caught:
+        topic.drain(frame, tmp_path)
+    told(caught, *words)
+
+
+def test_a_checkpoint_of_data_that_is_gone(topic: Topic, tmp_path: Path) -> None:
+    """The topic was made again since: what the checkpoint points to is beyond its end."""
+    topic.put("1", "2", "3")
+    topic.drain(topic.stream(), tmp_path)
+    offsets = tmp_path / "checkpoint" / "offsets" / "0"
+    told_by_checkpoint = offsets.read_text()
+    assert json.dumps({"v": 1, "topics": {topic.name: {"3-0": 63}}}) in told_by_checkpoint
+    offsets.write_text(told_by_checkpoint.replace(": 63", ": 9000"))
+    (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
+    with pytest.raises(StreamingQueryException) as caught:
+        topic.drain(topic.stream(), tmp_path)
+    told(caught, "offset 9000 was to be read next", "the topic was deleted and made again", "failOnDataLoss")
+
+
+def test_a_checkpoint_of_a_newer_version(topic: Topic, tmp_path: Path) -> None:
+    topic.put("1")
+    topic.drain(topic.stream(), tmp_path)
+    offsets = tmp_path / "checkpoint" / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace('{"v": 1', '{"v": 2'))
+    (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
+    with pytest.raises(StreamingQueryException) as caught:
+        topic.drain(topic.stream(), tmp_path)
+    told(caught, "written by a newer metaq-spark (form 2, known is 1); upgrade")
+
+
+@pytest.mark.parametrize(
+    ("row", "schema", "options", "words"),
+    [
+        ((1,), "value int", {}, ["column value: type int is not allowed; it must be binary or string"]),
+        (("v", 1), "value string, price int", {}, ["column price: a write has no such column", "attribute (string)"]),
+        (("v", 1), "value string, partition bigint", {}, ["column partition: type bigint", "must be int"]),
+        (("a",), "attribute string", {}, ["column value: it is required"]),
+        ((None,), "value string", {}, ["row 1 of the input of task", "column value is null"]),
+        (("v", 7), "value string, partition int", {}, ["partition 7: topic", "has the partitions 0 to 1"]),
+        (("v", None), "value string, topic string", {"topic": "NONE"}, ["column topic is null"]),
+        (("v",), "value string", {"topic": "NONE"}, ["column topic: without the option topic"]),
+        (("v",), "value string", {"subscribe": "x"}, ["option subscribe", "not for a write"]),
+        (("v",), "value string", {"topik": "x"}, ["option topik", "did you mean topic?"]),
+        (("v",), "value string", GONE, ["broker 127.0.0.1:1: connect failed"]),
+    ],
+)
+def test_a_write_that_cannot_be(
+    topic: Topic, row: tuple[object, ...], schema: str, options: dict[str, str], words: list[str]
+) -> None:
+    frame = topic.frame([row], schema)
+    given = {"brokers": topic.brokers, "topic": topic.name} | options
+    given = {name: text for name, text in given.items() if text != "NONE"}
+    with pytest.raises(PySparkException) as caught:
+        frame.write.format("metaq").mode("append").options(**given).save()
+    told(caught, *words)
+
+
+def test_a_topic_cannot_be_overwritten(topic: Topic) -> None:
+    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
+    with pytest.raises(AnalysisException) as caught:
+        writer.mode("overwrite").option("topic", topic.name).save()
+    told(caught, 'a topic can only be appended to; use .mode("append")')
+
+
+def test_a_topic_has_no_path(topic: Topic) -> None:
+    writer = topic.frame([("v",)], "value string").write.format("metaq").option("brokers", topic.brokers)
+    with pytest.raises(AnalysisException) as caught:
+        writer.mode("append").save(topic.name)
+    told(caught, "option path", "a topic has no path; name it with the option topic")
+
+
+def test_a_message_above_the_broker_s_limit(topic: Topic) -> None:
+    huge = topic.spark.range(1).selectExpr("repeat('x', 40 * 1024 * 1024) value")
+    with pytest.raises(PySparkException) as caught:
+        topic.write(huge)
+    told(caught, "refused put to", topic.name)
+    topic.put("the broker goes on")
+    assert topic.values() == ["the broker goes on"]
+
+
+def test_a_stream_into_a_wrong_column(topic: Topic, tmp_path: Path) -> None:
+    topic.put("1")
+    query = (
+        topic.stream()
+        .select("value", "offset")
+        .writeStream.format("metaq")
+        .option("brokers", topic.brokers)
+        .option("topic", topic.name)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    told(caught, "column offset: a write has no such column")

@@ -1,0 +1,69 @@
+"""A driver that is killed without warning, again and again, with Parquet behind it: nothing missing, nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fix_broker import wait_until
+from fix_spark import Topic, spark_environment
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+
+SCRIPT = Path(__file__).with_name("stream_to_parquet.py")
+MESSAGES = 1200
+
+
+class Driver:
+    """A driver process of its own, with its JVM, in a session of its own."""
+
+    def __init__(self, topic: Topic, folder: Path, until: str) -> None:
+        command = [sys.executable, str(SCRIPT), topic.brokers, topic.name, str(folder), until]
+        with open(folder / "driver.log", "a") as log:
+            environment = os.environ | spark_environment()
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+    def kill(self) -> None:
+        """End the Python driver and its JVM at once; Spark's Python workers end when they notice."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+
+
+def committed(folder: Path) -> int:
+    commits = folder / "checkpoint" / "commits"
+    return sum(1 for file in commits.iterdir() if file.name.isdigit()) if commits.is_dir() else 0
+
+
+def planned(folder: Path) -> int:
+    offsets = folder / "checkpoint" / "offsets"
+    return sum(1 for file in offsets.iterdir() if file.name.isdigit()) if offsets.is_dir() else 0
+
+
+def test_a_killed_driver_neither_loses_nor_repeats(topic: Topic, tmp_path: Path) -> None:
+    for partition in (0, 1):
+        topic.put(*[f"{partition}-{n:04}" for n in range(MESSAGES // 2)], partition=partition)
+    moments: list[Callable[[int], bool]] = [
+        lambda before: committed(tmp_path) >= before + 2,
+        # in the middle of a batch: planned and not committed
+        lambda before: committed(tmp_path) >= before + 1 and planned(tmp_path) > committed(tmp_path),
+    ]
+    for moment in moments:
+        before = committed(tmp_path)
+        driver = Driver(topic, tmp_path, "forever")
+        try:
+            wait_until(lambda: moment(before) or driver.process.poll() is not None, "batches", 120)  # noqa: B023
+            assert driver.process.poll() is None, (tmp_path / "driver.log").read_text()[-3000:]
+        finally:
+            driver.kill()
+    assert 3 <= committed(tmp_path) < MESSAGES * 26 // 3000
+    last = Driver(topic, tmp_path, "now")
+    assert last.process.wait(120) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    rows = topic.spark.read.parquet(str(tmp_path / "rows")).collect()
+    expected = [f"{partition}-{n:04}" for partition in (0, 1) for n in range(MESSAGES // 2)]
+    assert sorted(row.value for row in rows) == expected
+    assert len({(row.partition, row.offset) for row in rows}) == MESSAGES
