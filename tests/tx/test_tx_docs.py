@@ -1,0 +1,59 @@
+"""docs/transactions.md says what the code does: record types, header sizes, limits and texts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tx_world import xid
+
+from metaq_broker.tx import journal_bytes, records, refusals, state
+from metaq_broker.tx.checkpoint import CheckpointSettings
+from metaq_broker.tx.heuristics import Heuristics, Outcome
+from metaq_broker.tx.seams import MIB, TransactionLimits
+
+TEXT = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
+
+
+def test_every_record_type_is_in_the_table() -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| ([A-Z]\w+) \|", TEXT, re.MULTILINE))
+    assert rows == {str(number): kind.__name__ for kind, (number, _) in records._WRITERS.items()}
+
+
+def test_headers_end_where_the_table_says() -> None:
+    last = re.search(r"^\| (\d+) \| (\d+) \| checksum of 0\.\.16", TEXT, re.MULTILINE)
+    assert last is not None
+    assert int(last[1]) + int(last[2]) == journal_bytes.FILE_HEADER_BYTES
+    assert f"| {journal_bytes.RECORD_HEADER_BYTES} | n | payload |" in TEXT
+    assert f"| 7 | 1 | version, {journal_bytes.VERSION} |" in TEXT
+
+
+def test_limits() -> None:
+    limits, settings = TransactionLimits(), CheckpointSettings()
+    for words in (
+        f"not ended | {limits.open_max} |",
+        f"headers | {limits.transaction_bytes_max // MIB} MiB |",
+        f"one message | {limits.message_bytes_max // MIB} MiB |",
+        f"continues in the journal | {limits.spill_bytes // MIB} MiB |",
+        f"together | {limits.buffered_bytes_max // MIB} MiB |",
+        f"decisions | {limits.decision_bytes_max // MIB} MiB |",
+        f"files of about {settings.file_bytes // MIB} MiB",
+        f"`maxCheckpoints` ({settings.checkpoints_max})",
+    ):
+        assert words in TEXT
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_heuristic_texts(outcome: Outcome) -> None:
+    heuristics = Heuristics()
+    heuristics.remember(xid("b"), outcome)
+    with pytest.raises(refusals.TransactionRefused) as caught:
+        heuristics.refuse_ended(xid("b"))
+    assert f"| {outcome.value} | `{caught.value.message.replace(str(xid('b')), 'KEY')}`" in TEXT
+
+
+def test_refusals_of_the_transition_table() -> None:
+    for refusal in (*state._CANNOT.values(), state._NOT_PREPARED, state._LOCAL_PREPARE):
+        if refusal.message not in ("Cannot decide now.", state._CANNOT[state.Event.OPERATOR].message):
+            assert f"{refusal.xa_code} `{refusal.message}`" in TEXT
