@@ -20,6 +20,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.log.errors import LogFailed, PartitionRefused, StoreLocked, TopicNameRefused
+from metaq_broker.log.folders import DELETED_SUFFIX, delete_folder, finish_deletions, rename_folder
 from metaq_broker.log.handles import OPEN_HANDLES_MAX, HandleCache
 from metaq_broker.log.names import folder_name, parse_folder_name, topic_fault
 from metaq_broker.log.partition_log import PartitionLog
@@ -80,6 +81,7 @@ class LogStore:
         return store
 
     def _load(self, verify: Verify, load_threads: int) -> None:
+        self._finish_deletions()
         clean = read_clean_mark(self._files, self.data_path)
         remove_clean_mark(self._files, self.data_path)  # before anything can be appended
         keys = list(self._partition_keys())
@@ -101,6 +103,15 @@ class LogStore:
             else:
                 self._take(key, outcome)
 
+    def _finish_deletions(self) -> None:
+        try:
+            for name in finish_deletions(self._files, self.data_path):
+                _LOGGER.info("deletion finished", extra={"fields": {"partition": name.removesuffix(DELETED_SUFFIX)}})
+        except OSError as error:  # it costs room, nothing else
+            _LOGGER.warning(
+                "what is left of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
+            )
+
     def _partition_keys(self) -> Iterable[PartitionKey]:
         for name in self._files.listdir(self.data_path):
             if not self._files.is_dir(self.data_path / name):
@@ -108,7 +119,7 @@ class LogStore:
             try:
                 yield parse_folder_name(name)
             except ValueError:
-                if name != TRANSACTIONS_NAME:
+                if name != TRANSACTIONS_NAME and not name.endswith(DELETED_SUFFIX):
                     _LOGGER.warning("%s is not a partition's folder and is left alone", self.data_path / name)
 
     def _unchanged(self, directory: Path, end: CleanEnd | None) -> bool:
@@ -166,6 +177,52 @@ class LogStore:
         log = self._open_log(key, "tail")
         self._take(key, log)
         return log
+
+    # ---- partitions that leave, come back, change their names
+
+    def withdraw(self, topic: str, index: int, reason: str) -> PartitionLog | None:
+        """Take a partition out of service: until ``admit`` or ``vacate`` it is refused with ``reason``.
+
+        Returns its log, ``None`` if it has none that is open. The caller settles and closes it.
+        """
+        self._refused[topic, index] = reason
+        return self._logs.pop((topic, index), None)
+
+    def vacate(self, topic: str, index: int) -> None:
+        """End the refusal of a partition that is not there any more."""
+        self._refused.pop((topic, index), None)
+
+    def admit(self, log: PartitionLog) -> None:
+        """Put a log that ``open_again`` returned into service."""
+        self.vacate(log.topic, log.index)
+        self._take((log.topic, log.index), log)
+
+    def open_again(self, topic: str, index: int, verify: Verify = "tail") -> PartitionLog:
+        """Open a partition that is withdrawn or refused, for ``admit`` (blocking; any thread).
+
+        Raises:
+            PartitionRefused, OSError: It cannot be opened.
+        """
+        if not self._files.is_dir(self._directory(topic, index)):
+            raise PartitionRefused(self._directory(topic, index), "the folder is not there")
+        return self._open_log((topic, index), verify)
+
+    def delete_folder(self, topic: str, index: int) -> None:
+        """Remove the folder of a withdrawn partition; see ``folders.delete_folder`` (blocking; any thread)."""
+        delete_folder(self._files, self._directory(topic, index))
+
+    def rename_folder(self, topic: str, index: int, new_index: int) -> None:
+        """Give a withdrawn partition another index; see ``folders.rename_folder`` (blocking; any thread)."""
+        rename_folder(self._files, self._directory(topic, index), self._directory(topic, new_index))
+
+    def has_folder(self, topic: str, index: int) -> bool:
+        """Say whether the partition is on the disk, in service or not."""
+        return self._files.exists(self._directory(topic, index))
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in service."""
+        return len(self._logs)
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the open partitions in (topic, index) order."""

@@ -339,6 +339,8 @@ class PartitionLog:
         self.failure = self.failure or "it is closed"
         for segment in self._layout.segments:
             segment.handle = None
+            self._handles.drop(segment.path)  # the names may mean other files soon
+            self._handles.drop(segment.index.path)
         return trusted
 
     def _close_cleanly(self) -> bool:
