@@ -345,3 +345,13 @@ def test_silent_connections_are_closed_and_busy_ones_are_not(ini: Path, start_br
         busy.ask(b"version 1\r\n")
     assert (silent.rest(), half.rest()) == (b"", b"")
     assert busy.ask(b"version 2\r\n").opaque == 2
+
+
+def test_a_segment_that_was_cut_behind_the_brokers_back_costs_only_the_connection(dev_broker: RunningBroker) -> None:
+    client = dev_broker.client()
+    client.ask(put("t", b"x" * 1000, 1))
+    [segment] = (dev_broker.data / "t-0").glob("*.meta")
+    os.truncate(segment, 500)
+    client.send(get("t", 0))
+    assert len(client.rest()) < 1020
+    assert dev_broker.client().ask(b"version 1\r\n").opaque == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
@@ -301,3 +302,17 @@ def test_lost_connections_are_noticed(shared_broker: RunningBroker, client: Wire
         other.close()
     count = next(line for line in before.splitlines() if line.startswith("curr_connections "))
     wait_until(lambda: f"{count}\r" in client.result(b"stats  1\r\n")[1], "the broker forgets closed connections")
+
+
+def test_more_requests_than_are_carried_out_at_once_and_then_the_end(client: WireClient, topic: str) -> None:
+    count = 30_000
+    sender = threading.Thread(
+        target=lambda: [
+            client.send(b"".join(put(topic, b"x", number) for number in range(count))),
+            client.socket.shutdown(socket.SHUT_WR),
+        ]
+    )
+    sender.start()
+    assert [reply.opaque for reply in client.replies(count)] == list(range(count))
+    assert client.rest() == b""
+    sender.join()

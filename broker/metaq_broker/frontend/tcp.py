@@ -150,51 +150,48 @@ class Connection(asyncio.Protocol):
         self._close_when_done()
 
     def _send(self) -> None:
-        sent = 0
-        self._send_file()
-        while not self._blocked and self._file is None:
-            if sent > TURN_BYTES:
+        quota = TURN_BYTES
+        while not self._blocked:
+            if quota <= 0:
                 self._schedule()
                 return
-            data, file = self._replies.take(TAKE_BYTES)
-            if file is not None:
-                self._transport.write(data + file.head)
-                sent += file.file.length
-                self._start_file(file.file)
-            elif data:
-                self._transport.write(data)
-            else:
+            if self._file is not None:
+                quota -= self._send_file(self._file)
+                continue
+            data, reply = self._replies.take(TAKE_BYTES)
+            if reply is not None:
+                # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
+                self._file, self._file_sent = reply.file, 0
+                data += reply.head
+            if not data:
                 return
-            sent += len(data)
+            self._transport.write(data)
+            quota -= len(data)
 
-    def _start_file(self, file: Slice) -> None:
-        # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
-        self._file, self._file_sent = file, 0
-        self._send_file()
-
-    def _send_file(self) -> None:
-        """Send of the current file slice what the socket takes."""
-        while self._file is not None and not self._blocked:
-            try:
-                self._file_sent += self._send_part(self._file)
-            except OSError as error:
-                _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": str(error)}})
-                self._file = None
-                self._transport.abort()
-                return
-            if self._file_sent == self._file.length:
-                self._file = None
-
-    def _send_part(self, file: Slice) -> int:
-        position, left = file.position + self._file_sent, file.length - self._file_sent
+    def _send_file(self, file: Slice) -> int:
+        """Send a part of the current file slice; return its length."""
         try:
-            return os.sendfile(self._socket_fd, file.fd, position, left)
+            sent = self._send_part(file, file.position + self._file_sent, file.length - self._file_sent)
+        except OSError as error:
+            _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": error}})
+            self._blocked = True  # for good: what was announced cannot be sent
+            self._transport.abort()
+            return 0
+        self._file_sent += sent
+        if self._file_sent == file.length:
+            self._file = None
+        return sent
+
+    def _send_part(self, file: Slice, position: int, left: int) -> int:
+        try:
+            sent = os.sendfile(self._socket_fd, file.fd, position, min(left, TURN_BYTES))
         except BlockingIOError:
             chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
-            if not chunk:
-                raise OSError(f"file ends at {position}, {left} more bytes were announced") from None
             self._transport.write(chunk)
-            return len(chunk)
+            sent = len(chunk)
+        if not sent:
+            raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
+        return sent
 
     def _regulate(self) -> None:
         unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
@@ -202,9 +199,10 @@ class Connection(asyncio.Protocol):
         if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
             self._paused = True
             self._transport.pause_reading()
-        elif self._paused and not self._eof and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
+        elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
             self._paused = False
-            self._transport.resume_reading()
+            if not self._eof:
+                self._transport.resume_reading()
 
     def _close_when_done(self) -> None:
         done = self._replies.ended or (self._eof and self._replies.empty and not self._input)
