@@ -12,13 +12,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from promises import Promises
-from tx_world import World, local, xid
-
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.seams import TransactionLimits
+from promises import Promises
+from tx_world import World, local, xid
 
 P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)
 CHECKPOINT = CheckpointSettings(checkpoints_max=1, file_bytes=900)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tx_world import World, local, xid
-
-from metaq.model import Xid
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.tx.decisions import Decision
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.seams import TransactionLimits
+from tx_world import World, local, xid
+
+from metaq.model import Xid
 
 A, B, C = xid("a"), xid("b"), xid("c")
 FOREIGN = xid("on another broker")

@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from tx_world import xid
-
 from metaq_broker.tx import journal_bytes, records, refusals, state
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.heuristics import Heuristics, Outcome
 from metaq_broker.tx.seams import MIB, TransactionLimits
+from tx_world import xid
 
 TEXT = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
 

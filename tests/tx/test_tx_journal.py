@@ -11,9 +11,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tx_world import NoSync, local, xid
-
-from metaq.model import LocalTransactionId, Xid
 from metaq_broker.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.tx.journal import Journal, JournalDamaged, JournalFailed, Location
@@ -35,6 +32,9 @@ from metaq_broker.tx.records import (
     encode,
 )
 from metaq_broker.tx.seams import Unit
+from tx_world import NoSync, local, xid
+
+from metaq.model import LocalTransactionId, Xid
 
 ONE_FILE = 1 << 20
 

@@ -13,14 +13,14 @@ from random import Random
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
-from promises import Promises
-from tx_world import World, local, xid
-
-from metaq.model import Xid
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.seams import Durability, TransactionLimits
+from promises import Promises
+from tx_world import World, local, xid
+
+from metaq.model import Xid
 
 places = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 2))
 FATES = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "absent", Outcome.COMPLETED: "absent"}

@@ -9,9 +9,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tx_world import World, local, xid
-
-from metaq.wire.text.frames import encode_frame
 from metaq_broker.files import Files
 from metaq_broker.log.errors import StoreLocked
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
@@ -20,6 +17,9 @@ from metaq_broker.tx.folder import claim_folder
 from metaq_broker.tx.journal_bytes import file_name
 from metaq_broker.tx.recovery import JournalIncomplete
 from metaq_broker.tx.seams import TransactionLimits, run_in_loop_worker
+from tx_world import World, local, xid
+
+from metaq.wire.text.frames import encode_frame
 
 X1 = xid("b1")
 ORDERS = ("orders", 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.state import TRANSITIONS, Event, Kind, State, next_state
 

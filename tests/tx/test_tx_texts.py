@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from metaq_broker.tx.heuristics import Outcome
 from tx_world import World, local, xid
 
 from metaq.checksum import checksum
-from metaq_broker.tx.heuristics import Outcome
 
 L1, X1 = local(1), xid("b1")
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "04_local_transactions.jsonl"

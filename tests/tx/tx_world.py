@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metaq.message_id import IdRange, IdWorker
-from metaq.model import LocalTransactionId, TransactionId, Xid
-from metaq.wire.text.frames import Frame, walk
 from metaq_broker.clock import ManualClock
 from metaq_broker.files import Files
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.manager import TransactionManager
 from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.seams import Durability, Room, TransactionLimits, Unit, room_for_all
+
+from metaq.message_id import IdRange, IdWorker
+from metaq.model import LocalTransactionId, TransactionId, Xid
+from metaq.wire.text.frames import Frame, walk
 
 PARTITIONS = 4
 TOPICS = ("orders", "payments")
