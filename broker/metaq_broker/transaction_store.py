@@ -38,7 +38,7 @@ class EngineStore:
     def log_end(self, topic: str, partition: int) -> int:
         """See ``TransactionStore``."""
         log = self._engine.stores.get(topic, partition)
-        return 0 if log is None else log.end_offset
+        return 0 if log is None else log.readable_end
 
     def next_ids(self, count: int) -> IdRange:
         """See ``TransactionStore``."""
@@ -56,6 +56,7 @@ class EngineStore:
                 first_error = first_error or error
             else:
                 appended.append(log)
+                self._engine.statistics.stored(unit.topic, unit.messages, len(unit.block))
         _WaitForAll(self._commit, appended, first_error, done)
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
