@@ -126,6 +126,7 @@ class Engine:
             return self.put_refused(log.topic, log.index, str(failure))
         self._commit.schedule(log)
         offsets = list(accumulate(map(len, frames), initial=first))
+        self.statistics.stored(log.topic, len(frames), offsets[-1] - first)
         return Appended(log.index, ids, offsets[:-1], offsets[-1], {})
 
     def _reject(
@@ -182,6 +183,7 @@ class Engine:
         except (BlockRefused, LogFailed) as fault:
             return self.put_refused(topic, partition, str(fault))
         self._commit.schedule(log)
+        self.statistics.stored(topic, count, len(block))
         return BlockAppended(log.index, ids.first, first, first + len(block))
 
     def reserve_ids(self, count: int) -> IdRange:
@@ -197,9 +199,11 @@ class Engine:
         """
         log = self.stores.get(topic, partition)
         assert log is not None  # it was just appended to
+        appended = self._clock.monotonic()
 
         def finished(error: BaseException | None) -> None:
             if error is None:
+                self.statistics.acknowledged(requests, self._clock.monotonic() - appended)
                 done(None)
                 return
             self.statistics.puts_failed(topic, requests)
@@ -261,6 +265,7 @@ class Engine:
             return Refused(MOVED, str(found.offset))
         if isinstance(found, AtEnd):
             return self._behind_end(log, offset)
+        self.statistics.sent(topic, found.length)
         return found
 
     def _behind_end(self, log: PartitionLog, offset: int) -> Refused:
@@ -295,6 +300,14 @@ class Engine:
     def open_partition(self, topic: str, partition: int) -> None:
         """Undo ``close_partition``."""
         self._closed.discard((topic, partition))
+
+    def closed_partitions(self) -> list[tuple[str, int]]:
+        """Return topic and index of the partitions that were closed, there or not, in order."""
+        return sorted(self._closed)
+
+    def is_closed(self, topic: str, partition: int) -> bool:
+        """Say whether ``close_partition`` is in effect."""
+        return (topic, partition) in self._closed
 
     def _all_closed(self, topic: str) -> bool:
         count = self.config.topic_settings(topic).num_partitions

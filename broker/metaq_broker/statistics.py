@@ -1,7 +1,8 @@
 """Counts what the broker does, since its start and since the last reset. Writes no text: see stats_report.py.
 
 Two sets of figures: totals (``commands``), which never go back, and realtime counters per kind of event, kept over all
-topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size.
+topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size. Beside them,
+for metrics: what went into and out of each topic (``traffic``), sizes of messages, and how long puts waited.
 
 Source: facts on stats, section 1.8.
 """
@@ -12,6 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from metaq.wire.text.frames import HEADER_BYTES
+from metaq_broker.histogram import BYTES, SECONDS, Histogram
 
 Kind = Literal["put", "get", "offset", "get_miss", "put_failed", "message_size"]
 KINDS: Final[tuple[Kind, ...]] = ("put", "get", "offset", "get_miss", "put_failed", "message_size")
@@ -28,6 +32,15 @@ class Realtime:
     value: int = 0
 
 
+@dataclass(slots=True)
+class Traffic:
+    """Messages and bytes of frames that were stored, and bytes that were sent to readers, since the start."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class Statistics:
     """All counters of one broker. ``tracked`` says whether figures of a topic's own are kept (``stat=true``)."""
 
@@ -37,6 +50,9 @@ class Statistics:
         self._started = monotonic()
         self.connections = 0
         self.commands: Counter[str] = Counter()
+        self.traffic: dict[str, Traffic] = {}
+        self.message_bytes = Histogram(BYTES)
+        self.put_seconds = Histogram(SECONDS)
         self._reset_at = self._started
         self._all: dict[Kind, Realtime] = {}
         self._topics: dict[str, dict[Kind, Realtime]] = {}
@@ -76,6 +92,26 @@ class Statistics:
         """Count an offset command, or a get that was answered with another offset (as MetaQ does)."""
         self.commands["offset"] += 1
         self._add("offset", topic, 1, 1)
+
+    def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
+        """Count messages that were appended together; for the sizes each counts with their average."""
+        traffic = self.traffic.get(topic)
+        if traffic is None:
+            traffic = self.traffic[topic] = Traffic()
+        traffic.messages_in += messages
+        traffic.bytes_in += frame_bytes
+        self.message_bytes.observe(frame_bytes / messages - HEADER_BYTES, messages)
+
+    def sent(self, topic: str, frame_bytes: int) -> None:
+        """Count bytes of messages that answer a get."""
+        traffic = self.traffic.get(topic)
+        if traffic is None:
+            traffic = self.traffic[topic] = Traffic()
+        traffic.bytes_out += frame_bytes
+
+    def acknowledged(self, messages: int, seconds: float) -> None:
+        """Count messages that waited together for their acknowledgement, from the append on."""
+        self.put_seconds.observe(seconds, messages)
 
     def realtime(self, kind: Kind) -> Realtime | None:
         """Return the figures over all topics, ``None`` when nothing was counted since the last reset."""

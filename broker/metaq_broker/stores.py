@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +33,12 @@ class DataFolderFailed(MetaqError):
 class TopicStores:
     """All partitions, found by topic and index. Make it with ``open``; not thread-safe."""
 
-    def __init__(self, config: BrokerConfig, stores: Sequence[LogStore]) -> None:
+    def __init__(self, files: Files, clock: Clock, config: BrokerConfig) -> None:
+        self._files, self._clock = files, clock
         self._config = config
-        self._stores = {str(store.data_path): store for store in stores}
-        self._only = stores[0] if len(stores) == 1 else None
-        self._topics = {log.topic for log in self.logs()}
-        self.partition_count = len(list(self.logs()))
+        self._stores: dict[str, LogStore] = {}
+        self._only: LogStore | None = None
+        self._topics: set[str] = set()
 
     @classmethod
     def open(cls, files: Files, clock: Clock, config: BrokerConfig) -> TopicStores:
@@ -48,37 +48,77 @@ class TopicStores:
             StoreLocked: Another broker uses a folder.
             DataFolderFailed: A folder cannot be used.
         """
-        system = config.system
-        settings = LogSettings(system.segment_bytes_max, system.index_interval_bytes)
-        threads = (os.cpu_count() or 1) + 2 if system.load_message_stores_in_parallel else 1
-        opened: list[LogStore] = []
+        stores = cls(files, clock, config)
         try:
             for path in config.data_paths():
-                opened.append(_open_store(files, clock, path, settings, threads))
+                stores.adopt(stores.open_store(path))
         except BaseException:
-            for store in opened:
-                store.close(clean=True)
+            stores.close(clean=True)
             raise
-        stores = cls(config, opened)
         stores._report()
         return stores
 
+    def open_store(self, path: str) -> LogStore:
+        """Lock and load one data folder, for ``adopt`` (blocking; any thread). Raises as ``open``."""
+        system = self._config.system
+        settings = LogSettings(system.segment_bytes_max, system.index_interval_bytes)
+        threads = (os.cpu_count() or 1) + 2 if system.load_message_stores_in_parallel else 1
+        try:
+            return LogStore.open(self._files, self._clock, Path(path), lambda topic: settings, load_threads=threads)
+        except OSError as error:
+            raise DataFolderFailed(path, error) from error
+
+    def adopt(self, store: LogStore) -> None:
+        """Serve the partitions of one more data folder, which is no other's."""
+        self._stores[str(store.data_path)] = store
+        self._only = store if len(self._stores) == 1 else None
+        self._topics.update(log.topic for log in store.logs())
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by another configuration; every data folder in it has been adopted."""
+        self._config = config
+
+    @property
+    def data_paths(self) -> list[str]:
+        """The folders that hold partitions, the system's first."""
+        return list(self._stores)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in service."""
+        return sum(store.partition_count for store in self._stores.values())
+
+    def store_of(self, topic: str) -> LogStore:
+        """Return where the partitions of ``topic`` are."""
+        return self._only or self._stores[self._config.topic_settings(topic).data_path]
+
     def get(self, topic: str, index: int) -> PartitionLog | None:
         """Return an open partition, ``None`` if there is none."""
-        return self._store(topic).get(topic, index)
+        return self.store_of(topic).get(topic, index)
 
     def get_or_create(self, topic: str, index: int) -> PartitionLog:
         """Return a partition, made when there is none. Raises as ``LogStore.get_or_create``."""
         log = self.get(topic, index)
         if log is None:
-            log = self._store(topic).get_or_create(topic, index)
+            log = self.store_of(topic).get_or_create(topic, index)
             self._topics.add(topic)
-            self.partition_count += 1
         return log
+
+    def admit(self, log: PartitionLog) -> None:
+        """Put a withdrawn partition back into service, or one that could not be opened before."""
+        self.store_of(log.topic).admit(log)
+        self._topics.add(log.topic)
+
+    def vacate(self, topic: str, index: int) -> None:
+        """Take note that a withdrawn partition is not there any more."""
+        store = self.store_of(topic)
+        store.vacate(topic, index)
+        if not any(log.topic == topic for log in store.logs()):
+            self._topics.discard(topic)
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the partitions in (topic, index) order."""
-        found = [log for store in self._stores.values() for log in store.logs() if self._store(log.topic) is store]
+        found = [log for store in self._stores.values() for log in store.logs() if self.store_of(log.topic) is store]
         return sorted(found, key=lambda log: (log.topic, log.index))
 
     def has_topic(self, topic: str) -> bool:
@@ -87,7 +127,7 @@ class TopicStores:
 
     def refusal(self, topic: str, index: int) -> str | None:
         """Return why a partition that is on the disk could not be opened, ``None`` if there is no such fault."""
-        return self._store(topic).refused.get((topic, index))
+        return self.store_of(topic).refused.get((topic, index))
 
     def refused(self) -> Iterable[tuple[str, int, str]]:
         """Return topic, index and reason of every partition that could not be opened."""
@@ -98,21 +138,9 @@ class TopicStores:
         for store in self._stores.values():
             store.close(clean)
 
-    def _store(self, topic: str) -> LogStore:
-        return self._only or self._stores[self._config.topic_settings(topic).data_path]
-
     def _report(self) -> None:
         for store in self._stores.values():
             for log in store.logs():
-                for sentence in log.recovery.warnings():
-                    _LOG.warning("recovery", extra={"fields": {"partition": log.directory.name, "what": sentence}})
-                if self._store(log.topic) is not store:
-                    fields = {"partition": log.directory, "dataPath": self._store(log.topic).data_path}
+                if self.store_of(log.topic) is not store:
+                    fields = {"partition": log.directory, "dataPath": self.store_of(log.topic).data_path}
                     _LOG.warning("not served, the topic's dataPath is another", extra={"fields": fields})
-
-
-def _open_store(files: Files, clock: Clock, path: str, settings: LogSettings, threads: int) -> LogStore:
-    try:
-        return LogStore.open(files, clock, Path(path), lambda topic: settings, load_threads=threads)
-    except OSError as error:
-        raise DataFolderFailed(path, error) from error

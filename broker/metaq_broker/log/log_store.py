@@ -99,7 +99,8 @@ class LogStore:
         for key, outcome in zip(keys, outcomes, strict=True):
             if isinstance(outcome, str):
                 self._refused[key] = outcome
-                _LOGGER.error("partition %s is not served: %s", folder_name(*key), outcome)
+                fields = {"partition": folder_name(*key), "reason": outcome}
+                _LOGGER.error("partition is not served", extra={"fields": fields})
             else:
                 self._take(key, outcome)
 
@@ -120,7 +121,8 @@ class LogStore:
                 yield parse_folder_name(name)
             except ValueError:
                 if name != TRANSACTIONS_NAME and not name.endswith(DELETED_SUFFIX):
-                    _LOGGER.warning("%s is not a partition's folder and is left alone", self.data_path / name)
+                    fields = {"folder": self.data_path / name}
+                    _LOGGER.warning("not a partition's folder, left alone", extra={"fields": fields})
 
     def _unchanged(self, directory: Path, end: CleanEnd | None) -> bool:
         """Return whether a partition still ends as its clean shutdown left it: another broker may have been here."""
@@ -146,7 +148,7 @@ class LogStore:
     def _take(self, key: PartitionKey, log: PartitionLog) -> None:
         self._logs[key] = log
         for sentence in log.recovery.warnings():
-            _LOGGER.warning("partition %s: %s", log.directory.name, sentence)
+            _LOGGER.warning("recovery", extra={"fields": {"partition": log.directory.name, "what": sentence}})
 
     def _directory(self, topic: str, index: int) -> Path:
         return self.data_path / folder_name(topic, index)
