@@ -1,0 +1,127 @@
+"""The engine without any protocol: closed partitions, the order of checks, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from metaq_broker.clock import Clock
+from metaq_broker.config import parse
+from metaq_broker.engine import ANY_PARTITION, Engine
+from metaq_broker.files import Files
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.statistics import Statistics
+from metaq_broker.stores import TopicStores
+
+from metaq.message_id import IdWorker
+from metaq.wire.text.frames import encode_frame
+
+Story = Callable[[Engine], None]
+
+
+def play(folder: Path, story: Story, more: str = "") -> None:
+    """Run a story on the loop thread of an engine with topic ``t`` of four partitions."""
+
+    async def run() -> None:
+        text = (
+            "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
+            f"maxTransferSize=1024\ndataPath={folder}\n{more}[topic=t]\n"
+        )
+        config, clock = parse(text.encode()), Clock()
+        stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
+        statistics = Statistics(clock.monotonic, lambda topic: False)
+        try:
+            story(Engine(config, stores, commit, IdWorker(5), clock, statistics))
+            await commit.drain()
+        finally:
+            commit.stop()
+            stores.close(clean=True)
+
+    asyncio.run(run())
+
+
+def put(engine: Engine, partition: int, topic: str = "t") -> Appended | Refused:
+    return engine.put(topic, partition, [0], [-1], [b"x"])
+
+
+def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        assert isinstance(put(engine, 2), Appended)
+        engine.close_partition("t", 2)
+        refused = put(engine, 2)
+        assert isinstance(refused, Refused)
+        assert refused.code == 403
+        assert refused.text.endswith("[partition 't-2'] failed.Detail:partition[5-2] has been closed")
+        assert engine.get("t", 2, 0, 100) == Refused(403, "Partition[5-2] has been closed")
+        assert engine.offset("t", 2, 0, "segment") == 0, "the offset command ignores closing, as in MetaQ"
+        engine.open_partition("t", 2)
+        assert isinstance(put(engine, 2), Appended)
+
+    play(tmp_path, story)
+
+
+def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        for closed in (0, 1, 3):
+            engine.close_partition("t", closed)
+        assert {engine.pick_partition("t") for _ in range(100)} == {2}
+        engine.close_partition("t", 2)
+        assert engine.pick_partition("t") == ANY_PARTITION
+        refused = put(engine, ANY_PARTITION)
+        assert isinstance(refused, Refused)
+        assert refused.code == 403
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "code", "detail"),
+    [
+        ("t", 4, 500, "wrong partition 4"),
+        ("t", -2, 500, "wrong partition -2"),
+        ("other", 0, 500, "The server do not accept topic other"),
+        ("other", 99, 500, "The server do not accept topic other"),
+        ("other", 3, 403, "partition[5-3] has been closed"),
+    ],
+)
+def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str, tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        engine.close_partition("other", 3)
+        refused = put(engine, partition, topic)
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.text.partition("Detail:")[2]) == (code, detail)
+
+    play(tmp_path, story)
+
+
+def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        assert isinstance(put(engine, 0), Appended)
+        assert isinstance(put(engine, 1), Appended)
+        refused = put(engine, 2)
+        assert isinstance(refused, Refused)
+        assert refused.text.endswith("Detail:the broker has 2 partitions, maxPartitions allows no more")
+        assert isinstance(put(engine, 0), Appended)
+
+    play(tmp_path, story, "maxPartitions=2\n")
+
+
+def test_a_block_is_never_divided_by_a_roll_and_a_run_of_puts_is(tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        frame = encode_frame(0, 0, b"x" * 980)
+        block = engine.put_block("t", 0, frame * 10, 10)
+        assert isinstance(block, BlockAppended)
+        run = engine.put("t", 1, [0] * 10, [-1] * 10, [b"x" * 980] * 10)
+        assert isinstance(run, Appended)
+        assert list(run.offsets) == list(range(0, 10_000, 1000))
+
+    play(tmp_path, story)
+    assert _sizes(tmp_path / "t-0") == [10_000, 0]
+    assert _sizes(tmp_path / "t-1") == [5000, 5000, 0]
+
+
+def _sizes(folder: Path) -> list[int]:
+    return [path.stat().st_size for path in sorted(folder.glob("*.meta"))]

@@ -1,0 +1,111 @@
+"""Transactions over the wire against a real broker: XA through a crash, batches, decisions, lost connections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
+from test_text_protocol import block_of, bodies, get, placed
+
+from metaq.message_id import IdRange
+from metaq.model import LocalTransactionId, TransactionId, Xid
+from metaq.wire.text.commands import Decide, Put, PutBatch, Transaction, TransactionType
+from metaq.wire.text.encode import encode
+from metaq.wire.text.frames import walk
+
+pytestmark = pytest.mark.process
+
+XIDS = [Xid(1, b"query", b"branch-%d" % number, "job") for number in range(3)]
+
+
+def step(
+    client: WireClient, type_: TransactionType, key: TransactionId | None, unique: str | None = None
+) -> tuple[int, str]:
+    return client.result(encode(Transaction(key, "s", type_, 7, None, unique)))
+
+
+def tx_put(client: WireClient, key: TransactionId, body: bytes, topic: str = "t") -> tuple[int, str]:
+    return client.result(encode(Put(topic, 0, body, 0, 7, -1, key)))
+
+
+def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
+    assert step(client, "BEGIN", key) == (200, "")
+    code, text = tx_put(client, key, body)
+    assert (code, text.endswith(" 0 -1")) == (200, True)
+
+
+def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
+    code, text = dev_broker.client().result(b"version 1\r\n")
+    assert (code, text.partition(";")[2]) == (200, "ext=boundary,timestamp,mput,decide")
+
+
+def test_a_prepared_transaction_survives_kill_9_and_an_open_one_does_not(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker("dev", tmp_path / "data", "--port", "0")
+    client = broker.client()
+    begin_with(client, XIDS[0], b"prepared")
+    begin_with(client, XIDS[1], b"open")
+    assert step(client, "PREPARE", XIDS[0]) == (200, "0")
+    broker.kill()
+    client = start_broker("dev", tmp_path / "data", "--port", "0").client()
+    assert step(client, "RECOVER", None, "job") == (200, str(XIDS[0]))
+    assert step(client, "RECOVER", None, "other") == (200, "")
+    code, text = step(client, "COMMIT_ONE_PHASE", XIDS[1])
+    assert (code, text) == (500, f"XAException:code=-4,msg=XA transaction '{XIDS[1]}' has not been started.")
+    assert placed(client.ask(encode(Put("t", 0, b"plain", 0, 1, -1))))[2] == 0
+    assert step(client, "COMMIT_TWO_PHASE", XIDS[0]) == (200, "")
+    assert bodies(client.value(get("t", 0))) == [b"plain", b"prepared"]
+    assert step(client, "RECOVER", None) == (200, "")
+
+
+def test_a_batch_inside_a_transaction(dev_broker: RunningBroker) -> None:
+    client = dev_broker.client()
+    assert step(client, "BEGIN", XIDS[0]) == (200, "")
+    request = encode(PutBatch("t", 1, block_of(b"a", b"b", b"c"), 3, 7, XIDS[0]))
+    first_id, partition, offset = placed(client.ask(request))
+    assert (partition, offset) == (1, -1)
+    assert client.result(get("t", 0, partition=1))[0] == 404
+    assert step(client, "COMMIT_ONE_PHASE", XIDS[0]) == (200, "")
+    frames = list(walk(client.value(get("t", 0, partition=1))))
+    assert [frame.body for frame in frames] == [b"a", b"b", b"c"]
+    assert [frame.message_id for frame in frames] == list(IdRange.starting_at(first_id, 3))
+
+
+def test_a_decision_commits_what_is_prepared_and_answers_a_replay_with_the_first_one(
+    dev_broker: RunningBroker,
+) -> None:
+    client = dev_broker.client()
+    for xid in XIDS[:2]:
+        begin_with(client, xid, xid.branch)
+        assert step(client, "PREPARE", xid) == (200, "0")
+    assert client.result(encode(Decide("query", 4, (XIDS[0],), 7))) == (200, str(XIDS[0]))
+    assert client.result(encode(Decide("query", 4, (XIDS[1],), 7))) == (200, str(XIDS[0]))
+    assert step(client, "COMMIT_TWO_PHASE", XIDS[0]) == (200, "")
+    assert bodies(client.value(get("t", 0))) == [XIDS[0].branch]
+    assert client.result(encode(Decide("query", 3, (XIDS[1],), 7)))[0] == 409
+    assert step(client, "ROLLBACK", XIDS[1]) == (200, "")
+
+
+def test_a_lost_connection_rolls_its_local_transactions_back(dev_broker: RunningBroker) -> None:
+    client, key = dev_broker.client(), LocalTransactionId("s", 1)
+    begin_with(client, key, b"never")
+    client.close()
+    other = dev_broker.client()
+    wait_until(lambda: "tx_rollback 1\r" in other.result(b"stats  1\r\n")[1], "the transaction is rolled back")
+    assert other.result(get("t", 0)) == (404, "Could not find message at position 0")
+
+
+def test_steps_may_be_sent_without_waiting(dev_broker: RunningBroker) -> None:
+    client, key = dev_broker.client(), LocalTransactionId("s", 1)
+    client.send(
+        encode(Transaction(key, "s", "BEGIN", 1))
+        + encode(Put("t", 0, b"one", 0, 2, -1, key))
+        + encode(Transaction(key, "s", "END", 3))
+        + encode(Transaction(key, "s", "COMMIT_ONE_PHASE", 4))
+        + get("t", 0, 5)
+    )
+    assert [reply.opaque for reply in client.replies(3)] == [1, 2, 4]
+    value = client.reply()
+    assert bodies(value.data) == [b"one"]  # type: ignore[union-attr]
