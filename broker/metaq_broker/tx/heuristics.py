@@ -64,3 +64,7 @@ class Heuristics:
     def keys(self) -> list[Xid]:
         """Return the keys in the order in which they were ended."""
         return list(self._outcomes)
+
+    def items(self) -> list[tuple[Xid, Outcome]]:
+        """Return keys and outcomes in the order in which they were ended."""
+        return list(self._outcomes.items())

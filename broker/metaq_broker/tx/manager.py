@@ -299,6 +299,19 @@ class TransactionManager:
             if each.state is State.PREPARED
         ]
 
+    @property
+    def open_count(self) -> int:
+        """Transactions that have begun and not ended, prepared ones included."""
+        return len(self._open)
+
+    def users_of(self, topic: str, partition: int) -> list[str]:
+        """Return the keys of the transactions that have messages for a partition and have not ended."""
+        return [str(each.key) for each in self._open if (topic, partition) in each.contents]
+
+    def outcomes(self) -> list[tuple[Xid, Outcome]]:
+        """Return what operators did and no coordinator has acknowledged yet, in the order in which it was done."""
+        return self._heuristics.items()
+
     def end_heuristically(self, key: TransactionId, outcome: Outcome, done: Done) -> None:
         """End a prepared transaction by hand: commit it, roll it back, or declare it completed elsewhere.
 
