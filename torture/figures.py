@@ -52,7 +52,7 @@ class Figures:
             f"messages      {self.messages:,} acknowledged and found, {self.messages_read:,} read on the way",
             f"puts          {self.unknown_puts:,} without an answer, {self.refused_puts:,} refused",
             f"transactions  {self.committed:,} committed, {self.rolled_back:,} rolled back",
-            f"branches      {self.prepared:,} prepared, {self.prepared_over_a_kill:,} waited while the broker was killed",
+            f"branches      {self.prepared:,} prepared, {self.prepared_over_a_kill:,} times one waited through a kill",
             f"broker        {self.kills:,} kills, {self.kills_at_start:,} while it started; {self.stops:,} clean stops",
         ]
         if self.restarts_s:

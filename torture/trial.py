@@ -41,11 +41,11 @@ class AnomaliesFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the judge takes for granted, see ``Case``; and whether the broker may name read-only partitions."""
+    """What the judge takes for granted, see ``Case``. On a full disk commits may wait and partitions be read-only."""
 
     retention: bool = False
     readable_at_once: bool = True
-    failures_expected: bool = False
+    disk_is_full: bool = False
 
 
 class Trial:
@@ -109,7 +109,7 @@ class Trial:
         """
         try:
             image = survey(session)
-            told = [] if self.rules.failures_expected else failures(session)
+            told = [] if self.rules.disk_is_full else failures(session)
         except MetaqError as error:
             raise self.fail([f"the broker cannot be read: {error}"], {}) from error
         for place, partition in image.items():
@@ -126,7 +126,8 @@ class Trial:
         self._judge(survey_files(self.broker.data), [])
 
     def _judge(self, image: Image, told: list[str]) -> None:
-        case = Case(self.history, image, self.rules.retention, self.rules.readable_at_once)
+        rules = self.rules
+        case = Case(self.history, image, rules.retention, rules.readable_at_once, rules.disk_is_full)
         anomalies = check(case)
         lines = told + [f"in the broker's log: {line}" for line in self.broker.complaints()]
         lines += _report(anomalies, case)
@@ -150,11 +151,11 @@ def _report(anomalies: list[Anomaly], case: Case) -> list[str]:
 
 
 def _records(history: History) -> Iterator[str]:
-    yield from map(str, history.puts)
-    for record in history.transactions.values():
+    yield from map(str, list(history.puts))  # copies: the crew may still be at work
+    for record in list(history.transactions.values()):
         yield f"transaction {record.key}"
         yield from (f"    {line}" for line in (*record.steps, *record.puts))
-    yield from map(str, history.listings)
+    yield from map(str, list(history.listings))
 
 
 def _stored(image: Image) -> Iterator[str]:

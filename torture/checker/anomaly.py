@@ -59,13 +59,15 @@ class Case(NamedTuple):
     """What is to be judged.
 
     ``retention``: old segments may have been deleted. ``readable_at_once``: an acknowledged message can be read at once
-    (group commit); in threshold mode it can after the next sync.
+    (group commit); in threshold mode it can after the next sync. ``commits_may_wait``: the disk is full, so of a commit
+    without an acknowledgement some partitions may get their part only after the next restart.
     """
 
     history: History
     image: Image
     retention: bool = False
     readable_at_once: bool = True
+    commits_may_wait: bool = False
 
     def gone(self, place: Place, offset: int) -> bool:
         """Whether retention may have removed what was at ``offset``."""

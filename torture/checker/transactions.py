@@ -78,8 +78,13 @@ def _outcome(case: Case, record: TransactionRecord, what: Fate, stored: Found) -
     elif what is Fate.ROLLED_BACK and present:
         yield _visible(record, f"{len(present)} messages are stored, {present[0]} first", present)
     elif what is Fate.COMMITTED or present:
-        yield from _incomplete(case, record, stored)
+        if not (case.commits_may_wait and _waits(record)):
+            yield from _incomplete(case, record, stored)
         yield from _pieces(record, stored)
+
+
+def _waits(record: TransactionRecord) -> bool:
+    return not any(step.outcome is Outcome.OK for step in record.of(StepKind.COMMIT))
 
 
 def _visible(record: TransactionRecord, text: str, keys: Sequence[MessageKey]) -> Anomaly:

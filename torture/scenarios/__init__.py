@@ -1,0 +1,22 @@
+"""Single stories of trouble, each with its own broker and folder. All raise ``AnomaliesFound`` for a broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from torture.scenarios.disk_full import disk_full
+from torture.scenarios.rude_clients import rude_clients
+from torture.scenarios.stage import Skipped, Stage
+from torture.scenarios.stop_under_load import stop_under_load
+from torture.scenarios.suspend import suspend
+
+SCENARIOS: Final[Mapping[str, Callable[[Stage], str]]] = {
+    "suspend": suspend,
+    "stop": stop_under_load,
+    "disk-full": disk_full,
+    "rude": rude_clients,
+}
+"""Each returns one sentence about what it did."""
+
+__all__ = ["SCENARIOS", "Skipped", "Stage"]

@@ -1,0 +1,135 @@
+"""The disk runs full: puts fail loudly, reads go on, and with room and a restart nothing acknowledged is missing.
+
+The disk is a small file system in memory; mounting it takes root. A ballast file keeps back the room that is given free
+later.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from metaq.client.session import Session
+from torture.broker_process import ServerSettings
+from torture.kill_loop import TOPICS
+from torture.load.putters import SinglePutter
+from torture.load.worker import put_command
+from torture.scenarios.stage import Skipped, Stage, last_page, wait_for
+from torture.stored import Place
+from torture.trial import Rules, Trial
+
+DISK_BYTES: Final = 16 << 20
+BALLAST_BYTES: Final = 3 << 20
+FULL_S: Final = 1.0
+
+
+def disk_full(stage: Stage) -> str:
+    """Fill the disk under load, look, make room, restart, and look again.
+
+    Raises:
+        Skipped: No file system can be mounted here.
+    """
+    folder = stage.base / f"disk-full-{stage.seed}"
+    with small_disk(folder / "disk") as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"\x01" * BALLAST_BYTES)
+        settings = ServerSettings(TOPICS, segment_bytes_max=256 << 10)
+        trial = Trial(folder, settings, stage.seed, Rules(disk_is_full=True), data=disk / "data")
+        trial.shift.refusals_expected = True
+        with _broker(trial):
+            refused = _fill(trial)
+            _restart_while_full(trial)
+            ballast.unlink()
+            _after(trial, Random(stage.seed))
+    shutil.rmtree(folder)
+    return f"{refused} puts were refused on the full disk; with room and a restart everything was there"
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Yield ``folder`` with a file system of its own, of ``DISK_BYTES``.
+
+    Raises:
+        Skipped: It cannot be mounted.
+    """
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Skipped("there is no mount command") from None
+    if done.returncode != 0:
+        raise Skipped(f"a small file system cannot be mounted, that takes root: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def _broker(trial: Trial) -> Iterator[None]:
+    trial.broker.start()
+    try:
+        yield
+    finally:
+        trial.shift.over.set()
+        trial.broker.kill()
+
+
+def _refusals(trial: Trial) -> int:
+    return sum("space" in put.reason for put in list(trial.history.puts))
+
+
+def _fill(trial: Trial) -> int:
+    """Work until puts are refused, and some time longer; return how many were."""
+    trial.crew.start()
+    wait_for(trial, lambda: _refusals(trial) > 20, "puts are refused because the disk is full")
+    trial.shift.over.wait(FULL_S)
+    trial.crew.stop()
+    with trial.session() as session:
+        trial.wait_until_quiet(session)
+        trial.crew.sort_out(session)
+        trial.judge(session)
+    return _refusals(trial)
+
+
+def _restart_while_full(trial: Trial) -> None:
+    """Readers must get everything also from a broker that was started on the full disk."""
+    trial.broker.kill()
+    trial.broker.start()
+    with trial.session() as session:
+        trial.crew.sort_out(session)
+        trial.judge(session)
+
+
+def _after(trial: Trial, random: Random) -> None:
+    """With room again: restart one way or the other, look, and put into every partition."""
+    if random.random() < 0.5:
+        trial.broker.kill()
+    else:
+        trial.broker.stop()
+    trial.broker.start()
+    trial.shift.refusals_expected = False
+    trial.rules = Rules()
+    with trial.session() as session:
+        trial.crew.sort_out(session)
+        trial.judge(session)
+        _put_everywhere(trial, session)
+    last_page(trial)
+
+
+def _put_everywhere(trial: Trial, session: Session) -> None:
+    putter = SinglePutter("after", trial.shift, "after")
+    for place in trial.shift.places:
+        _put(putter, place, session)
+
+
+def _put(putter: SinglePutter, place: Place, session: Session) -> None:
+    letter = putter.small_letter()
+    put = putter.history.put_begins("after", place, (letter.sent,))
+    putter.settle(put, session.call(put_command(place, letter)))
