@@ -154,17 +154,16 @@ def _ends(ends: Ends) -> bytes:
     return _list(_text(topic) + _I32.pack(index) + _I64.pack(end) for (topic, index), end in sorted(ends.items()))
 
 
-def _unit(unit: Unit) -> bytes:
-    head = _text(unit.topic) + _I32.pack(unit.partition) + _U32.pack(unit.messages)
-    return b"".join((head, _U32.pack(len(unit.block)), unit.block))
-
-
 def _branch(branch: Branch) -> bytes:
     return _U64.pack(branch.serial) + _U32.pack(branch.chunks) + _text(str(branch.key))
 
 
 def _write_messages(r: Messages) -> bytes:
-    return _U64.pack(r.serial) + _U32.pack(r.chunk) + _list(map(_unit, r.units))
+    parts = [_U64.pack(r.serial), _U32.pack(r.chunk), _U32.pack(len(r.units))]
+    for unit in r.units:
+        parts += (_text(unit.topic), _I32.pack(unit.partition), _U32.pack(unit.messages))
+        parts += (_U32.pack(len(unit.block)), unit.block)
+    return b"".join(parts)  # one copy of what may be many megabytes
 
 
 def _write_prepared(r: Prepared) -> bytes:
