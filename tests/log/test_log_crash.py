@@ -176,3 +176,16 @@ def test_one_failing_call_then_reopen_without_a_restart(calls: int, tmp_path: Pa
         story.goes_on(files)
         reopened += 1
     assert reopened > calls / 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_a_restart_serves_is_durable(seed: int, tmp_path: Path) -> None:
+    """The process is killed before its sync. What the next one finds it serves, so it must not vanish later."""
+    files = FaultyFiles(tmp_path)
+    log = open_log(tmp_path, SETTINGS, files=files)
+    log.append(frames(40))
+    files = files.restart()
+    served = contents(open_log(tmp_path, SETTINGS, files=files))
+    assert len(served) == 40
+    files = files.crash(Random(seed))
+    assert contents(open_log(tmp_path, SETTINGS, files=files)) == served
