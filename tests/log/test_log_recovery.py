@@ -370,6 +370,32 @@ def test_a_lost_quarantine_file(content: bytes | None, tmp_path: Path) -> None:
     assert log.quarantined == [OffsetRange(offsets[3], offsets[4])]
 
 
+@pytest.mark.parametrize("how", ["cut", "all segments gone"])
+def test_quarantine_is_not_for_messages_to_come(how: str, tmp_path: Path) -> None:
+    """Somebody takes the damaged end of the log away, or all of it: new messages get the same offsets."""
+    stored = frames(20)
+    offsets = filled(tmp_path, stored)
+    flip(last_segment(tmp_path), offsets[10] + 25, 0)
+    log = open_log(tmp_path)
+    assert log.quarantined == [OffsetRange(offsets[10], offsets[11])]
+    log.close(clean=False)
+    if how == "cut":
+        edit(last_segment(tmp_path), lambda content: content.__delitem__(slice(offsets[8], None)))
+    else:
+        last_segment(tmp_path).unlink()
+    log = open_log(tmp_path)
+    assert log.quarantined == []
+    kept = contents(log)
+    assert kept == (by_offset(stored[:8]) if how == "cut" else {})
+    new = frames(20, 100)
+    at = log.append(new)
+    log.close()
+    for verify in ("trust", "tail", "full"):
+        log = open_log(tmp_path, verify=verify)
+        assert contents(log) == kept | by_offset(new, at)
+        log.close()
+
+
 def test_a_bad_block_is_skipped_frame_by_frame(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     items = frames(40)
