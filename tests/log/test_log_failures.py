@@ -15,7 +15,7 @@ from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segmen
 SMALL = LogSettings(segment_bytes_max=500, index_interval_bytes=100)
 
 
-def write_fault(at: int = 1, kept: float = 0.5, error: int = errno.ENOSPC) -> Fault:
+def write_fault(at: int = 1, kept: float = 0.5, error: int = errno.EIO) -> Fault:
     return Fault(at, error, kept, calls=frozenset({"pwrite"}))
 
 
@@ -25,7 +25,7 @@ def test_a_failed_write_makes_the_log_read_only_and_leaves_no_trace(tmp_path: Pa
     log.append(frames(5))
     end = log.end_offset
     files.fault = write_fault()
-    with pytest.raises(LogFailed, match=r"orders-0 is read-only: .*No space left"):
+    with pytest.raises(LogFailed, match=r"orders-0 is read-only: .*Input/output error"):
         log.append(frames(5, 5))
     assert (log.end_offset, last_segment(tmp_path).stat().st_size) == (end, end)
     with pytest.raises(LogFailed):

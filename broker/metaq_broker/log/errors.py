@@ -4,6 +4,7 @@
 
     MetaqError
     ├── LogFailed          a partition is read-only: a write or an fsync failed, and why
+    │   └── LogFull        it is not: there was no space, and there may be some soon
     ├── PartitionRefused   a partition folder cannot be opened as it stands; nothing in it was changed
     ├── StoreLocked        another broker uses the data folder
     └── TopicNameRefused   a topic name that cannot be (part of) a folder name
@@ -11,6 +12,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from metaq.errors import MetaqError
@@ -25,6 +27,18 @@ class LogFailed(MetaqError):
 
     def __str__(self) -> str:
         return f"partition {self.partition} is read-only: {self.reason}"
+
+
+class LogFull(LogFailed):
+    """There is no space on the disk for what was to be appended to ``partition``; nothing else is wrong with it."""
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}: {self.reason}"
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Return whether an operation failed for want of space, or of the space that this user may use."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class PartitionRefused(MetaqError):

@@ -23,13 +23,14 @@ from metaq.wire.text.frames import HEADER_BYTES, Frame, walk
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log import lookup
-from metaq_broker.log.errors import LogFailed
+from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.handles import FileHandle, HandleCache
 from metaq_broker.log.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.log.layout import Layout
 from metaq_broker.log.loading import Loaded, load
 from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.reads import AtEnd, Moved, Slice
+from metaq_broker.log.removal import remove_segment_files
 from metaq_broker.log.report import RecoveryReport
 from metaq_broker.log.segment import Segment, SegmentInfo, index_path, segment_path, unnamed_path
 from metaq_broker.log.settings import LogSettings, Verify
@@ -200,12 +201,19 @@ class PartitionLog:
         try:
             self._files.pwrite(active.handle.fd, data, active.size)
         except OSError as error:
-            reason = self._fail(f"writing {len(data)} bytes at offset {active.end}", error)
-            with contextlib.suppress(OSError):
-                self._files.truncate(active.handle.fd, active.size)
-            raise LogFailed(self.directory.name, reason) from error
+            raise self._write_failed(active, active.handle, len(data), error) from error
         active.size += len(data)
         self.end_offset += len(data)
+
+    def _write_failed(self, active: Segment, handle: FileHandle, byte_count: int, error: OSError) -> LogFailed:
+        undone = False
+        with contextlib.suppress(OSError):
+            self._files.truncate(handle.fd, active.size)
+            undone = True
+        action = f"writing {byte_count} bytes at offset {active.end}"
+        if undone and is_disk_full(error):
+            return LogFull(self.directory.name, f"{action} failed: {error.strerror}")
+        return LogFailed(self.directory.name, self._fail(action, error))
 
     def _fail(self, action: str, error: OSError) -> str:
         self.failure = f"{action} failed: {error.strerror or error}"
@@ -214,7 +222,10 @@ class PartitionLog:
         return self.failure
 
     def _roll_if_full(self) -> None:
-        """Finish the active segment and start the next one if it is due. If that fails, the next append is refused."""
+        """Finish the active segment and start the next one if it is due. If that fails, the next append is refused.
+
+        On a full disk the active segment grows on instead, and every append tries again.
+        """
         active = self._layout.active
         if active.size < self._settings.segment_bytes_max:
             return
@@ -222,7 +233,8 @@ class PartitionLog:
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
         except OSError as error:
-            self._fail(f"making the segment that starts at {start}", error)
+            if not is_disk_full(error):
+                self._fail(f"making the segment that starts at {start}", error)
             return
         builder.mark()
         active.messages = builder.ordinal - active.first_ordinal
@@ -439,14 +451,17 @@ class PartitionLog:
 
     def _info(self, segment: Segment) -> SegmentInfo:
         path = segment.path if segment.named else unnamed_path(self.directory, segment.start)
-        mtime_ms = self._files.stat(path).mtime_ms
+        try:
+            mtime_ms = self._files.stat(path).mtime_ms
+        except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
+            mtime_ms = 0
         read_only = segment is not self._layout.active
         return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)
 
     def forget_segments(self, count: int) -> list[SegmentInfo]:
         """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
 
-        Hand what is returned to ``remove_segment_files`` or archive it; until then a restart would find them again.
+        Hand what is returned to a ``RemovalJob``; until it is done a restart would find them again.
 
         Raises:
             ValueError: Fewer than ``count`` segments are finished and durable; the one being written never goes.
@@ -479,16 +494,3 @@ class PartitionLog:
         """
         candidates = [segment for segment in self._layout.segments[:-1] if segment.end <= offset and segment.settled]
         remove_segment_files(self._files, self.forget_segments(len(candidates)))
-
-
-def remove_segment_files(files: Files, segments: Sequence[SegmentInfo]) -> None:
-    """Delete the files of forgotten segments, oldest first, so that a crash never leaves a gap (blocking; any thread).
-
-    Raises:
-        OSError: A file cannot be removed; it and the newer ones may still be there.
-    """
-    for segment in segments:
-        files.unlink(segment.path)
-        if files.exists(segment.index_path):
-            files.unlink(segment.index_path)
-        files.fsync_dir(segment.path.parent)

@@ -1,0 +1,49 @@
+"""Partitions with several finished segments, for the tests of what becomes of those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metaq_broker.clock import ManualClock
+from metaq_broker.files import Files
+from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+
+from metaq.message_id import EPOCH_MS
+from metaq.wire.text.frames import encode_frame
+
+FOLDER = "orders-0"
+SEGMENT_BYTES = 300
+SETTINGS = LogSettings(segment_bytes_max=SEGMENT_BYTES, index_interval_bytes=100)
+START_MS = EPOCH_MS + 1_000_000
+
+
+def frame(number: int) -> bytes:
+    """Message number ``number``; ten of them fill a segment."""
+    return encode_frame((START_MS + number - EPOCH_MS) << 22, 0, b"message %02d" % number)
+
+
+def frames(count: int, first: int = 0) -> list[bytes]:
+    return [frame(number) for number in range(first, first + count)]
+
+
+def open_log(root: Path, files: Files | None = None, *, verify: Verify = "tail") -> PartitionLog:
+    return PartitionLog.open(files or Files(), ManualClock(START_MS), root / FOLDER, SETTINGS, verify=verify)
+
+
+def rolled_log(root: Path, segments: int = 4, files: Files | None = None) -> PartitionLog:
+    """A partition of ``segments`` finished segments with ten messages each, and a last one with three; all durable."""
+    log = open_log(root, files)
+    log.append(frames(10 * segments + 3))
+    log.sync()
+    assert [info.read_only for info in log.segments()] == [True] * segments + [False]
+    return log
+
+
+def contents(log: PartitionLog) -> list[bytes]:
+    """All that a reader gets, as frames."""
+    return [encode_frame(item.message_id, item.flag, item.body) for item in log.scan(log.start_offset)]
+
+
+def names(root: Path) -> list[str]:
+    """The files of the partition, without indexes."""
+    return sorted(path.name for path in (root / FOLDER).iterdir() if path.suffix != ".index")
