@@ -157,6 +157,23 @@ def test_acknowledged_bytes_are_never_cut(tmp_path: Path) -> None:
     assert contents(log) == by_offset(stored[:-1])
 
 
+@pytest.mark.parametrize("rubble", [b"", b"\xff" * 20, bytes(20)], ids=["body", "ones", "zeros"])
+def test_the_end_of_an_older_segment_is_never_cut(rubble: bytes, tmp_path: Path) -> None:
+    """Not even without an index: the next segment says where it ended."""
+    stored = frames(60)
+    offsets = filled(tmp_path, stored, SMALL)
+    first, second, *_ = segments_of(tmp_path)
+    end = int(second.stem)
+    victim = offsets.index(end) - 1
+    flip(first, end - 1, 0)
+    overwrite(first, offsets[victim], rubble)
+    drop_indexes(tmp_path)
+    log = open_log(tmp_path, SMALL)
+    assert log.quarantined == [OffsetRange(offsets[victim], end)]
+    assert contents(log) == by_offset(stored[:victim]) | by_offset(stored[victim + 1 :], end)
+    check_goes_on(tmp_path, log, SMALL)
+
+
 def test_durable_bytes_that_are_gone_are_reported(tmp_path: Path) -> None:
     stored = frames(10)
     offsets = filled(tmp_path, stored)
