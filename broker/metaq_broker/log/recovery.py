@@ -43,7 +43,7 @@ from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.log.damage import Damage
 from metaq_broker.log.index import SPAN_DAMAGED, IndexBuilder, IndexEntry
 from metaq_broker.log.resync import Anchor, flipped_header, next_boundary
-from metaq_broker.log.segment_view import SegmentView, ValidFrame
+from metaq_broker.log.segment_view import SegmentView
 
 
 @dataclass(slots=True)
@@ -103,10 +103,10 @@ class _Examination:
                 self._ordinal_shift = builder.ordinal - here.ordinal
             if (known := self._known.get(builder.offset)) is not None:
                 self._quarantine(known)
-            elif here is not None and behind is not None and self._leap(here, behind):
-                self._intact_at = here.offset
-            elif not self._walk(behind.offset if behind else end) and not self._pass_damage(behind):
-                break
+            elif here is None or behind is None or not self._leap(here, behind):
+                arrived = self._walk(behind.offset if behind else end)
+                if not arrived and not self._pass_damage():
+                    break
         self.verdict.end = builder.offset
 
     def _neighbours(self, offset: int) -> tuple[IndexEntry | None, IndexEntry | None]:
@@ -121,6 +121,7 @@ class _Examination:
         count = behind.ordinal - here.ordinal
         if crc32(span) == behind.span:
             self._builder.leap(len(span), count, behind.time_ms, behind.span)
+            self._intact_at = here.offset
             return True
         if behind.span == SPAN_DAMAGED:
             self._quarantine(Damage(here.offset, behind.offset, count, "the index says that it is damaged"))
@@ -148,20 +149,24 @@ class _Examination:
     def _walk(self, stop: int) -> bool:
         """Take valid frames up to ``stop`` or known damage; false if a bad one comes first."""
         builder = self._builder
-        for frame in self._view.frames(builder.offset):
-            if frame.offset >= stop or frame.offset in self._known:
-                return True
-            self._take(frame)
-        return builder.offset >= stop or builder.offset in self._known
+        stop = min([stop, *(start for start in self._known if start >= builder.offset)])
+        while builder.offset < stop:
+            run = self._view.run(builder.offset, stop, builder.room)
+            if run is None:
+                return False
+            self._intact_at = builder.offset
+            builder.advance(run.data, len(run.message_ids), self._latest_ms(run.message_ids))
+            if builder.room <= 0:
+                builder.mark()
+        return True
 
-    def _take(self, frame: ValidFrame) -> None:
-        time_ms = timestamp_ms(frame.message_id)
-        self._builder.advance(frame.data, 1, self._changed_ms if time_ms is None else time_ms)
-        if self._builder.room <= 0:
-            self._builder.mark()
-        self._intact_at = frame.offset
+    def _latest_ms(self, message_ids: Sequence[int]) -> int:
+        latest = timestamp_ms(max(message_ids))
+        if latest is None or min(message_ids) < 0:
+            return max(self._changed_ms, latest or 0)
+        return latest
 
-    def _pass_damage(self, behind: IndexEntry | None) -> bool:
+    def _pass_damage(self) -> bool:
         """Quarantine what is damaged here, up to where messages go on; false if this is the torn tail."""
         start = self._builder.offset
         anchor = self._anchor(start)

@@ -36,6 +36,13 @@ class ValidFrame(NamedTuple):
     data: bytes
 
 
+class Run(NamedTuple):
+    """Valid frames back to back: ``data``, with their message ids."""
+
+    data: bytes
+    message_ids: list[int]
+
+
 class SegmentView:
     """One segment: ``start`` and ``end`` are the offsets of its first byte and behind its last one."""
 
@@ -65,7 +72,7 @@ class SegmentView:
         """Yield valid frames from ``offset`` on, each beginning where the one before ends; stop at anything else."""
         while (header := self.header(offset)) is not None:
             frame_bytes = HEADER_BYTES + header.length
-            if header.length < 0 or len(self.read(offset, frame_bytes)) < frame_bytes:
+            if header.length < 0 or not self._holds(offset, frame_bytes):
                 return
             before = offset
             for frame in _frames_in(self._window, offset - self._window_at, self._window_at):
@@ -73,6 +80,33 @@ class SegmentView:
                 offset = frame.end
             if offset == before:
                 return
+
+    def run(self, offset: int, stop: int, bytes_wanted: int) -> Run | None:
+        """Return the valid frames from ``offset`` on that begin before ``stop``, until they are ``bytes_wanted``.
+
+        They may be fewer, and the next call go on; ``None`` if there is none at all.
+        """
+        header = self.header(offset)
+        if header is None or header.length < 0 or not self._holds(offset, HEADER_BYTES + header.length):
+            return None
+        window, unpack, crc = self._window, _HEADER.unpack_from, crc32
+        first = at = offset - self._window_at
+        until, total = min(first + bytes_wanted, stop - self._window_at), len(window)
+        ids = []
+        while at < until and (body := at + HEADER_BYTES) <= total:
+            length, stored, message_id, _ = unpack(window, at)
+            end = body + length
+            if length < 0 or end > total or crc(window[body:end]) & CHECKSUM_MASK != stored:
+                break
+            if not length and not message_id:
+                break
+            ids.append(message_id)
+            at = end
+        return Run(window[first:at], ids) if ids else None
+
+    def _holds(self, offset: int, count: int) -> bool:
+        """Return whether the segment has so many bytes there; they are in the window then."""
+        return len(self.read(offset, count)) == count
 
     def valid_at(self, offset: int) -> bool:
         """Return whether a valid frame starts at ``offset``."""
