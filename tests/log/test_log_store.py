@@ -268,6 +268,20 @@ def test_a_failed_partition_is_not_marked_clean(tmp_path: Path) -> None:
     assert "orders-1" not in mark
 
 
+def test_a_stop_on_a_full_disk_gives_the_lock_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = FaultyFiles(tmp_path)
+    store = open_store(tmp_path, files)
+    store.get_or_create("orders", 0).append(frames(5))
+    files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"create", "pwrite"}))
+    with caplog.at_level(logging.WARNING):
+        store.close()
+    assert caplog.messages == ["no clean-shutdown mark"]
+    store = open_store(tmp_path)
+    (log,) = store.logs()
+    assert contents(log) == by_offset(frames(5))
+    store.close()
+
+
 def test_the_mark_goes_before_anything_is_appended(tmp_path: Path) -> None:
     """If the power goes after the first append, the mark must not come back."""
     files = FaultyFiles(tmp_path)

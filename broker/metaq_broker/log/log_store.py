@@ -243,16 +243,20 @@ class LogStore:
         """Close every partition and unlock the folder. With ``clean``, sync all and leave the mark (blocking)."""
         if self._lock is None:
             return
-        ends: dict[str, CleanEnd] = {}
-        for log in self.logs():
-            if log.close(clean) and (end := self._end_of(log.directory)) is not None:
-                ends[log.directory.name] = end
         try:
+            complete = [log for log in self.logs() if log.close(clean)]
             if clean:
-                write_clean_mark(self._files, self.data_path, ends)
+                self._leave_mark(complete)
         finally:
             self._files.close(self._lock)
             self._lock = None
+
+    def _leave_mark(self, complete: Iterable[PartitionLog]) -> None:
+        try:
+            ends = {log.directory.name: self._end_of(log.directory) for log in complete}
+            write_clean_mark(self._files, self.data_path, {name: end for name, end in ends.items() if end is not None})
+        except OSError as error:  # the next start looks at every last segment, that is all
+            _LOGGER.warning("no clean-shutdown mark", extra={"fields": {"path": self.data_path, "reason": error}})
 
 
 def _make_folders(files: Files, path: Path) -> None:
