@@ -342,14 +342,20 @@ def test_frames_inside_a_damaged_message_are_not_messages(
             log.close(clean=False)
 
 
-def test_with_an_index_frames_behind_a_destroyed_header_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("payload", EMBEDDED, ids=["exact", "trailer", "leader"])
+@pytest.mark.parametrize("interval", [100, 4096])
+def test_with_an_index_frames_behind_a_destroyed_header_are_counted(
+    payload: bytes, interval: int, tmp_path: Path
+) -> None:
     """Without its header nothing but the index's count tells that the frames in the payload are not messages."""
-    stored = [*frames(5), frame(5, b"".join(frames(8, 500))), *frames(5, 6)]
-    offsets = filled(tmp_path, stored)
+    settings = LogSettings(index_interval_bytes=interval)
+    stored = [*frames(5), frame(5, payload), *frames(15, 6)]
+    offsets = filled(tmp_path, stored, settings)
     overwrite(last_segment(tmp_path), offsets[5], b"\xee" * 20)
-    log = open_log(tmp_path)
+    log = open_log(tmp_path, settings)
     assert contents(log) == by_offset(stored[:5]) | by_offset(stored[6:], offsets[6])
     assert log.quarantined == [OffsetRange(offsets[5], offsets[6])]
+    assert log.message_count == len(stored) - 1
 
 
 # ---- remembering it
