@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import resource
 import signal
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from metaq_broker.frontend.server import TextServer, bind
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
 from metaq_broker.statistics import Statistics
 from metaq_broker.stats_report import StatsReport
 from metaq_broker.stores import TopicStores
@@ -54,8 +56,11 @@ class StartFailed(MetaqError):
 class Broker:
     """One broker inside a running event loop: ``open``, ``serve``, ``close``."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, file: Path | None, stop: Callable[[], None]) -> None:
+        """``file`` is where the configuration came from, if from a file; ``stop`` is what an operator's stop calls."""
         self.config = config
+        self._file, self._stop = file, stop
+        self._operating: Operating | None = None
         self._files, self._clock = Files(), Clock()
         self._commit = GroupCommit(self._flush_policy)
         self._closing = contextlib.AsyncExitStack()
@@ -67,6 +72,7 @@ class Broker:
             StartFailed: The port is taken, a data folder is in use or cannot be used, or the journal is damaged.
         """
         self._bind()
+        self._closing.push_async_callback(self._close_operating)
         try:
             self._stores = TopicStores.open(self._files, self._clock, self.config)
         except MetaqError as error:
@@ -88,6 +94,12 @@ class Broker:
             raise StartFailed(_listen_fault(host, port, error)) from error
         self._closing.callback(self._listener.close)
         self.port = int(self._listener.getsockname()[1])
+        try:
+            self._metrics_listener = bind_metrics(host, self.config.system.metrics_port)
+        except MetricsUnavailable as error:
+            raise StartFailed(str(error)) from error
+        if self._metrics_listener is not None:
+            self._closing.callback(self._metrics_listener.close)
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
@@ -117,10 +129,58 @@ class Broker:
             await server.start(self._listener)
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
+        await self._open_to_operators()
+
+    async def _open_to_operators(self) -> None:
+        parts = OperatedBroker(
+            lambda: self.config,
+            self._apply,
+            self._stop,
+            self._clock,
+            Address(self.config.system.host_name, self.port),
+            self._engine,
+            self._commit,
+            self._transactions,
+        )
+        self._operating = Operating(parts, self._file, self._metrics_listener)
+        self._closing.push_async_callback(self._operating.quiesce, STOP_PATIENCE_S)
+        await self._operating.open()
+
+    async def _close_operating(self) -> None:
+        if self._operating is not None:
+            await self._operating.close()
+
+    def _apply(self, config: BrokerConfig) -> None:
+        """Go by another configuration of topics from now on."""
+        self.config = self._engine.config = config
+        self._commit.policies_changed()
+
+    def hang_up(self) -> None:
+        """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
+        if self._file is None:
+            self._stop()
+        elif self._operating is None:
+            _LOG.warning("not reloaded, the broker is still starting")
+        else:
+            self._operating.reloader.reload_soon()
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
         await self._closing.aclose()
+
+    def vital_facts(self) -> dict[str, object]:
+        """Return what the log says of a broker that is ready."""
+        system = self.config.system
+        return {
+            "version": metaq.__version__,
+            "pid": os.getpid(),
+            "address": Address(system.host_name, self.port),
+            "data": system.data_path,
+            "broker_id": system.broker_id,
+            "partitions": self._stores.partition_count,
+            "prepared_transactions": len(self._transactions.prepared()),
+            "metricsPort": system.metrics_port,
+        }
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
         settings = self.config.topic_settings(topic)
@@ -132,25 +192,29 @@ class Broker:
         return known and self.config.topic_settings(topic).stat
 
 
-def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None) -> None:
-    """Run a broker until SIGTERM or SIGINT; ``announce`` is called with the port when it can be used.
+def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None, *, file: Path | None = None) -> None:
+    """Run a broker until SIGTERM, SIGINT or an operator's shutdown; ``announce`` gets the port when it can be used.
+
+    ``file`` is read again on SIGHUP; without one SIGHUP stops the broker.
 
     Raises:
         StartFailed: It could not start.
     """
     raise_open_files_limit()
-    asyncio.run(_serve(config, announce))
+    asyncio.run(_serve(config, announce, file))
 
 
-async def _serve(config: BrokerConfig, announce: Callable[[int], None]) -> None:
+async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    broker = Broker(config)
+    broker = Broker(config, file, stop.set)
+    loop = asyncio.get_running_loop()
+    for number, react in ((signal.SIGTERM, stop.set), (signal.SIGINT, stop.set), (signal.SIGHUP, broker.hang_up)):
+        loop.add_signal_handler(number, react)
     try:
         await broker.open()
         await broker.serve()
         address = Address(config.system.host_name, broker.port)
+        _LOG.info("ready", extra={"fields": broker.vital_facts()})
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
         announce(broker.port)
         await stop.wait()
@@ -172,9 +236,7 @@ def transaction_manager(
         timeout_s_max=system.transaction_timeout_s_max,
         durability=Durability(system.transaction_flush),
         call_later=asyncio.get_running_loop().call_later,
-        limits=TransactionLimits(
-            open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max
-        ),
+        limits=TransactionLimits(open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max),
         checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
     )
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import metaq
 from metaq_broker.app import StartFailed, run
 from metaq_broker.config import BrokerConfig, load
+from metaq_broker.control.ctl import add_ctl_command
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
-from metaq_broker.diagnostics import LEVELS, log_to_stderr
+from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
 from metaq_broker.ini import ConfigError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -21,7 +22,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status: 0 stopped as asked, 1 no start, 2 wrong arguments or configuration."""
     options = _parser().parse_args(arguments)
-    log_to_stderr(options.log_level)
+    log_to_stderr(options.log_level, options.log_format)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -49,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
 
     for command in (start, dev):
         command.add_argument("--log-level", choices=LEVELS, default="info", help="default %(default)s")
+        command.add_argument("--log-format", choices=FORMATS, default="text", help="default %(default)s")
+    add_ctl_command(commands)
     return parser
 
 
@@ -64,7 +67,7 @@ def _start(options: argparse.Namespace) -> int:
             f"only; zk.zkConnect={config.zookeeper.connect} has no effect (zk.zkEnable=false removes this warning)",
             file=sys.stderr,
         )
-    run(config)
+    run(config, file=options.file.absolute())
     return EXIT_OK
 
 

@@ -76,6 +76,7 @@ class SystemConfig:
     partitions_max: int
     idle_timeout_ms: int
     index_interval_bytes: int
+    metrics_port: int
 
     def topic_defaults(self) -> TopicConfig:
         """Return what a topic has that sets nothing itself, and every topic that only a wildcard admits."""
@@ -134,15 +135,38 @@ def load(path: Path | str) -> BrokerConfig:
     Raises:
         ConfigError: The file cannot be read, or something in it is wrong.
     """
+    return parse(read_file(path), str(path))
+
+
+def read_file(path: Path | str) -> bytes:
+    """Return the bytes of a configuration file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
     try:
-        raw = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
-    return parse(raw, str(path))
 
 
-def parse(raw: bytes, source: str = "server.ini") -> BrokerConfig:
+def data_path_in(path: Path | str) -> Path:
+    """Return the data folder that a configuration file names, whatever else is right or wrong in the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no configuration file.
+    """
+    sections = {section.name: section for section in parse_ini(read_file(path), str(path))}
+    if "system" not in sections:
+        raise ConfigError(str(path), "section [system] is missing")
+    default = next(str(key.default) for key in SYSTEM_KEYS if key.attribute == "data_path")
+    return Path(sections["system"].values.get("dataPath") or default).expanduser().absolute()
+
+
+def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None = None) -> BrokerConfig:
     """Check the bytes of a server.ini; ``source`` names it in errors.
+
+    ``inherited`` is where topics get what they do not set themselves, instead of from the file's own ``[system]``.
 
     Raises:
         ConfigError: Names file, section, key and value, and what is allowed.
@@ -155,7 +179,8 @@ def parse(raw: bytes, source: str = "server.ini") -> BrokerConfig:
     system = _system(sections["system"], source)
     zookeeper_section = sections.get("zookeeper", Section("zookeeper", 0))
     zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
-    topics = dict(_topic(section, source, system) for section in sections.values() if section.name.startswith("topic"))
+    base = inherited or system
+    topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
     if not topics:
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)))

@@ -77,6 +77,7 @@ SYSTEM_KEYS: Final = (
     Key("maxPartitions", "partitions_max", number(1, 10_000_000), 10_000),
     Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
     Key("indexInterval", "index_interval_bytes", number(32, GIB), 4096),
+    Key("metricsPort", "metrics_port", number(0, 65535), 0),
 )
 
 ZOOKEEPER_KEYS: Final = (

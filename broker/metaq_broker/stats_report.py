@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
+from metaq_broker.config import BrokerConfig
 from metaq_broker.engine import Engine
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.statistics import KINDS, Kind, Realtime
@@ -35,7 +36,6 @@ class StatsReport:
     def __init__(self, engine: Engine, transactions: TransactionCounters, version: str) -> None:
         self._engine = engine
         self._transactions = transactions
-        self._config = engine.config
         self._statistics = engine.statistics
         self._version = version
         self._items: dict[str, Callable[[], Iterable[str]]] = {
@@ -48,6 +48,10 @@ class StatsReport:
             "durability": self._durability,
             "failures": self._failures,
         }
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._engine.config  # it changes at a reload
 
     def body(self, item: str) -> bytes:
         """Return the reply's body. Any unknown item is taken as a topic, as in MetaQ."""
@@ -142,9 +146,8 @@ class StatsReport:
             return "null"
         seconds = self._statistics.realtime_s
         average, rate = _decimal(figures.value, figures.count), _decimal(figures.count, max(seconds, 1))
-        return (
-            f"Count={figures.count},Value={figures.value},Value/Count={average},Count/Duration={rate},Duration={seconds}"
-        )
+        quotients = f"Value/Count={average},Count/Duration={rate}"
+        return f"Count={figures.count},Value={figures.value},{quotients},Duration={seconds}"
 
 
 def _messages(logs: list[PartitionLog]) -> int:

@@ -88,6 +88,14 @@ class TopicStores:
         """Partitions in service."""
         return sum(store.partition_count for store in self._stores.values())
 
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes may still be written in one of ``data_paths`` (may block; any thread).
+
+        Raises:
+            OSError: The disk does not tell.
+        """
+        return self._stores[path].free_bytes()
+
     def store_of(self, topic: str) -> LogStore:
         """Return where the partitions of ``topic`` are."""
         return self._only or self._stores[self._config.topic_settings(topic).data_path]

@@ -18,6 +18,7 @@ Source: facts section 6; design D7 for decisions.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -374,7 +375,7 @@ class TransactionManager:
         finish_commits(committed, self._store, self._writer, self._journal, self._ending)
         self._checkpoint.start()
         found = report(replay, recovered, committed)
-        _log.info("transactions: %s", found)
+        _log.info("transactions recovered", extra={"fields": dataclasses.asdict(found)})
         return found
 
     def close(self) -> None:

@@ -1,0 +1,174 @@
+"""The results of control commands as text for people: one function a command, result in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from metaq_broker.control.wording import count, facts, size, span, table
+
+Lines = Callable[[Mapping[str, Any]], list[str]]
+
+
+def _status(result: Mapping[str, Any]) -> list[str]:
+    config, transactions = result["config"], result["transactions"]
+    pairs = [
+        ("broker", f"{result['broker_id']}, metaq-broker {result['version']}, process {result['pid']}"),
+        ("up", span(result["uptime_s"])),
+        ("address", result["address"]),
+        ("metrics", f"http://{result['metrics_address']}/metrics" if result["metrics_address"] else "off"),
+        *(("data", f"{folder['path']}, {_free(folder['free_bytes'])}") for folder in result["data"]),
+        ("configuration", f"{config['file'] or 'none (development)'}, checksum {config['checksum']}"),
+        *(("needs a restart", key) for key in config["restart_needed"]),
+        ("durability", _durability(result["durability"])),
+        *((f"  {name}", _durability(mode)) for name, mode in result["durability"]["topics"].items()),
+        ("connections", f"{result['connections']:,}"),
+        ("stored", _stored(result)),
+        ("transactions", f"{transactions['open']} open, {transactions['prepared']} of them prepared"),
+        *_troubles(result),
+    ]
+    return facts(pairs)
+
+
+def _free(byte_count: int | None) -> str:
+    return "free space unknown" if byte_count is None else f"{size(byte_count)} free"
+
+
+def _stored(result: Mapping[str, Any]) -> str:
+    amount = f"{count(result['messages'], 'message')}, {size(result['bytes'])}"
+    return f"{amount} in {count(result['topics'], 'topic')}, {count(result['partitions'], 'partition')}"
+
+
+def _durability(mode: Mapping[str, Any]) -> str:
+    if mode["durability"] == "group_commit":
+        return "group commit: acknowledged when it is on the disk"
+    behind = f"on the disk after {mode['unflush_threshold'] + 1} messages or {mode['unflush_interval_ms']} ms"
+    return f"threshold: acknowledged when it is written, {behind}"
+
+
+def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for row in result["read_only"]:
+        yield "READ-ONLY", f"{_partition(row)}: {row['reason']}"
+    for row in result["not_served"]:
+        yield "NOT SERVED", f"{_partition(row)}: {row['reason']}"
+    for row in result["quarantined"]:
+        yield "DAMAGED", f"{_partition(row)}: {size(row['bytes'])} are not served"
+    for row in result["closed"]:
+        yield "closed", _partition(row)
+
+
+def _partition(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}-{row['index']}"
+
+
+def _topics(result: Mapping[str, Any]) -> list[str]:
+    head = ("TOPIC", "PARTITIONS", "MESSAGES", "SIZE", "PUTS", "DURABILITY", "RETENTION")
+    rows = [
+        (
+            row["topic"],
+            f"{row['partitions']} of {row['num_partitions']}",
+            row["messages"],
+            size(row["bytes"]),
+            "accepted" if row["accepted"] else "refused",
+            row["durability"].replace("_", " "),
+            f"{row['delete_policy']} at {row['delete_when']}",
+        )
+        for row in result["topics"]
+    ]
+    return table(head, rows) or ["no topics"]
+
+
+def _partitions(result: Mapping[str, Any]) -> list[str]:
+    head = ("PARTITION", "START", "END", "READABLE", "MESSAGES", "SEGMENTS", "SIZE", "STATE")
+    served = [row for row in result["partitions"] if "not_served" not in row]
+    rows = [
+        (
+            _partition(row),
+            row["start"],
+            row["end"],
+            row["readable_end"],
+            row["messages"],
+            row["segments"],
+            size(row["bytes"]),
+            _state(row),
+        )
+        for row in served
+    ]
+    others = [
+        f"{_partition(row)} is not served: {row['not_served']}" for row in result["partitions"] if row not in served
+    ]
+    return table(head, rows) + others or ["no partitions"]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    words = ["closed"] if row["closed"] else []
+    words += [f"read-only: {row['failure']}"] if row["failure"] else []
+    words += [f"damaged {start}-{end}" for start, end in row["quarantined"]]
+    return "; ".join(words) or "ok"
+
+
+def _done(word: str) -> Lines:
+    def lines(result: Mapping[str, Any]) -> list[str]:
+        topic = result["topic"]
+        return [f"{word} " + ", ".join(f"{topic}-{index}" for index in result[word])]
+
+    return lines
+
+
+def _moved(result: Mapping[str, Any]) -> list[str]:
+    topic = result["topic"]
+    return [f"moved {topic}-{old} to {topic}-{new}" for old, new in result["moved"]] + ["they are closed until opened"]
+
+
+def _reopened(result: Mapping[str, Any]) -> list[str]:
+    return [f"{_partition(result)} takes messages again", *(f"  {sentence}" for sentence in result["warnings"])]
+
+
+def _transactions(result: Mapping[str, Any]) -> list[str]:
+    head = ("PREPARED", "AGE", "MESSAGES", "SIZE", "PARTITIONS")
+    rows = [
+        (
+            row["key"],
+            span(row["age_ms"] / 1000),
+            row["messages"],
+            size(row["bytes"]),
+            " ".join(_partition(place) for place in row["partitions"]),
+        )
+        for row in result["prepared"]
+    ]
+    ended = [f"{row['outcome'].replace('_', ' ')} by hand: {row['key']}" for row in result["ended_by_hand"]]
+    return table(head, rows) + ended or ["no prepared transactions"]
+
+
+def _transaction(result: Mapping[str, Any]) -> list[str]:
+    return [f"{result['outcome'].replace('_', ' ')} {result['key']}"]
+
+
+def _reload(result: Mapping[str, Any]) -> list[str]:
+    lines = [f"new topic {name}" for name in result["added"]]
+    lines += [f"topic {name}: {', '.join(keys)} changed" for name, keys in result["changed"].items()]
+    lines += [f"topic {name} is gone from the file; it is accepted until the next start" for name in result["removed"]]
+    lines += [f"{key} takes effect at the next start" for key in result["restart_needed"]]
+    lines += result["notes"]
+    return [f"reloaded {result['file']}, checksum {result['checksum']}", *(lines or ["nothing changed"])]
+
+
+def _shutdown(result: Mapping[str, Any]) -> list[str]:
+    return ["stopped" if result.get("stopped") else "stopping"]
+
+
+ANSWERS: Final[Mapping[str, Lines]] = {
+    "status": _status,
+    "topics": _topics,
+    "partitions": _partitions,
+    "close": _done("closed"),
+    "open": _done("opened"),
+    "delete": _done("deleted"),
+    "move": _moved,
+    "reopen": _reopened,
+    "transactions": _transactions,
+    "transaction": _transaction,
+    "reload": _reload,
+    "shutdown": _shutdown,
+}
+"""Command -> how its result reads."""

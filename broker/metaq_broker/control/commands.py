@@ -1,0 +1,31 @@
+"""The commands of the control socket by name.
+
+Source: docs/operations.md, "The control socket".
+"""
+
+from __future__ import annotations
+
+from metaq_broker.control.changing import BrokerCommands, PartitionCommands, TransactionCommandsByHand
+from metaq_broker.control.listing import Listing
+from metaq_broker.control.server import Command
+from metaq_broker.control.services import ControlServices
+
+
+def control_commands(services: ControlServices) -> dict[str, Command]:
+    """Return every command of a broker."""
+    listing, partitions = Listing(services), PartitionCommands(services)
+    transactions, broker = TransactionCommandsByHand(services), BrokerCommands(services)
+    return {
+        "status": listing.status,
+        "topics": listing.topics,
+        "partitions": listing.partitions,
+        "close": partitions.close,
+        "open": partitions.open,
+        "delete": partitions.delete,
+        "move": partitions.move,
+        "reopen": partitions.reopen,
+        "transactions": transactions.transactions,
+        "transaction": transactions.transaction,
+        "reload": broker.reload,
+        "shutdown": broker.shutdown,
+    }

@@ -1,0 +1,116 @@
+"""What goes over the control socket: one line of JSON each way, UTF-8. No input or output here.
+
+::
+
+    request   {"command": "close", "arguments": {"topic": "orders", "first": 0, "last": 3}}
+    reply     {"result": {...}}
+    reply     {"error": {"kind": "refused", "text": "one sentence"}}
+
+Several requests may follow each other on one connection; each is answered before the next one is read.
+
+Source: docs/operations.md, "The control socket".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from metaq.errors import MetaqError
+
+REQUEST_BYTES_MAX: Final = 1 << 16
+"""Longest request line, its end included."""
+
+REPLY_BYTES_MAX: Final = 1 << 28
+"""Longest reply line that a client takes."""
+
+MALFORMED: Final = "malformed"
+"""The request is not what this page says, or names no command, or its arguments are wrong."""
+
+REFUSED: Final = "refused"
+"""The broker understood and did not do it, or not all of it."""
+
+FAILED: Final = "failed"
+"""The broker has a defect; its log says more."""
+
+Result = Mapping[str, Any]
+"""What a command answers: anything that JSON can say."""
+
+
+class CommandRefused(MetaqError):
+    """A command was not carried out. ``kind`` is one of the words above; ``text`` is one sentence for the operator."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind, self.text = kind, text
+        super().__init__(kind, text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command and its arguments by name."""
+
+    command: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the line of a request."""
+    return _line({"command": request.command, "arguments": dict(request.arguments)})
+
+
+def decode_request(line: bytes) -> Request:
+    """Read the line of a request.
+
+    Raises:
+        CommandRefused: It is none.
+    """
+    document = _document(line)
+    command, arguments = document.get("command"), document.get("arguments", {})
+    if not isinstance(command, str) or not isinstance(arguments, dict) or document.keys() - {"command", "arguments"}:
+        raise CommandRefused(MALFORMED, 'a request is {"command": "NAME", "arguments": {...}}')
+    return Request(command, arguments)
+
+
+def encode_result(result: Result) -> bytes:
+    """Return the reply to a command that was carried out."""
+    return _line({"result": result})
+
+
+def encode_refusal(refused: CommandRefused) -> bytes:
+    """Return the reply to a command that was not."""
+    return _line({"error": {"kind": refused.kind, "text": refused.text}})
+
+
+def decode_reply(line: bytes) -> dict[str, Any]:
+    """Return the result in a reply.
+
+    Raises:
+        CommandRefused: The reply says that the command was not carried out, or it is no reply.
+    """
+    document = _document(line)
+    error, result = document.get("error"), document.get("result")
+    if isinstance(error, dict):
+        raise CommandRefused(str(error.get("kind")), str(error.get("text")))
+    if not isinstance(result, dict):
+        raise CommandRefused(MALFORMED, "the reply has neither a result nor an error")
+    return result
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    # Topic names from disk may hold bytes that are no UTF-8; as escapes they pass.
+    return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, a number of thousands of digits, too many brackets
+        raise CommandRefused(MALFORMED, "it is not one line of JSON in UTF-8") from None
+    if not isinstance(document, dict):
+        raise CommandRefused(MALFORMED, "it is not a JSON object")
+    return document
