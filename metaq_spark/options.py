@@ -103,7 +103,7 @@ OPTIONS: Final = (
     ),
     Option(
         "blockBytes", "block_bytes", values.size_up_to(1 << 26), "256k", WRITE,
-        "Bytes of messages sent to a partition in one request.",
+        "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
     ),
     Option(
         "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,
@@ -115,12 +115,11 @@ OPTIONS: Final = (
     ),
     Option(
         "retries", "retries", values.count, "3", ANY,
-        "How often a question to a broker is asked again after a lost connection or no answer; "
-        "a read goes on where it stopped.",
+        "How often in a row something is asked or sent again after a lost connection or no answer.",
     ),
     Option(
         "retryIntervalMs", "retry_interval_ms", values.pause, "200", ANY,
-        "Pause before asking again.",
+        "Pause before the first such try; it doubles with each further one.",
     ),
 )  # fmt: skip
 

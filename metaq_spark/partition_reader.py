@@ -20,6 +20,7 @@ from metaq.errors import DataMissing, OffsetMoved
 from metaq.model import Address, OffsetRange, TopicPartition
 from metaq_spark.cluster import pool_with
 from metaq_spark.columns.decode import RunDecoder, measure_run
+from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.data_loss import report_data_loss
 from metaq_spark.options import SourceOptions
 
@@ -43,6 +44,7 @@ def read_partition(
         CorruptFrame: A message does not match its checksum, or is none.
         MetaqError: The broker could not be asked, even after retries, or refused.
     """
+    keep_freed_memory()
     decoder = RunDecoder(partition.source)
     with (pool or pool_with(options.timeouts)).lease(partition.address) as session:
         for run in _runs(session, partition, options):

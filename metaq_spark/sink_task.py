@@ -20,6 +20,7 @@ from metaq.client.pool import SessionPool
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.cluster import pool_with
 from metaq_spark.columns.encode import FrameEncoder
+from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.options import SinkOptions
 from metaq_spark.routes import Route, RouteMemory, shared_routes
 from metaq_spark.routing import Router
@@ -56,6 +57,7 @@ def write_batches(
         TopicNotFound: A row names a topic that no broker accepts.
         MetaqError: A broker refused a block or could not be reached, even after retries.
     """
+    keep_freed_memory()
     with ExitStack() as sessions:
         task = _SinkTask(plan, sessions, pool or pool_with(plan.options.timeouts), routes or shared_routes())
         return task.run(batches)

@@ -20,6 +20,7 @@ from metaq.errors import CorruptFrame
 from metaq.model import Buffer, TopicPartition
 from metaq.wire.text.frames import whole_bytes
 from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.memory import room
 from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ConstantColumns
@@ -79,14 +80,14 @@ class CompiledDecoder:
         self._start_batch(bytes_max)
 
     def _start_batch(self, value_bytes: int) -> None:
-        """Fresh column buffers: the last ones belong to Arrow now. Pages that stay untouched cost nothing."""
+        """Fresh column buffers: the last ones belong to the batch now."""
         rows = self._rows_max
         self._state = np.zeros(self._kernels.STATE_SIZE, dtype=np.int64)
-        self._offsets, self._ids, self._times = (np.empty(rows, dtype=np.int64) for _ in range(3))
-        self._timed, self._attributed = np.empty(rows, dtype=np.uint8), np.empty(rows, dtype=np.uint8)
-        self._attribute_ends, self._value_ends = np.empty(rows + 1, dtype=np.int32), np.empty(rows + 1, dtype=np.int32)
+        self._offsets, self._ids, self._times = (room(rows, np.int64) for _ in range(3))
+        self._timed, self._attributed = room(rows, np.uint8), room(rows, np.uint8)
+        self._attribute_ends, self._value_ends = room(rows + 1, np.int32), room(rows + 1, np.int32)
         self._attribute_ends[0] = self._value_ends[0] = 0
-        self._attributes, self._values = np.empty(value_bytes, dtype=np.uint8), np.empty(value_bytes, dtype=np.uint8)
+        self._attributes, self._values = room(value_bytes, np.uint8), room(value_bytes, np.uint8)
 
     def decode(self, data: bytes, base_offset: int) -> Iterator[pa.RecordBatch]:
         """Take in a run; see ``RunDecoder``."""

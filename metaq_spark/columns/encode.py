@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from metaq_spark.columns import plain
 from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.memory import room
 from metaq_spark.columns.native_crc import crc32_address
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
@@ -85,9 +86,9 @@ class FrameEncoder:
             VariableColumn.of_nulls(len(value)) if self._attribute is None else VariableColumn.of(self._attribute)
         )
         state = np.zeros(k.STATE_SIZE, dtype=np.int64)
-        crc, done, room = crc32_address(), 0, self._block_bytes
+        crc, done, capacity = crc32_address(), 0, self._block_bytes
         while done < len(rows):
-            block = np.empty(room, dtype=np.uint8)
+            block = room(capacity, np.uint8)
             state[k.POSITION] = 0
             k.encode_frames(
                 rows, crc, k.CRC_TABLES, state,
@@ -95,7 +96,7 @@ class FrameEncoder:
             )  # fmt: skip
             count = int(state[k.ROW]) - done
             # A message larger than a block gets a block of exactly its size; then blocks are of the usual size again.
-            room = self._block_bytes if count else int(state[k.NEEDED])
+            capacity = self._block_bytes if count else int(state[k.NEEDED])
             if count:
                 yield Block(block[: state[k.POSITION]].tobytes(), count)
             done += count

@@ -1,6 +1,6 @@
 """A driver to be killed: reads a topic as a stream into Parquet, in small batches.
 
-Usage: stream_to_parquet.py BROKERS TOPIC FOLDER {forever|now}
+Usage: stream_to_parquet.py BROKERS TOPIC FOLDER
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import sys
 
 from pyspark.sql import SparkSession
 
+COLUMNS = ("cast(value as string) value", "partition", "offset")
 
-def main(brokers: str, topic: str, folder: str, until: str) -> None:
+
+def main(brokers: str, topic: str, folder: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -22,13 +24,12 @@ def main(brokers: str, topic: str, folder: str, until: str) -> None:
         spark.readStream.format("metaq")
         .options(brokers=brokers, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="3000")
         .load()
-        .selectExpr("cast(value as string) value", "partition", "offset")
+        .selectExpr(*COLUMNS)
     )
     writer = rows.writeStream.format("parquet").options(
         path=f"{folder}/rows", checkpointLocation=f"{folder}/checkpoint"
     )
-    query = (writer.trigger(availableNow=True) if until == "now" else writer).start()
-    query.awaitTermination()
+    writer.start().awaitTermination()
 
 
 if __name__ == "__main__":

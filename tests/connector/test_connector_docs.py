@@ -1,0 +1,57 @@
+"""The tables of docs/connector.md say what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metaq_spark.columns.schema import READ_COLUMNS
+from metaq_spark.options import ANY, OPTIONS, READ, Option, Use
+from metaq_spark.sink_columns import SINK_COLUMNS
+
+DOCS = Path(__file__).parents[2] / "docs" / "connector.md"
+
+
+def table(head: str) -> list[list[str]]:
+    """The rows of the table that begins with ``head``."""
+    lines = DOCS.read_text(encoding="utf-8").splitlines()
+    start = next(place for place, line in enumerate(lines) if line.startswith(head))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def section(title: str) -> list[list[str]]:
+    """The rows of the first table behind a heading."""
+    text = DOCS.read_text(encoding="utf-8").split(f"## {title}\n", 1)[1]
+    lines = [line for line in text.split("\n## ", 1)[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def use(option: Option) -> str:
+    if option.uses in (ANY, READ):
+        return "any" if option.uses == ANY else "read"
+    return ", ".join(use.value for use in Use if use in option.uses)
+
+
+def default(option: Option) -> str:
+    if isinstance(option.default, str):
+        return option.default or "none"
+    return ", ".join(f"{text} ({use.value})" for use, text in option.default.items())
+
+
+def test_options() -> None:
+    assert table("| option | for |") == [[f"`{o.name}`", use(o), default(o), o.doc] for o in OPTIONS]
+
+
+def test_columns_of_a_read() -> None:
+    rows = section("Columns of a read")
+    assert [row[:2] for row in rows] == [[f"`{name}`", kind] for name, kind, _ in READ_COLUMNS]
+
+
+def test_columns_of_a_write() -> None:
+    rows = section("Columns of a write")
+    expected = [[f"`{name}`", " or ".join(k().simpleString() for k in kinds)] for name, kinds in SINK_COLUMNS.items()]
+    assert [row[:2] for row in rows] == expected
