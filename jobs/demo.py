@@ -115,13 +115,14 @@ def timed(work: Callable[[], None], share: Callable[[], float] | None = None) ->
         while not finished.wait(PROGRESS_INTERVAL_S):
             show_progress(time.monotonic() - started, share() if share else None)
 
-    telling = threading.Thread(target=tell)
-    telling.start()
+    telling = threading.Thread(target=tell, daemon=True)
     try:
+        telling.start()  # in here, for Ctrl-C may come at any moment
         work()
     finally:
         finished.set()
-        telling.join()
+        if telling.is_alive():
+            telling.join()
     took_s = time.monotonic() - started
     show_progress(took_s, share() if share else None, last=True)
     return took_s

@@ -135,9 +135,18 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         # A JVM whose start is interrupted may stay behind for ever.
         with signals_held_back(), _standard_error_in(folder / "spark.log"):
             session = builder.config(map=settings).getOrCreate()
-            stopping.callback(session.stop)
+            stopping.callback(_stop_spark, session)
         session.sparkContext.addPyFile(str(ROOT / "jobs" / "lines_to_topic.py"))
         yield session
+
+
+def _stop_spark(session: SparkSession) -> None:
+    """Stop the session and wait for its JVM, which otherwise outlives us for some seconds."""
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(STOP_DEADLINE_S)
 
 
 @contextlib.contextmanager

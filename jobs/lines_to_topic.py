@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import BinaryIO
@@ -28,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metaq.client.pool import SessionPool
 from metaq.directory.fixed import FixedDirectory
+from metaq.errors import MetaqError
 from metaq.model import Address
 
 BLOCK_BYTES = 1 << 20
@@ -152,7 +154,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("lines_to_topic").getOrCreate()
-    run(spark, arguments)
+    try:
+        run(spark, arguments)
+    except (FileNotFoundError, ValueError, MetaqError) as problem:
+        sys.exit(f"lines_to_topic: {problem}")
 
 
 if __name__ == "__main__":

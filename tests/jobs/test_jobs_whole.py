@@ -1,0 +1,123 @@
+"""Every job as a user runs it: ``spark-submit`` against a real broker."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import topic_to_parquet
+from pyspark.sql import SparkSession
+
+from metaq.client.consumer import Consumer
+from metaq.client.pool import SessionPool
+from metaq.client.producer import put
+from metaq.directory.fixed import FixedDirectory
+from metaq.model import Address, Message
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+
+Submit = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def submit(tmp_path: Path) -> Submit:
+    """Run a job with ``spark-submit``, in a folder of its own."""
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("SPARK_CONF_DIR", None)
+
+    def run(job: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [
+            *(BIN / "spark-submit", "--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.sql.shuffle.partitions=2"),
+            *("--properties-file", ROOT / "spark-conf" / "spark-defaults.conf", ROOT / "jobs" / job),
+        ]
+        return subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
+def broker(start_broker, tmp_path: Path) -> Address:
+    address: Address = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "2").address
+    return address
+
+
+def stored(address: Address, topic: str) -> list[list[bytes]]:
+    """The payloads of each partition that has any."""
+    pool = SessionPool()
+    directory = FixedDirectory([address], pool)
+    consumer = Consumer(directory, pool)
+    return [
+        [frame.message.payload for frame in consumer.messages(topic, partition)]
+        for partition in directory.partitions(topic)
+    ]
+
+
+def put_lines(address: Address, topic: str, *lines: bytes) -> None:
+    with SessionPool().lease(address) as session:
+        for line in lines:
+            put(session, topic, 0, Message(line))
+
+
+def test_lines_to_topic(submit: Submit, broker: Address, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.log").write_bytes(b"one\r\n\n\xff\xfe\nfour")
+    (tmp_path / "in" / "b.log").write_bytes(b"five\n")
+    done = submit("lines_to_topic.py", "--brokers", str(broker), "--topic", "lines", "--block-bytes", "6", "in")
+    assert done.returncode == 0, done.stderr
+    assert stored(broker, "lines") == [[b"one\r\n", b"\n"], [b"\xff\xfe\n", b"four", b"five\n"]]
+
+
+def test_lines_to_topic_says_what_is_wrong(submit: Submit, broker: Address) -> None:
+    done = submit("lines_to_topic.py", "--brokers", str(broker), "--topic", "lines", "absent.log")
+    assert done.returncode == 1
+    assert "lines_to_topic: absent.log: no such file, or a folder without files\n" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_topic_to_parquet_adds_what_is_new(
+    submit: Submit, broker: Address, spark: SparkSession, tmp_path: Path
+) -> None:
+    folders = ["--output", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "progress")]
+    arguments = ["--brokers", str(broker), "--topics", "orders", *folders]
+    put_lines(broker, "orders", b"first")
+    done = submit("topic_to_parquet.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    put_lines(broker, "orders", b"\xff second")
+    topic_to_parquet.run(spark, topic_to_parquet.parse_arguments(arguments)).awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "lake")).orderBy("offset").collect()
+    assert [bytes(row.value) for row in rows] == [b"first", b"\xff second"]
+    for row in rows:
+        assert (row.topic, row.date, row.hour) == ("orders", row.timestamp.date(), row.hour)
+        assert (tmp_path / "lake" / "topic=orders" / f"date={row.date}" / f"hour={row.hour:02}").is_dir()
+
+
+def test_error_rates_sends_windows_that_are_over(submit: Submit, broker: Address) -> None:
+    put_lines(
+        broker,
+        "logs",
+        b"081109 203501 1 INFO dfs.FSDataset: fine\n",
+        b"081109 203502 1 ERROR dfs.FSDataset: not fine\n",
+        b"081109 203503 1 INFO dfs.DataNode: fine\n",
+        b"081109 205000 1 INFO dfs.DataNode: so late that the first window is over\n",
+    )
+    topics = ["--from-topic", "logs", "--to-topic", "rates"]
+    done = submit("error_rates.py", "--brokers", str(broker), *topics, "--checkpoint", "progress")
+    assert done.returncode == 0, done.stderr
+    sent = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
+    window = {"window_start": "2008-11-09T20:35:00.000Z", "window_end": "2008-11-09T20:40:00.000Z"}
+    assert sorted(sent, key=lambda rate: rate["component"]) == [
+        {**window, "component": "dfs.DataNode", "lines": 1, "errors": 0, "error_rate": 0.0},
+        {**window, "component": "dfs.FSDataset", "lines": 2, "errors": 1, "error_rate": 0.5},
+    ]
