@@ -203,12 +203,11 @@ def calls_of(removal: Removal, root: Path) -> int:
 
 def faulty(root: Path, fault: Fault | None) -> FaultyFiles:
     """A disk with a finished partition on it; ``fault`` counts from the first call of what comes now."""
-    rolled_log(root).close()
     files = FaultyFiles(root)
-    open_log(root, files)
-    after = files.restart()
-    after.fault = fault
-    return after
+    rolled_log(root, files=files).close()
+    files = FaultyFiles(root)
+    files.fault = fault
+    return files
 
 
 def check(root: Path, removal: Removal, files: FaultyFiles) -> None:

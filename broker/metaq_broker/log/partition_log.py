@@ -5,8 +5,9 @@ durable and served, and where the next append goes. Everything runs on one threa
 the disk, except opening, reopening and closing; ``pending_sync`` captures what is to be synced, a worker thread runs
 it, and ``complete_sync`` back on the loop moves ``readable_end``. What is below it may be acknowledged.
 
-A failed write makes the log read-only; what was appended before is still synced and served. After a failed fsync
-nothing behind the durable end is believed any more. ``reopen``, or a restart, recovers from both.
+A write that finds no space is refused and changes nothing. Any other failed write makes the log read-only; what was
+appended before is still synced and served. After a failed fsync nothing behind the durable end is believed any more.
+``reopen``, or a restart, recovers from both.
 """
 
 from __future__ import annotations
@@ -455,7 +456,7 @@ class PartitionLog:
             mtime_ms = self._files.stat(path).mtime_ms
         except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
             mtime_ms = 0
-        read_only = segment is not self._layout.active
+        read_only = segment is not self._layout.active and segment.settled
         return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)
 
     def forget_segments(self, count: int) -> list[SegmentInfo]:

@@ -84,7 +84,10 @@ class Segment:
 
 
 class SegmentInfo(NamedTuple):
-    """What retention and listings need to know of a segment. ``read_only`` is false for the one being written."""
+    """What retention and listings need to know of a segment.
+
+    ``read_only``: finished and durable, so that nothing will change it any more.
+    """
 
     start: int
     size: int

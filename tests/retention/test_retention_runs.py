@@ -1,0 +1,509 @@
+"""Retention of a broker's partitions: what leaves when, what stays for a while, and what happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+from metaq_broker.clock import ManualClock
+from metaq_broker.config import BrokerConfig, parse
+from metaq_broker.files import Files
+from metaq_broker.log.packing import pack, zip_path
+from metaq_broker.log.partition_log import Moved, PartitionLog
+from metaq_broker.log.removal import archive_path
+from metaq_broker.retention import Retention
+from metaq_broker.testing import Fault, FaultyFiles
+from rolled import SETTINGS, contents, frames
+
+NOW_MS = 1_770_000_000_000
+SYSTEM = """[system]
+brokerId=0
+numPartitions=4
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=300
+maxTransferSize=1000
+deletePolicy=delete,10s
+deleteWhen=* * * * * ?
+"""
+ORDERS = SYSTEM + "[topic=orders]\n"
+
+
+def story(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
+
+    return run
+
+
+async def at_once(step: Callable[[], None]) -> None:
+    """A worker that needs no thread."""
+    step()
+
+
+@dataclass
+class Commits:
+    """Transactions that ``needed_from`` says are unfinished, with a journal that ``failure`` keeps from the disk."""
+
+    needed_from: dict[tuple[str, int], int] = field(default_factory=dict)
+    failure: Exception | None = None
+    synced: int = 0
+
+    def looked_for_from(self, topic: str, partition: int) -> int | None:
+        return self.needed_from.get((topic, partition))
+
+    def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
+        self.synced += 1
+        callback(self.failure)
+
+
+@dataclass
+class World:
+    """Partitions with four finished segments each, the oldest 40 s old, the youngest 10 s; and their retention."""
+
+    root: Path
+    files: Files = field(default_factory=Files)
+    run_in_worker: Callable[[Callable[[], None]], Awaitable[None]] = at_once
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
+    commits: Commits = field(default_factory=Commits)
+    partitions: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
+
+    def get(self, topic: str, index: int) -> PartitionLog | None:
+        return self.partitions.get((topic, index))
+
+    def logs(self) -> Iterable[PartitionLog]:
+        return [self.partitions[place] for place in sorted(self.partitions)]
+
+    def add(self, topic: str = "orders", index: int = 0, segments: int = 4) -> PartitionLog:
+        log = PartitionLog.open(self.files, self.clock, self.root / f"{topic}-{index}", SETTINGS)
+        log.append(frames(10 * segments + 3))
+        log.sync()
+        for place, info in enumerate(log.segments()):
+            written_s = NOW_MS / 1000 - 10 * (segments - place)
+            os.utime(info.path, (written_s, written_s))
+        self.partitions[topic, index] = log
+        return log
+
+    def retention(self, ini: str = ORDERS) -> Retention:
+        return Retention(self.files, self.clock, config(ini), self, self.commits, self.run_in_worker)
+
+
+def config(ini: str) -> BrokerConfig:
+    return parse(ini.encode())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+# ---- when
+
+
+@story
+async def test_a_run_removes_what_is_too_old_and_nothing_else(world: World) -> None:
+    log = world.add()
+    retention = world.retention()
+    assert await retention.tick() == []
+    world.clock.advance(1000)
+    [retired] = await retention.tick()
+    assert retired[:2] == ("orders", 0)
+    assert retired[3:] == (4, 1200, None)
+    assert contents(log) == frames(3, 40)
+    assert log.read(0, 100) == Moved(1200)
+    assert await retention.tick() == []
+
+
+@story
+async def test_segments_leave_one_by_one_as_they_get_old(world: World) -> None:
+    log = world.add()
+    retention = world.retention(ORDERS.replace("10s", "39s"))
+    starts = []
+    for _ in range(42):
+        world.clock.advance(1000)
+        await retention.tick()
+        starts.append(log.start_offset)
+    assert starts == [300] * 9 + [600] * 10 + [900] * 10 + [1200] * 13
+
+
+@story
+async def test_every_topic_has_its_own_policy_and_schedule(world: World) -> None:
+    kept = "deletePolicy=delete,1h\n"
+    hourly = f"[topic=hourly]\ndeleteWhen=0 0 * * * ?\n[topic=kept]\n{kept}[topic=a*]\n{kept}"
+    logs = {name: world.add(name) for name in ("orders", "hourly", "kept", "any", "not-configured")}
+    retention = world.retention(ORDERS + hourly)
+    world.clock.advance(1000)
+    await retention.tick()
+    # what only a wildcard admits, or nothing, goes by [system]
+    assert {name for name, log in logs.items() if log.start_offset} == {"orders", "any", "not-configured"}
+    world.clock.advance(3_600_000)
+    await retention.tick()
+    assert {name for name, log in logs.items() if not log.start_offset} == set()
+
+
+@story
+async def test_a_reload_changes_policy_and_schedule(world: World) -> None:
+    log = world.add()
+    never = ORDERS.replace("* * * * * ?", "0 0 6 * * ? 2090")
+    retention = world.retention(never)
+    world.clock.advance(3_600_000)
+    assert await retention.tick() == []
+    retention.update(config(ORDERS + "deletePolicy=archive,10s\n"))
+    world.clock.advance(1000)
+    assert [retired.segments for retired in await retention.tick()] == [4]
+    assert len(list(log.directory.glob("*.meta.arc"))) == 4
+
+
+@story
+async def test_an_operator_need_not_wait_for_the_schedule(world: World) -> None:
+    logs = [world.add("orders", 0), world.add("orders", 1), world.add("other")]
+    retention = world.retention(ORDERS.replace("* * * * * ?", "0 0 6 * * ? 2090"))
+    world.clock.advance(1000)
+    assert [retired[:2] for retired in await retention.run_now("orders")] == [("orders", 0), ("orders", 1)]
+    assert [log.start_offset for log in logs] == [1200, 1200, 0]
+    assert [retired.topic for retired in await retention.run_now()] == ["other"]
+    assert await retention.run_now("nothing") == []
+
+
+@story
+async def test_it_keeps_time_by_itself(world: World) -> None:
+    log = world.add()
+    retention = world.retention()
+    retention.start()
+    await asyncio.sleep(0)
+    world.clock.advance(1000)
+    retention.update(config(ORDERS))  # wakes it, as the passing of a real second would
+    while log.start_offset != 1200:
+        await asyncio.sleep(0)
+    await retention.stop()
+    assert len(log.segments()) == 1
+
+
+@story
+async def test_what_is_planned_can_be_asked(world: World) -> None:
+    world.add("orders")
+    world.add("other")
+    retention = world.retention(ORDERS + "[topic=none]\n[topic=other]\ndeleteWhen=0 0 6 * * ? 1999\n")
+    orders, other = retention.plan()
+    assert (orders.topic, orders.policy, orders.schedule) == ("orders", "delete,10s", "* * * * * ?")
+    assert orders.next_ms == NOW_MS + 1000
+    assert (other.topic, other.next_ms) == ("other", None)
+    world.clock.advance(1000)
+    await retention.run_now("orders")
+    orders, other = retention.plan()
+    assert (orders.figures.deleted, orders.figures.byte_count, orders.figures.failures) == (4, 1200, 0)
+    assert other.figures.deleted == 0
+
+
+# ---- archives
+
+
+@story
+async def test_archives_hold_the_segments(world: World) -> None:
+    packed, renamed = world.add("packed"), world.add("renamed")
+    paths = [info.path for info in (*packed.segments()[:-1], *renamed.segments()[:-1])]
+    before = [path.read_bytes() for path in paths]
+    topics = "[topic=packed]\ndeletePolicy=archive,10s,true\n[topic=renamed]\ndeletePolicy=archive,10s\n"
+    retention = world.retention(SYSTEM + topics)
+    world.clock.advance(1000)
+    await retention.tick()
+    assert not any(path.exists() for path in paths)
+    assert [archive_path(path).read_bytes() for path in paths[4:]] == before[4:]
+    assert all(zip_path(path).exists() for path in paths[:4])
+    assert [plan.figures.archived for plan in retention.plan()] == [4, 4]
+
+
+@story
+async def test_what_a_crash_left_of_archives_is_removed_at_the_start(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = world.add()
+    unfinished = log.directory / "00000000000000000000.meta.zip.tmp"
+    unfinished.write_bytes(b"half")
+    retention = world.retention()
+    with caplog.at_level(logging.WARNING):
+        retention.start()
+        while unfinished.exists():
+            await asyncio.sleep(0)
+        await retention.stop()
+    assert "unfinished archive removed" in caplog.text
+    assert contents(log) == frames(43)
+
+
+# ---- transactions
+
+
+@story
+async def test_what_an_unfinished_commit_may_need_is_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    log = world.add()
+    retention = world.retention()
+    world.clock.advance(1000)
+    world.commits.needed_from["orders", 0] = 700
+    await retention.run_now()
+    assert log.start_offset == 600
+    assert "kept for a commit that is not finished" in caplog.text
+    world.commits.needed_from["orders", 0] = 900
+    await retention.run_now()
+    assert log.start_offset == 900
+    world.commits.needed_from.clear()
+    await retention.run_now()
+    assert (log.start_offset, world.commits.synced) == (1200, 3)
+
+
+@story
+async def test_without_its_journal_nothing_is_removed(world: World) -> None:
+    log = world.add()
+    retention = world.retention()
+    world.clock.advance(1000)
+    world.commits.failure = RuntimeError("the disk is gone")
+    [retired] = await retention.run_now()
+    assert (retired.segments, log.start_offset) == (0, 0)
+    assert retired.failure == "the transaction journal cannot be synced, so nothing is removed: the disk is gone"
+
+
+# ---- failures
+
+
+@story
+async def test_a_file_that_cannot_be_removed_is_tried_again_before_newer_ones_go(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    world = World(tmp_path, files)
+    log = world.add()
+    retention = world.retention(ORDERS.replace("10s", "29s"))
+    world.clock.advance(1000)
+    files.fault = Fault(1, errno.EACCES, lasting=True, calls=frozenset({"unlink"}))
+    [retired] = await retention.run_now()
+    assert retired.failure is not None
+    assert "Permission denied" in retired.failure
+    assert (retired.segments, log.start_offset) == (0, 600)  # out of service all the same
+    world.clock.advance(10_000)
+    [retired] = await retention.run_now()
+    assert (retired.segments, log.start_offset) == (0, 600)
+    files.fault = None
+    [retired] = await retention.run_now()
+    assert (retired.segments, retired.byte_count, retired.failure, log.start_offset) == (3, 900, None, 900)
+    [plan] = retention.plan()
+    assert (plan.figures.deleted, plan.figures.failures) == (3, 2)
+    assert contents(PartitionLog.open(files, world.clock, log.directory, SETTINGS)) == frames(13, 30)
+
+
+@story
+async def test_one_partitions_failure_is_not_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    logs = [world.add("orders", index) for index in range(3)]
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    zip_path(logs[1].segments()[0].path).write_bytes(b"something else")
+    world.clock.advance(1000)
+    failures = [retired.failure for retired in await retention.run_now()]
+    assert [failure is None for failure in failures] == [True, False, True]
+    assert "move it away" in str(failures[1])
+    assert [log.start_offset for log in logs] == [1200, 0, 1200]
+
+
+@story
+async def test_a_defect_is_reported_and_ends_nothing(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    broken, healthy = world.add("orders", 0), world.add("orders", 1)
+    broken.segments = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    retention = world.retention()
+    world.clock.advance(1000)
+    failed, done = await retention.run_now()
+    assert failed.failure == "ZeroDivisionError('division by zero')"
+    assert (done.segments, healthy.start_offset) == (4, 1200)
+    assert "retention broke off" in caplog.text
+
+
+@story
+async def test_a_full_disk_keeps_segments_from_being_packed_but_not_whole(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    world = World(tmp_path, files)
+    log = world.add()
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
+    [retired] = await retention.run_now()
+    assert "No space left" in str(retired.failure)
+    assert contents(log) == frames(43)
+    assert not list(log.directory.glob("*.zip*"))
+    files.fault = None
+    assert [retired.segments for retired in await retention.run_now()] == [4]
+
+
+@story
+async def test_a_log_that_is_read_only_loses_old_segments_as_well(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    world = World(tmp_path, files)
+    log = world.add()
+    log.append(frames(20, 43))  # finishes a segment that will never be durable
+    files.fault = Fault(1, errno.EIO, calls=frozenset({"fdatasync"}))
+    with pytest.raises(Exception, match="read-only"):
+        log.sync()
+    world.clock.advance(3_600_000)
+    await world.retention(ORDERS.replace("10s", "0")).run_now()
+    assert log.start_offset == 1200
+    files.fault = None
+    log.reopen()
+    assert contents(log) == frames(3, 40)
+
+
+# ---- what others do meanwhile
+
+
+@dataclass
+class SlowWorker:
+    """A worker thread that waits before each step until it is let go."""
+
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, step: Callable[[], None]) -> None:
+        def after_gate() -> None:
+            self.gate.wait(20)
+            step()
+
+        task = asyncio.ensure_future(asyncio.to_thread(after_gate))
+        self.waiting.set()
+        await task
+
+
+@story
+async def test_messages_are_put_and_read_while_segments_leave(world: World) -> None:
+    worker = world.run_in_worker = SlowWorker()
+    log = world.add()
+    retention = world.retention()
+    world.clock.advance(1000)
+    running = asyncio.ensure_future(retention.run_now())
+    await worker.waiting.wait()
+    assert log.read(0, 100) == Moved(1200)
+    assert len(list(log.directory.glob("*.meta"))) == 5
+    log.append(frames(20, 43))
+    log.sync()
+    worker.gate.set()
+    assert [retired.segments for retired in await running] == [4]
+    assert contents(log) == frames(23, 40)
+
+
+@story
+async def test_a_segment_is_served_until_its_zip_is_whole(world: World) -> None:
+    worker = world.run_in_worker = SlowWorker()
+    log = world.add()
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    running = asyncio.ensure_future(retention.run_now())
+    await worker.waiting.wait()
+    assert contents(log) == frames(43)
+    worker.gate.set()
+    await running
+    assert contents(log) == frames(3, 40)
+
+
+@story
+async def test_two_runs_at_a_time_are_one_after_the_other(world: World) -> None:
+    worker = world.run_in_worker = SlowWorker()
+    world.add()
+    retention = world.retention()
+    world.clock.advance(1000)
+    runs = [asyncio.ensure_future(retention.run_now()) for _ in range(3)]
+    await worker.waiting.wait()
+    worker.gate.set()
+    assert [[retired.segments for retired in await run] for run in runs] == [[4], [], []]
+
+
+@story
+async def test_a_stop_breaks_off_between_steps(world: World) -> None:
+    worker = world.run_in_worker = SlowWorker()
+    log, other = world.add("orders", 0), world.add("orders", 1)
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    running = asyncio.ensure_future(retention.run_now())
+    await worker.waiting.wait()
+    stopping = asyncio.ensure_future(retention.stop())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    worker.gate.set()
+    await stopping
+    assert await running == []
+    assert (contents(log), contents(other)) == (frames(43), frames(43))
+    assert not list(log.directory.glob("*.zip*"))
+    assert await retention.run_now() == []
+
+
+@story
+async def test_a_partition_that_is_withdrawn_is_let_alone(world: World) -> None:
+    worker = world.run_in_worker = SlowWorker()
+    log, other = world.add("orders", 0), world.add("orders", 1)
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    running = asyncio.ensure_future(retention.run_now())
+    await worker.waiting.wait()
+    del world.partitions["orders", 0]
+    settling = asyncio.ensure_future(retention.settle(log))
+    await asyncio.sleep(0)
+    assert not settling.done()
+    worker.gate.set()
+    await settling
+    await retention.settle(log)
+    [retired] = await running
+    assert (retired.partition, other.start_offset) == (1, 1200)
+    assert (contents(log), len(list(log.directory.glob("*.zip*")))) == (frames(43), 0)
+
+
+@story
+async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    world = World(tmp_path, files)
+    log = world.add()
+    retention = world.retention()
+    world.clock.advance(1000)
+    files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
+    [retired] = await retention.run_now()
+    assert retired.failure is not None
+    left = sorted(path.name for path in log.directory.glob("*.meta"))
+    del world.partitions["orders", 0]
+    await retention.settle(log)
+    world.partitions["orders", 0] = PartitionLog.open(files, world.clock, log.directory, SETTINGS)
+    world.clock.set_now_ms(0)
+    assert await retention.run_now() == []
+    assert sorted(path.name for path in log.directory.glob("*.meta")) == left
+
+
+@story
+async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(world: World) -> None:
+    log = world.add()
+
+    async def meanwhile(step: Callable[[], None]) -> None:
+        step()
+        if log.start_offset == 0:
+            log.drop_segments(log.segments()[:1])
+
+    world.run_in_worker = meanwhile
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    [retired] = await retention.run_now()
+    assert retired.failure == "segments of orders-0 changed meanwhile; the next run looks again"
+    assert log.start_offset == 300
+    [retired] = await retention.run_now()
+    assert (retired.segments, log.start_offset) == (3, 1200)
+
+
+@story
+async def test_a_zip_of_a_crashed_run_is_used(world: World) -> None:
+    log = world.add()
+    first = log.segments()[0].path
+    pack(Files(), first)
+    before = zip_path(first).stat().st_ino
+    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    world.clock.advance(1000)
+    assert [retired.segments for retired in await retention.run_now()] == [4]
+    assert zip_path(first).stat().st_ino == before
