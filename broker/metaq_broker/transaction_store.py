@@ -66,7 +66,7 @@ class EngineStore:
 
 
 class _WaitForAll:
-    """Calls ``done`` when every log is durable up to its present end, with the first error of all."""
+    """Calls ``done`` when every log is durable up to its present end, in every mode, with the first error of all."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class _WaitForAll:
         self._done = done
         for log in logs:
             commit.schedule(log)
-            commit.wait(log, log.end_offset, self._one)
+            commit.wait_durable(log, log.end_offset, self._one)
         self._one(None)  # the one that nobody else counts: with no logs at all it is the only one
 
     def _one(self, error: Exception | None) -> None:

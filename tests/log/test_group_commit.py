@@ -279,6 +279,48 @@ def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Pa
     run(story)
 
 
+def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            told: list[Exception | None] = []
+            commit.wait_durable(put.log, put.log.end_offset, told.append)
+            await until(lambda: files.under_way == 1)
+            put()
+            commit.wait_durable(put.log, put.log.end_offset, told.append)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (put.told, told, put.log.readable_end) == ([0, 1], [], 0)
+            files.let()
+            await until(lambda: told == [None] and files.started == 2)
+            files.let()
+            await until(lambda: told == [None, None])
+            assert put.log.readable_end == put.log.end_offset
+            commit.wait_durable(put.log, put.log.end_offset, told.append)
+            assert told == [None] * 3
+
+    run(story)
+
+
+def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            told: list[Exception | None] = []
+            commit.wait_durable(put.log, put.log.end_offset, told.append)
+            files.error = OSError(errno.EIO, "Input/output error")
+            files.let()
+            await until(lambda: len(told) == 1)
+            commit.wait_durable(put.log, put.log.end_offset, told.append)
+            assert [type(error) for error in told] == [LogFailed, LogFailed]
+
+    run(story)
+
+
 # ---- stopping
 
 

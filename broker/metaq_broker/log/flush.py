@@ -8,9 +8,9 @@ Life of an append, all on the event loop unless noted::
                                appended meanwhile the next sync starts at once
 
 At most one sync per partition is under way, at most ``workers`` in all. All completions that have happened by the time
-the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) waiters are called at once, and a sync
-starts when more messages than that are not durable, or ``flush_interval_ms`` after the first of them. Source: facts
-3.4.
+the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at once, and a sync
+starts when more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as
+somebody asks for ``wait_durable``. Source: docs/operations.md, "What an acknowledgement means".
 """
 
 from __future__ import annotations
@@ -109,12 +109,25 @@ class GroupCommit:
         May call it before returning. Callbacks of one log are called in the order of the waits, whose offsets ascend.
         """
         partition = self._partitions.get(log) or self._new(log)
-        if log.readable_end >= end_offset or not partition.policy.waits_for_disk:
+        if partition.policy.waits_for_disk:
+            self.wait_durable(log, end_offset, callback)
+        else:
+            callback(None)
+
+    def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        """As ``wait``, but durable and readable in every mode: with a threshold a sync starts for it.
+
+        Transactions need it, because a commit is a promise that no policy softens.
+        """
+        partition = self._partitions.get(log) or self._new(log)
+        if log.readable_end >= end_offset:
             callback(None)
         elif log.sync_failed:
             callback(LogFailed(log.directory.name, log.failure or "its sync failed"))
         else:
             partition.waiters.append((end_offset, callback))
+            if not partition.policy.waits_for_disk and not partition.due and not partition.syncing:
+                self._make_due(partition)  # the threshold and the timer would take their time
 
     async def drain(self) -> None:
         """Make everything that was appended durable, and return when no sync is under way and nobody waits."""
