@@ -1,4 +1,4 @@
-"""What ``spark_read.py`` and ``spark_write.py`` share: a broker process, a session, runs in turn, a table of medians."""
+"""What ``spark_read.py`` and ``spark_write.py`` share: a broker process, a session, runs in turn, a table."""
 
 from __future__ import annotations
 

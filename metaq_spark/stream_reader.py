@@ -6,11 +6,13 @@ depends on its two offsets alone (Spark calls it again when it replays a batch),
 partition.
 
 What is kept between calls: the last lookup (an idle query asks every few milliseconds; the brokers are asked at most
-every ``offsetPollMs``), the first offset, and for AvailableNow the ends at which the run is to stop.
+every ``offsetPollMs``), the first offset, the partitions that were warned about, and for AvailableNow the ends at
+which the run is to stop.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTr
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
 from metaq.client.pool import SessionPool
+from metaq.model import TopicPartition
 from metaq_spark import offsets
 from metaq_spark.cluster import Cluster
 from metaq_spark.data_loss import report_data_loss
@@ -28,6 +31,8 @@ from metaq_spark.offsets import Offsets, Ranges
 from metaq_spark.options import SourceOptions
 from metaq_spark.partition_reader import RangePartition, read_partition
 from metaq_spark.planning import check_boundaries, plan_batch, ranges_between, resolve
+
+_log = logging.getLogger(__name__)
 
 
 class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -40,6 +45,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held_since_s: float | None = None
         self._initial: Offsets | None = None
         self._ceiling: Offsets | None = None
+        self._missed: set[TopicPartition] = set()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
@@ -61,6 +67,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = self._look_up()
         if any(where in held and at > held[where].end for where, at in known.items()):
             held = self._look_up(fresh=True)  # before data is called lost, look again
+        self._warn_of_missed(known, held)
         end = plan_batch(
             known,
             held,
@@ -99,6 +106,12 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._held = self._brokers().held(self._options.topics)
             self._held_since_s = self._clock.monotonic()
         return self._held
+
+    def _warn_of_missed(self, known: Offsets, held: Ranges) -> None:
+        missed = {where for where in known if where not in held}
+        for where in sorted(missed - self._missed):
+            _log.warning("the brokers do not list %s any more; the query waits there until they do", where)
+        self._missed = missed
 
     def _find_initial(self) -> Offsets:
         report_loss = partial(report_data_loss, fail=self._options.fail_on_data_loss)

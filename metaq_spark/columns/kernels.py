@@ -153,6 +153,13 @@ def _crc32(data, start, end, crc_address, tables):
     return _crc_by_table(data, start, end, tables)
 
 
+@numba.njit(inline="always")
+def _attribute_length(run, body, end):
+    """Length of the attribute that the body starts with; -1 if the body cannot hold what it says."""
+    length = _int32_at(run, body) if end - body >= 4 else np.int64(-1)
+    return length if body + 4 + length <= end else np.int64(-1)
+
+
 @_compiled
 def decode_frames(
     run, base, crc_address, tables, state,
@@ -177,13 +184,11 @@ def decode_frames(
             status = BAD_CHECKSUM
             break
         has_attribute = run[position + 19] & 1
-        start, attribute_length = body, np.int64(0)
-        if has_attribute:
-            attribute_length = _int32_at(run, body) if length >= 4 else np.int64(-1)
-            start = body + 4 + attribute_length
-            if attribute_length < 0 or start > end:
-                status = BAD_ATTRIBUTE
-                break
+        attribute_length = _attribute_length(run, body, end) if has_attribute else np.int64(0)
+        if attribute_length < 0:
+            status = BAD_ATTRIBUTE
+            break
+        start = body + 4 * has_attribute + attribute_length
         if (
             row == len(offsets)
             or value_end + end - start > len(values)

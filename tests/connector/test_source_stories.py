@@ -170,6 +170,22 @@ def test_a_partition_that_a_lookup_came_without_keeps_its_place(world: World) ->
     assert after["topics"]["orders"]["0-0"] == end + 21
 
 
+def test_a_partition_that_is_missed_is_warned_about_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest")
+    position, _ = world.micro_batch(reader, reader.initialOffset())
+    store = world.brokers[0].partitions.pop(("orders", 0))
+    for _ in range(3):
+        world.micro_batch(reader, position)
+    world.brokers[0].partitions["orders", 0] = store
+    world.micro_batch(reader, position)
+    world.brokers[0].partitions.clear()
+    world.micro_batch(reader, position)
+    assert [record.getMessage() for record in caplog.records] == 2 * [
+        "the brokers do not list orders/0-0 any more; the query waits there until they do"
+    ]
+
+
 def test_a_limit_ends_at_messages_and_gets_everything_in_the_end(world: World) -> None:
     payloads = [bytes([65 + n]) * (7 * n % 40) for n in range(30)]
     world.put("orders", 0, 0, *payloads[:20])
@@ -290,7 +306,7 @@ def test_a_damaged_message_is_named(world: World) -> None:
     world.put("orders", 0, 0, b"good", b"evil")
     content = world.brokers[0].partition("orders", 0).segments[0][1]
     content[-1] ^= 1
-    with pytest.raises(CorruptFrame, match="corrupt frame in orders/0-0 at offset 24: .*checksum"):
+    with pytest.raises(CorruptFrame, match=r"corrupt frame in orders/0-0 at offset 24: .*checksum"):
         world.batch()
 
 
