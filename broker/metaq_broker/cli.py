@@ -22,7 +22,8 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status: 0 stopped as asked, 1 no start, 2 wrong arguments or configuration."""
     options = _parser().parse_args(arguments)
-    log_to_stderr(options.log_level, options.log_format)
+    if "log_level" in options:  # not for ctl, which has no log of its own
+        log_to_stderr(options.log_level, options.log_format)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from metaq.errors import MetaqError
@@ -29,19 +29,23 @@ Place = tuple[str, int]
 UsersOf = Callable[[str, int], Sequence[str]]
 """Topic and index of a partition -> keys of the transactions that have put messages there and have not ended."""
 
+Settle = Callable[[PartitionLog], Awaitable[None]]
+"""Comes back when nothing is being done to the files of a log that is out of service."""
+
 
 class MaintenanceRefused(MetaqError):
     """It was not done, or not all of it; the text is one sentence for the operator."""
 
 
 class PartitionMaintenance:
-    """See the module. ``users_of`` tells which transactions need a partition."""
+    """See the module. ``users_of`` tells which transactions need a partition; ``settle_retention`` ends retention."""
 
-    def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf) -> None:
+    def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf, settle_retention: Settle) -> None:
         self._engine = engine
         self._stores = engine.stores
         self._commit = commit
         self._users_of = users_of
+        self._settle_retention = settle_retention
         self._busy: set[Place] = set()
 
     # ---- closing and opening
@@ -212,6 +216,7 @@ class PartitionMaintenance:
 
     async def _retire(self, log: PartitionLog) -> None:
         """Keep the promises that were made for a log that is out of service, then close its files."""
+        await self._settle_retention(log)
         await self._commit.settle(log)
         self._commit.forget(log)
         log.close(clean=False)

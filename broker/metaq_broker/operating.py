@@ -24,6 +24,7 @@ from metaq_broker.control.services import ControlServices
 from metaq_broker.engine import Engine
 from metaq_broker.frontend.server import bind
 from metaq_broker.log.flush import GroupCommit
+from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.metrics.measures import Distribution, Measure, Sources, TopicLabels, disk_free, gather
 from metaq_broker.reload import Reloader
@@ -88,7 +89,7 @@ class Operating:
             address=broker.address,
             metrics_address=_address_of(metrics_listener),
             engine=engine,
-            maintenance=PartitionMaintenance(engine, broker.commit, broker.transactions.users_of),
+            maintenance=PartitionMaintenance(engine, broker.commit, broker.transactions.users_of, _nothing_under_way),
             transactions=broker.transactions,
             reloader=self.reloader,
             stop=broker.stop,
@@ -135,6 +136,10 @@ class Operating:
         figures = asyncio.run_coroutine_threadsafe(gathered(), self._loop).result(GATHER_S_MAX)
         stores = self._broker.engine.stores
         return [*figures, disk_free(stores.data_paths, stores.free_bytes)]
+
+
+async def _nothing_under_way(_log: PartitionLog) -> None:
+    pass
 
 
 def _address_of(listener: socket.socket | None) -> Address | None:

@@ -27,7 +27,7 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     """Add ``ctl`` to the commands of ``metaq-broker``."""
     ctl = commands.add_parser("ctl", help="look after a running broker")
     _add_common(ctl)
-    ctl.set_defaults(command=run_ctl, log_level="warning", log_format="text")
+    ctl.set_defaults(command=run_ctl)
     actions = ctl.add_subparsers(required=True, metavar="ACTION", dest="action")
     for name, text in (
         ("status", "how the broker is"),
@@ -143,8 +143,9 @@ def _complain(kind: str, error: Exception, as_json: bool, status: int) -> int:
 
 
 def _print(lines: list[str]) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
     for line in lines:  # a topic's name may hold what this terminal cannot show
-        print(line.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
+        print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _index(text: str) -> int:
