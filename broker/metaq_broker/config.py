@@ -15,6 +15,7 @@ from typing import Any
 from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
+from metaq_broker.log.settings import Verify
 
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
@@ -76,6 +77,7 @@ class SystemConfig:
     partitions_max: int
     idle_timeout_ms: int
     index_interval_bytes: int
+    verify_at_start: Verify
     metrics_port: int
 
     def topic_defaults(self) -> TopicConfig:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
-from metaq_broker.config_values import Reader, boolean, delete_policy, host, number, plain, schedule
+from metaq_broker.config_values import Reader, boolean, delete_policy, host, number, one_of, plain, schedule
 from metaq_broker.ini import ConfigError, Section
 
 REQUIRED: Final = object()
@@ -77,6 +77,7 @@ SYSTEM_KEYS: Final = (
     Key("maxPartitions", "partitions_max", number(1, 10_000_000), 10_000),
     Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
     Key("indexInterval", "index_interval_bytes", number(32, GIB), 4096),
+    Key("verifyAtStart", "verify_at_start", one_of("tail", "full"), "tail"),
     Key("metricsPort", "metrics_port", number(0, 65535), 0),
 )
 

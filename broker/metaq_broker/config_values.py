@@ -57,6 +57,17 @@ def _evaluate(node: ast.expr) -> int:
     raise ValueError(node)
 
 
+def one_of(*words: str) -> Reader:
+    """Return a reader of one of these words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(" or ".join(words))
+        return text
+
+    return read
+
+
 def number(low: int, high: int) -> Reader:
     """Return a reader of whole numbers ``low..high``, written plainly or as an expression."""
 

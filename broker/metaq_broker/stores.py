@@ -64,7 +64,14 @@ class TopicStores:
         settings = LogSettings(system.segment_bytes_max, system.index_interval_bytes)
         threads = (os.cpu_count() or 1) + 2 if system.load_message_stores_in_parallel else 1
         try:
-            return LogStore.open(self._files, self._clock, Path(path), lambda topic: settings, load_threads=threads)
+            return LogStore.open(
+                self._files,
+                self._clock,
+                Path(path),
+                lambda topic: settings,
+                verify=system.verify_at_start,
+                load_threads=threads,
+            )
         except OSError as error:
             raise DataFolderFailed(path, error) from error
 

@@ -33,6 +33,7 @@ def test_defaults_are_metaqs_own() -> None:
     assert (system.message_bytes_max, system.batch_bytes_max, system.line_bytes_max) == (4 << 20, 8 << 20, 65536)
     assert (system.connections_max, system.pipelined_requests_max, system.output_bytes_max) == (10_000, 10_000, 8 << 20)
     assert (system.idle_timeout_ms, system.index_interval_bytes) == (300_000, 4096)
+    assert system.verify_at_start == "tail"
 
 
 @pytest.mark.parametrize("key", [key.name for key in SYSTEM_KEYS if key.default is REQUIRED])
