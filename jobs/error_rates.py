@@ -1,7 +1,7 @@
 """Count log lines and errors by component and time window: a topic of log lines in, a topic of JSON values out.
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/error_rates.py \\
-        --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint /var/tmp/error_rates
+        --brokers 127.0.0.1:8123 --from-topic lines --to-topic error_rates --checkpoint progress/error_rates
 
 Two kinds of lines are known, as HDFS and as OpenSSH (through syslog) write them:
 

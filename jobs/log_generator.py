@@ -3,7 +3,7 @@
 The same seed gives the same bytes. So that a pipeline that is careless with bytes is caught, the lines are not all
 polite: some end in CR LF, some are blank, some hold bytes that are no UTF-8, and the last has no line end at all.
 
-    python jobs/log_generator.py --lines 300000 --seed 7 /var/tmp/lines.log
+    python jobs/log_generator.py --lines 300000 --seed 7 lines.log
 """
 
 from __future__ import annotations

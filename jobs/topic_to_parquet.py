@@ -1,9 +1,9 @@
 """Store the messages of topics as Parquet, in folders by topic, day and hour.
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/topic_to_parquet.py \\
-        --brokers 127.0.0.1:8123 --topics lines --output /var/tmp/lake --checkpoint /var/tmp/lake_progress
+        --brokers 127.0.0.1:8123 --topics lines --output lake --checkpoint progress/lake
 
-    /var/tmp/lake/topic=lines/date=2026-11-20/hour=21/part-....parquet
+    lake/topic=lines/date=2026-11-20/hour=21/part-....parquet
 
 Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id tells no time goes
 to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add what has come since; with ``--every`` it keeps running.
