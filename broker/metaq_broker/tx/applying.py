@@ -38,13 +38,18 @@ class Applying:
         self._store = store
         self._call_later = call_later
         self._applied = applied
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Append and note nothing more: the journal is about to close. The next start finishes what is left."""
+        self._stopped = True
 
     def apply(self, transactions: Sequence[Transaction]) -> None:
         """Append the messages of transactions whose commit is durable, in order.
 
         One transaction a turn of the loop: a batch of many branches must not keep everybody else waiting.
         """
-        if not transactions:
+        if not transactions or self._stopped:
             return
         self._apply_one(transactions[0])
         if len(transactions) > 1:
@@ -69,6 +74,8 @@ class Applying:
             self._finished(transaction, error)
 
     def _finished(self, transaction: Transaction, error: Exception | None) -> None:
+        if self._stopped:
+            return
         if error is not None:
             _log.error("transaction %s is committed, but not readable: %s", transaction.key, error)
             fail(transaction, committed_not_stored(transaction.key, str(error)))

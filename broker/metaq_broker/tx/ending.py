@@ -143,6 +143,10 @@ class Ending:
         """Go on with a commit that a crash interrupted: ``units`` are still missing in the partitions."""
         self._applying.append(transaction, units)
 
+    def stop(self) -> None:
+        """Carry nothing further: the journal is about to close."""
+        self._applying.stop()
+
     # ---- what follows
 
     def _check_room(self, transaction: Transaction) -> None:

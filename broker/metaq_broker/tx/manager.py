@@ -382,6 +382,7 @@ class TransactionManager:
         """Stop: what is prepared stays so, what is not is forgotten. Whoever still waits is not told any more."""
         for transaction in self._open:
             transaction.disarm()
+        self._ending.stop()
         self._checkpoint.close()
         self._sync.close()
         if self._journal.failure is None:
