@@ -37,6 +37,10 @@ class ServerSettings:
     transfer_bytes_max: int = 256 << 10
     extra: Mapping[str, object] = field(default_factory=dict)
 
+    def describe(self) -> str:
+        """Return what is special about it, in one line."""
+        return " ".join((f"maxSegmentSize={self.segment_bytes_max}", *(f"{k}={v}" for k, v in self.extra.items())))
+
     def ini(self, data: Path) -> str:
         """Return the text of the file; the data goes into ``data``."""
         system = {

@@ -6,6 +6,7 @@ against all that ever happened to its folder, and a long run needs no more memor
 
 from __future__ import annotations
 
+import gc
 import shutil
 import time
 from collections.abc import Callable
@@ -19,26 +20,32 @@ from torture.figures import Figures
 from torture.trial import Rules, Trial
 
 TOPICS: Final = {"orders": 3, "logs": 2, "big": 1}
-LOAD_S: Final = (0.02, 1.0)
-"""How long the load runs before a kill, in seconds."""
+LOAD_S, HASTY_LOAD_S = (0.02, 1.0), (0.02, 0.3)
+"""How long the load runs before a kill, in seconds, from and to."""
 
-RESUME_S: Final = (0.05, 0.4)
+RESUME_S, HASTY_RESUME_S = (0.05, 0.4), (0.02, 0.1)
 """How long it goes on after the restart."""
 
 START_KILL_CHANCE: Final = 0.2
 START_KILL_S: Final = (0.0, 0.35)
 CLEAN_STOP_CHANCE: Final = 0.1
+THRESHOLD_CHANCE: Final = 0.25
+"""How often a chapter acknowledges puts before they are synced; a kill of the process must not lose them either."""
+
+THRESHOLD_INTERVAL_MS: Final = 100
+SEGMENT_BYTES: Final = (8 << 10, 64 << 10, 64 << 10, 1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class KillOptions:
-    """``rounds`` 0 = until ``duration_s`` is over; ``duration_s`` 0 = no limit of time."""
+    """``rounds`` 0 = until ``duration_s`` is over; ``duration_s`` 0 = no limit of time; ``haste`` = shorter rounds."""
 
     seed: int
     rounds: int
     duration_s: float = 0.0
     rounds_per_chapter: int = 12
     retention: bool = False
+    haste: bool = False
 
 
 class KillLoop:
@@ -71,15 +78,17 @@ class KillLoop:
         return self._options.rounds - self.figures.rounds if self._options.rounds else 1 << 30
 
     def _chapter(self, seed: str) -> None:
-        folder = self._base / f"kill-{seed}"
-        rules = Rules(retention=self._options.retention)
-        trial = Trial(folder, _settings(self._options.retention), seed, rules)
+        folder, random = self._base / f"kill-{seed}", Random(seed)
+        settings, rules = choose_settings(random, self._options.retention)
+        self._tell(f"chapter {seed}: {settings.describe()}")
+        trial = Trial(folder, settings, seed, rules)
         try:
-            self._rounds(trial, Random(seed), seed)
+            self._rounds(trial, random, seed)
         finally:
             trial.broker.kill()
         self.figures.add(trial.history)
         shutil.rmtree(folder)
+        gc.collect()
 
     def _rounds(self, trial: Trial, random: Random, seed: str) -> None:
         trial.broker.start()
@@ -92,14 +101,15 @@ class KillLoop:
     def _round(self, trial: Trial, random: Random, name: str) -> None:
         began, crew, broker = time.monotonic(), trial.crew, trial.broker
         crew.start()
-        load_s = random.uniform(*LOAD_S)
+        load_s = random.uniform(*(HASTY_LOAD_S if self._options.haste else LOAD_S))
         trial.shift.over.wait(load_s)
         how = self._end_broker(trial, random)
         restart_s = broker.start()
         self.figures.restarts_s.append(restart_s)
-        trial.shift.over.wait(random.uniform(*RESUME_S))
+        trial.shift.over.wait(random.uniform(*(HASTY_RESUME_S if self._options.haste else RESUME_S)))
         crew.stop()
         with trial.session() as session:
+            trial.wait_until_quiet(session)
             crew.sort_out(session)
             trial.judge(session)
         self.figures.rounds += 1
@@ -131,13 +141,23 @@ class KillLoop:
         """End all transactions, look at everything once more, stop cleanly, and look at the files."""
         with trial.session() as session:
             trial.crew.conclude(session)
+            trial.wait_until_quiet(session)
             trial.judge(session)
         trial.broker.stop()
         self.figures.stops += 1
         trial.judge_files()
 
 
-def _settings(retention: bool) -> ServerSettings:
-    if not retention:
-        return ServerSettings(TOPICS)
-    return ServerSettings(TOPICS, extra={"deletePolicy": "delete,2s", "deleteWhen": "0/1 * * * * ?"})
+def choose_settings(random: Random, retention: bool) -> tuple[ServerSettings, Rules]:
+    """Return the configuration of a chapter and what it means for the judge."""
+    extra: dict[str, object] = {}
+    rules = Rules(retention=retention)
+    if retention:
+        extra |= {"deletePolicy": "delete,2s", "deleteWhen": "0/1 * * * * ?"}
+    if random.random() < THRESHOLD_CHANCE:
+        extra |= {"unflushThreshold": random.choice((10, 1000)), "unflushInterval": THRESHOLD_INTERVAL_MS}
+        rules = Rules(retention, readable_at_once=False, quiet_s=3 * THRESHOLD_INTERVAL_MS / 1000)
+    extra["flushTxLogAtCommit"] = random.choice((0, 1, 1, 1, 2))
+    extra["checkpointInterval"] = random.choice((200, 3_600_000))
+    extra["indexInterval"] = random.choice((256, 4096))
+    return ServerSettings(TOPICS, random.choice(SEGMENT_BYTES), extra=extra), rules

@@ -27,7 +27,8 @@ from torture.survey import failures, survey, survey_files
 
 SURVEY_TIMEOUTS: Final = Timeouts(10.0, 60.0)
 QUIET_PATIENCE_S: Final = 30.0
-QUIET_INTERVAL_S: Final = 0.02
+QUIET_INTERVAL_S: Final = 0.01
+SURVEYS_MAX: Final = 5
 ANOMALIES_SHOWN_MAX: Final = 10
 
 
@@ -46,6 +47,8 @@ class Rules:
     retention: bool = False
     readable_at_once: bool = True
     disk_is_full: bool = False
+    quiet_s: float = 0.02
+    """How long partitions must not have grown before they are judged, in seconds."""
 
 
 class Trial:
@@ -65,11 +68,10 @@ class Trial:
         self.history = History()
         self.rules = rules
         places = [Place(topic, index) for topic, count in settings.topics.items() for index in range(count)]
-        shift = Shift(self.broker.address, self.history, places)
+        self.shift = Shift(self.broker.address, self.history, places, retention=rules.retention)
         if timeouts is not None:
-            shift.timeouts = timeouts
-        self.shift = shift
-        self.crew = Crew(shift, seed)
+            self.shift.timeouts = timeouts
+        self.crew = Crew(self.shift, seed)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -85,21 +87,21 @@ class Trial:
             session.close()
 
     def wait_until_quiet(self, session: Session) -> None:
-        """Wait until the broker has finished with every other connection and its partitions do not grow any more.
+        """Wait until the broker has finished with every other connection and its partitions do not change any more.
 
         Raises:
             AnomaliesFound: It does not get quiet in ``QUIET_PATIENCE_S``.
         """
-        end, before = time.monotonic() + QUIET_PATIENCE_S, ""
-        while True:
-            alone = "\r\ncurr_connections 1\r\n" in session.ask(Stats("", 0))
+        began = changed = time.monotonic()
+        before = ""
+        while time.monotonic() - began < QUIET_PATIENCE_S:
             now = session.ask(Stats("offsets", 0))
-            if alone and now == before:
+            if now != before or "\r\ncurr_connections 1\r\n" not in session.ask(Stats("", 0)):
+                before, changed = now, time.monotonic()
+            elif time.monotonic() - changed >= self.rules.quiet_s:
                 return
-            before = now
-            if time.monotonic() > end:
-                raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
             time.sleep(QUIET_INTERVAL_S)
+        raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
 
     def judge(self, session: Session) -> Image:
         """Read everything and judge it; return what is stored.
@@ -108,13 +110,21 @@ class Trial:
             AnomaliesFound: The report is in the exception, everything in the folder.
         """
         try:
-            image = survey(session)
+            image = self._survey(session)
             told = [] if self.rules.disk_is_full else failures(session)
         except MetaqError as error:
             raise self.fail([f"the broker cannot be read: {error}"], {}) from error
         for place, partition in image.items():
             self.history.seen(place, partition.frames)
         self._judge(image, [f"the broker says: {line}" for line in told])
+        return image
+
+    def _survey(self, session: Session) -> Image:
+        image = survey(session)
+        for _ in range(SURVEYS_MAX if self.rules.retention else 0):  # segments may have left while they were read
+            if not any(partition.fault for partition in image.values()):
+                break
+            image = survey(session)
         return image
 
     def judge_files(self) -> None:

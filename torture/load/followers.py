@@ -72,5 +72,6 @@ class Follower(Worker):
         position.offset, position.cut = position.offset + whole, run[whole:]
 
     def _moved(self, place: Place, asked: int, to: int) -> None:
-        self.history.odd("moved reader", f"{place}: a reader at {asked} was sent to {to}")
+        if to <= asked or not self.shift.retention:
+            self.history.odd("moved reader", f"{place}: a reader at {asked} was sent to {to}")
         self._positions[place] = Position(to)

@@ -40,6 +40,8 @@ class Shift:
     timeouts: Timeouts = Timeouts(5.0, 20.0)  # noqa: RUF009  a frozen value
     refusals_expected: bool = False
     """Whether the broker may refuse correct commands: its disk is full."""
+    retention: bool = False
+    """Whether the broker deletes old segments, so that slow readers are sent onwards."""
     over: threading.Event = field(default_factory=threading.Event)
 
 
