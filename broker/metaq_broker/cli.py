@@ -14,6 +14,7 @@ from metaq_broker.config import BrokerConfig, load
 from metaq_broker.control.ctl import add_ctl_command
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
 from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
+from metaq_broker.fsck.command import add_fsck_command
 from metaq_broker.ini import ConfigError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--log-level", choices=LEVELS, default="info", help="default %(default)s")
         command.add_argument("--log-format", choices=FORMATS, default="text", help="default %(default)s")
     add_ctl_command(commands)
+    add_fsck_command(commands)
     return parser
 
 

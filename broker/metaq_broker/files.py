@@ -30,6 +30,14 @@ class FileStat:
         return self.mtime_ns // 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Bytes that an unprivileged process may still write on a file system, and the size of that file system."""
+
+    free_bytes: int
+    total_bytes: int
+
+
 class Files:
     """The real file system. Descriptors are plain ints, closed by the caller; none is inherited by child processes."""
 
@@ -160,8 +168,12 @@ class Files:
 
     def free_bytes(self, path: Path) -> int:
         """Return how many bytes an unprivileged process may still write on the file system of ``path``."""
+        return self.disk_space(path).free_bytes
+
+    def disk_space(self, path: Path) -> DiskSpace:
+        """Return free space and size of the file system of ``path``."""
         status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        return DiskSpace(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
 
     # ---- exclusion between processes
 
@@ -183,3 +195,16 @@ class Files:
                 self.close(fd)
             raise
         return fd
+
+    def is_locked(self, path: Path) -> bool:
+        """Return whether somebody holds the lock of a file that ``lock_exclusive`` made; asking keeps nobody out."""
+        if not self.exists(path):
+            return False
+        fd = self.open_read(path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            self.close(fd)
+        return False
