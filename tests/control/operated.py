@@ -1,0 +1,95 @@
+"""A real broker and its operator: runs ``metaq-broker ctl`` against it and says what came back."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fix_broker import RunningBroker, WireClient
+from metaq_broker.cli import main
+
+from metaq.wire.text.frames import walk
+
+SYSTEM = (
+    "[system]\nbrokerId=1\nnumPartitions=4\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
+    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a ``ctl`` command ended."""
+
+    status: int
+    out: str
+    error: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What ``--json`` printed."""
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+
+def ctl(*arguments: str | Path) -> Answer:
+    """Run ``metaq-broker ctl`` in this process."""
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            status = main(["ctl", *map(str, arguments)])
+        except SystemExit as end:  # argparse
+            status = int(str(end.code))
+    return Answer(status, out.getvalue(), error.getvalue())
+
+
+def ask(broker: RunningBroker, *arguments: str | Path) -> dict[str, Any]:
+    """Return the JSON result of a command that must succeed."""
+    answer = ctl("--data", broker.data, "--json", *arguments)
+    assert answer.status == 0, answer
+    return answer.document
+
+
+def tell(broker: RunningBroker, *arguments: str | Path) -> list[str]:
+    """Return the lines of a command that must succeed."""
+    answer = ctl("--data", broker.data, *arguments)
+    assert (answer.status, answer.error) == (0, ""), answer
+    return answer.lines
+
+
+def refusal(broker: RunningBroker, *arguments: str | Path) -> str:
+    """Return the sentence of a command that must be refused; ``--json`` says the same."""
+    answer = ctl("--data", broker.data, "--json", *arguments)
+    assert answer.status == 1, answer
+    error = answer.document["error"]
+    assert error["kind"] == "refused"
+    assert answer.error == f"metaq-broker: {error['text']}\n"
+    return str(error["text"])
+
+
+def put(topic: str, index: int, body: bytes, opaque: int = 1) -> bytes:
+    return b"put %s %d %d 0 %d\r\n%b" % (topic.encode(), index, len(body), opaque, body)
+
+
+def stored(client: WireClient, topic: str, index: int, body: bytes) -> int:
+    """Put one message; return its offset."""
+    code, text = client.result(put(topic, index, body))
+    assert code == 200, text
+    return int(text.split()[2])
+
+
+def get(topic: str, index: int, offset: int = 0) -> bytes:
+    return b"get %s g %d %d 1048576 1\r\n" % (topic.encode(), index, offset)
+
+
+def read(client: WireClient, topic: str, index: int) -> list[bytes]:
+    """Return the bodies of a partition that fits into one reply."""
+    return [bytes(frame.body) for frame in walk(client.value(get(topic, index)))]
