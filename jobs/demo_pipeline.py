@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import error_rates
 import lines_to_topic
 from demo_check import Comparison, Count, compare
-from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -23,8 +22,6 @@ from metaq.wire.text.frames import HEADER_BYTES
 LINES, COPIED, RATES = "lines", "copied", "error_rates"
 BLOCK_BYTES = 64 << 10
 BATCH_BYTES = 8 << 20
-
-Writer = TypeVar("Writer", DataFrameWriter, DataStreamWriter)
 
 
 @dataclass(frozen=True)
@@ -46,17 +43,15 @@ class Pipeline:
         self._directory = FixedDirectory([address], self._pool)
 
     def warm_up(self) -> None:
-        """Send one message and stream it on: Spark starts its Python processes, and they compile what they need."""
-        one = self._spark.createDataFrame([(0, b"warm")], lines_to_topic.LINE_SCHEMA)
-        self._to_topic(one.write.format("metaq").mode("append"), "warm").save()
+        """Send one line and stream it on: Spark starts its Python processes, and they compile what they need."""
+        line = self._folder / "warm.log"
+        line.write_bytes(b"warm")
+        self._send(str(line), "warm")
         self._copy("warm", "warmer").awaitTermination()
 
     def send(self) -> None:
         """Send the lines of the input to the topic ``lines``."""
-        job = argparse.Namespace(
-            input=self._input.source, brokers=str(self._address), topic=LINES, block_bytes=BLOCK_BYTES
-        )
-        lines_to_topic.run(self._spark, job)
+        self._send(self._input.source, LINES)
 
     def stream(self) -> None:
         """Stream ``lines`` to ``copied`` until everything that is there has been read."""
@@ -68,22 +63,23 @@ class Pipeline:
         The table is in memory and always complete, to be shown at the end; the job itself sends each window to a topic.
         """
         rates = error_rates.count_errors(error_rates.parse_lines(self._stream_of(COPIED)), "5 minutes", "10 minutes")
-        self._start(
-            rates.writeStream.format("memory").outputMode("complete").queryName(RATES), RATES
-        ).awaitTermination()
+        table = rates.writeStream.format("memory").outputMode("complete").queryName(RATES)
+        self._start(table, RATES).awaitTermination()
+
+    def _send(self, source: str, topic: str) -> None:
+        job = argparse.Namespace(input=source, brokers=str(self._address), topic=topic, block_bytes=BLOCK_BYTES)
+        lines_to_topic.run(self._spark, job)
 
     def _copy(self, source: str, target: str) -> StreamingQuery:
         """Every message to the same partition of another topic."""
         messages = self._stream_of(source).select("partition", "value")
-        return self._start(self._to_topic(messages.writeStream.format("metaq"), target), target)
+        writer = messages.writeStream.format("metaq").option("brokers", str(self._address)).option("topic", target)
+        return self._start(writer, target)
 
     def _stream_of(self, topic: str) -> DataFrame:
         reader = self._spark.readStream.format("metaq").option("brokers", str(self._address))
         reader = reader.option("startingOffsets", "earliest").option("maxBytesPerTrigger", BATCH_BYTES)
         return reader.option("subscribe", topic).load()
-
-    def _to_topic(self, writer: Writer, topic: str) -> Writer:
-        return writer.option("brokers", str(self._address)).option("topic", topic)
 
     def _start(self, writer: DataStreamWriter, name: str) -> StreamingQuery:
         checkpoint = str(self._folder / "checkpoints" / name)

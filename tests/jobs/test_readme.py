@@ -10,7 +10,8 @@ from metaq_spark.columns.schema import READ_COLUMNS
 from metaq_spark.options import OPTIONS, READ, REQUIRED, WRITE, Use
 from metaq_spark.sink_columns import SINK_COLUMNS
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def table_behind(words: str) -> dict[str, str]:
@@ -52,11 +53,22 @@ def test_table_of_the_columns_of_a_write() -> None:
     assert {name: re.split(", | or ", text) for name, text in shown.items()} == kinds
 
 
-def test_links_lead_somewhere() -> None:
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
-    assert targets
-    for target in targets:
-        assert (Path(__file__).parents[2] / target).exists(), target
+def documents() -> list[Path]:
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("broker/*.md")]
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8"))
+    absent = [target for target in targets if "://" not in target and not (document.parent / target).exists()]
+    assert not absent
+
+
+def test_places_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:metaq|metaq_spark|broker|jobs|tests)/[\w/.]*)`", text)
+    assert len(named) > 5
+    assert not [place for place in named if not (ROOT / place).exists()]
 
 
 @pytest.mark.spark
