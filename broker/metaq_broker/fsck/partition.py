@@ -79,13 +79,20 @@ def _describe(findings: PartitionFindings, loaded: Loaded) -> None:
     findings.unfinished = report.removed
     if report.cut_at is not None:
         findings.torn = TornTail(report.cut_at, report.bytes_cut)
-    for start in report.indexes_rebuilt:
-        if findings.indexes.get(start) in (IndexState.COMPLETE, IndexState.SHORT):
-            findings.indexes[start] = IndexState.DAMAGED
+    for segment in loaded.segments:
+        known = (entry.start for entry in (*report.damage, *report.suspect))
+        innocent = any(segment.start <= start < segment.end for start in known)  # the bytes changed, not the index
+        if segment.start in report.indexes_rebuilt and not innocent:
+            _blame_index(findings, segment.start)
     if findings.live and findings.indexes:  # the newest one grows faster than it can be looked at
         newest = max(findings.indexes)
         if findings.indexes[newest] is IndexState.DAMAGED:
             findings.indexes[newest] = IndexState.SHORT
+
+
+def _blame_index(findings: PartitionFindings, start: int) -> None:
+    if findings.indexes.get(start) in (IndexState.COMPLETE, IndexState.SHORT):
+        findings.indexes[start] = IndexState.DAMAGED
 
 
 def _index_states(files: Files, directory: Path) -> dict[int, IndexState]:
