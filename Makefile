@@ -38,3 +38,8 @@ java:
 
 $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
+
+.PHONY: torture
+torture: $(READY)  ## Try to make the broker lose a message; TORTURE_ARGS='--rounds 20 --seed 7', see docs/testing.md
+	@$(BIN)/python -m torture $(TORTURE_ARGS)
+	@$(BIN)/python -m torture.fuzz $(FUZZ_ARGS)
