@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -57,7 +58,7 @@ class Letter(NamedTuple):
         return encode_frame(0, self.flag, self.body, self.sent.checksum)
 
 
-class Worker:
+class Worker(ABC):
     """One way to use the broker. Subclasses say what to do with a connection in ``serve``."""
 
     def __init__(self, name: str, shift: Shift, seed: str) -> None:
@@ -88,9 +89,9 @@ class Worker:
             finally:
                 session.close()
 
+    @abstractmethod
     def serve(self, session: Session) -> None:
         """Use the connection until the shift is over; errors of the connection may escape."""
-        raise NotImplementedError
 
     def letter(self, length: int, attribute: str | None = None) -> Letter:
         """Write a new message with a payload of about ``length`` bytes."""

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from metaq.client.session import Session
 from metaq.model import Address
 from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
 from metaq.wire.text.encode import encode
 from torture.history import Put
-from torture.load.worker import RECONNECT_INTERVAL_S, Worker, put_command
+from torture.load.worker import Worker, put_command
 
 SLOW_READERS, HALF_OPEN, GREEDY, RESETTING, CROWDS = 10, 10, 5, 3, 1
 CROWD: Final = 100
@@ -90,22 +91,21 @@ RUDE_KINDS: Final[Sequence[Act]] = (
 
 
 class Dribbler(Worker):
-    """Puts like everybody else, but sends its commands byte by byte."""
+    """Puts like everybody else, but sends its commands byte by byte, over a connection of its own."""
 
-    def run(self) -> None:
+    def serve(self, session: Session) -> None:
+        session.close()
         address = self.shift.address
-        while not self.shift.over.is_set():
-            with contextlib.suppress(OSError), socket.create_connection((address.host, address.port)) as connection:
-                connection.settimeout(HONEST_TIMEOUT_S)
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._dribble(connection)
-            self.shift.over.wait(RECONNECT_INTERVAL_S)
+        with contextlib.suppress(OSError), socket.create_connection((address.host, address.port)) as connection:
+            connection.settimeout(HONEST_TIMEOUT_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._dribble(connection)
 
     def _dribble(self, connection: socket.socket) -> None:
         decoder = ReplyDecoder()
         while not self.shift.over.is_set():
             place, letter = self.place(), self.small_letter()
-            put = self.history.put_begins(self.name, place, (letter.sent,))
+            put = self.history.put_begins(self.lane, place, (letter.sent,))
             for byte in encode(put_command(place, letter)):
                 connection.sendall(bytes((byte,)))
             self._answered(connection, decoder, put)
