@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -269,3 +270,32 @@ def test_the_compiled_measure_is_the_codec_s(items: list[tuple[bytes, str | None
     run = run[: max(0, len(run) - cut)]
     assert int(kernels.whole_frames(np.frombuffer(run, dtype=np.uint8))) == whole_bytes(run) == measure_run(run)
     assert int(kernels.whole_frames(np.frombuffer(GOOD + frame(0, b"x", length=-5), dtype=np.uint8))) == len(GOOD)
+
+
+def test_compiled_code_is_kept_only_where_nobody_else_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = Path(kernels._private_folder())
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
+    folder.chmod(0o770)
+    assert kernels._private_folder() == ""
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    assert kernels._private_folder() == ""
+
+
+def test_without_any_folder_to_write_the_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def njit(cache: bool) -> Callable[[object], str]:
+        asked.append(cache)
+        if len(asked) == 1:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: "compiled"
+
+    monkeypatch.setattr(kernels.numba, "njit", njit)
+    monkeypatch.setattr(kernels, "_private_folder", lambda: "")
+    monkeypatch.setattr(kernels.numba.config, "CACHE_DIR", kernels.numba.config.CACHE_DIR)
+    assert kernels._compiled(lambda: None) == "compiled"
+    assert asked == [True, False]
