@@ -51,6 +51,7 @@ class Grammar:
             *(self._put,) * 6,
             *(self._put_batch,) * 3,
             *(self._get,) * 4,
+            self._get_filtered,
             *(self._offset,) * 2,
             *(self._transaction,) * 5,
             self._stats,
@@ -97,6 +98,12 @@ class Grammar:
     def _get(self, opaque: int) -> bytes:
         size = self._edge(str(self._random.choice((20, 100, 4096, 1 << 20))))
         return self._line(f"get {self._topic()} group {self._partition()} {self._position()} {size} {opaque}")
+
+    def _get_filtered(self, opaque: int) -> bytes:
+        types = ",".join(self._random.choices(("paid", "open", "a_1"), k=self._random.randint(1, 3)))
+        where = f"{self._topic()} group {self._partition()} {self._position()}"
+        size = self._edge(str(self._random.randint(1, 1 << 21)))
+        return self._line(f"fget {where} {size} {self._edge(types)} {opaque}")
 
     def _offset(self, opaque: int) -> bytes:
         mode = self._random.choice(MODES)

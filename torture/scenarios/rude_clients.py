@@ -9,7 +9,7 @@ from typing import Final
 from torture.broker_process import ServerSettings
 from torture.kill_loop import TOPICS
 from torture.scenarios.rudeness import RUDE_KINDS, Dribbler
-from torture.scenarios.stage import Stage, acknowledged, last_page, wait_for_progress
+from torture.scenarios.stage import Stage, acknowledged, last_page, wait_for, wait_for_progress
 from torture.trial import Trial
 
 MIB: Final = 1 << 20
@@ -18,8 +18,12 @@ OUTPUT_BYTES_MAX: Final = MIB
 MARGIN_BYTES: Final = 64 * MIB
 """Room for what the crew's own work and Python's memory management may add."""
 
-SETTLED_BYTES, SETTLED_LOOKS, SETTLED_INTERVAL_S = 4 * MIB, 6, 0.7
-"""Memory is settled when so many looks in a row differ by less. The broker loads its faster code after some blocks."""
+WARM_UP_BLOCK_BYTES: Final = 20 * MIB
+"""After fewer than these the broker compiles its faster code for blocks, which takes memory once."""
+
+WARM_UP_PATIENCE_S: Final = 120.0
+SETTLED_BYTES, SETTLED_LOOKS, SETTLED_INTERVAL_S = 4 * MIB, 4, 0.7
+"""Memory is settled when so many looks in a row differ by less."""
 
 WINDOW_S: Final = 2.0
 """In every such time somebody polite must get on."""
@@ -69,12 +73,17 @@ def memory_bytes_max() -> int:
 
 def _settled_memory(trial: Trial) -> int:
     """Wait until the broker has loaded all that the crew's work makes it load; return its memory in bytes."""
+    wait_for(trial, lambda: _block_bytes(trial) > WARM_UP_BLOCK_BYTES, "enough blocks are put", WARM_UP_PATIENCE_S)
     seen = [0]
     while max(seen) - min(seen) > SETTLED_BYTES or len(seen) < SETTLED_LOOKS:
         wait_for_progress(trial)
         trial.shift.over.wait(SETTLED_INTERVAL_S)
         seen = [*seen, trial.broker.resident_bytes()][-SETTLED_LOOKS:]
     return seen[-1]
+
+
+def _block_bytes(trial: Trial) -> int:
+    return sum(put.frame_bytes for put in list(trial.history.puts) if len(put.messages) > 1)
 
 
 def _watch(trial: Trial, before: int, rude_s: float) -> int:
