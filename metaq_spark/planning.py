@@ -69,6 +69,24 @@ def _within(option: str, where: TopicPartition, offset: int, held: OffsetRange, 
     return min(max(offset, held.start), held.end)
 
 
+def check_boundaries(option: str, position: Position, offsets: Offsets, held: Ranges, frames: FrameBoundaries) -> None:
+    """Check that offsets given by hand are where messages begin: from any other byte, nothing after it can be read.
+
+    Raises:
+        OptionError: One is inside a message.
+    """
+    if not isinstance(position, Specific):
+        return
+    for where, offset in offsets.items():
+        if offset not in (held[where].start, held[where].end):
+            boundary = frames.at_or_below(where, offset, held[where].start)
+            if boundary != offset:
+                raise OptionError(
+                    option,
+                    f"offset {offset} of {where} is inside a message; the message starts at {boundary}",
+                )
+
+
 def ranges_between(start: Offsets, end: Offsets) -> dict[TopicPartition, OffsetRange]:
     """What a batch from ``start`` to ``end`` reads: the partitions that moved, in order.
 
@@ -164,21 +182,3 @@ def _span(held: OffsetRange) -> str:
 def _names(partitions: Iterable[TopicPartition]) -> str:
     names = [str(where) for where in sorted(partitions)]
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") or "none"
-
-
-def check_boundaries(option: str, position: Position, offsets: Offsets, held: Ranges, frames: FrameBoundaries) -> None:
-    """Check that offsets given by hand are where messages begin: from any other byte, nothing after it can be read.
-
-    Raises:
-        OptionError: One is inside a message.
-    """
-    if not isinstance(position, Specific):
-        return
-    for where, offset in offsets.items():
-        if offset not in (held[where].start, held[where].end):
-            boundary = frames.at_or_below(where, offset, held[where].start)
-            if boundary != offset:
-                raise OptionError(
-                    option,
-                    f"offset {offset} of {where} is inside a message; the message starts at {boundary}",
-                )
