@@ -17,13 +17,16 @@ from metaq.errors import TransactionError
 from metaq.model import TransactionId, Xid
 from torture.history import ENDING, History, Outcome, StepKind, TransactionRecord
 from torture.load.putters import batch_command
-from torture.load.worker import Shift, Worker, is_definite, put_command
+from torture.load.worker import Letter, Shift, Worker, is_definite, put_command
 
 Answer = TypeVar("Answer")
 
 FORMAT_ID: Final = 7
 PUTS_MAX: Final = 6
-BRANCHES_MAX: Final = 3
+LARGE_CHANCE: Final = 0.04
+LARGE_BYTES: Final = (200_000, 600_000)
+"""Some of these together are more than the broker keeps in memory for one transaction."""
+
 TIMEOUT_S: Final = 30
 """Of XA branches: one that is neither prepared nor ended because its connection was lost is rolled back then."""
 
@@ -115,11 +118,12 @@ class Transactor(Worker):
         return answer
 
     def fill(self, session: Session, key: TransactionId, record: TransactionRecord) -> bool:
-        """Put some messages, now and then as a block; return whether all were taken."""
+        """Put some messages, now and then as a block or large ones; return whether all were taken."""
+        large = self.random.random() < LARGE_CHANCE
         places = self.random.sample(self.shift.places, min(len(self.shift.places), self.random.randint(1, 3)))
         for _ in range(self.random.randint(1, PUTS_MAX)):
             place = self.random.choice(places)
-            letters = [self.small_letter() for _ in range(self.random.choice((1, 1, 1, 2, 20)))]
+            letters = [self._letter(large) for _ in range(1 if large else self.random.choice((1, 1, 1, 2, 20)))]
             put = self.history.put_begins(self.lane, place, [letter.sent for letter in letters], record)
             command = put_command(place, letters[0]) if len(letters) == 1 else batch_command(place, letters)
             self.settle(put, session.call(command._replace(transaction=key)))
@@ -128,6 +132,9 @@ class Transactor(Worker):
             if put.offset != -1:
                 self.history.odd("offset in a transaction", str(put))
         return True
+
+    def _letter(self, large: bool) -> Letter:
+        return self.letter(self.random.randint(*LARGE_BYTES)) if large else self.small_letter()
 
 
 class LocalTransactor(Transactor):
