@@ -37,6 +37,16 @@ class BlockRefused(Exception):
     """The block is not ``count`` whole, correct frames; the text names the frame that is wrong."""
 
 
+def check_count(block: bytes, count: int) -> None:
+    """Refuse a count that the block cannot hold, before ids are reserved for so many messages.
+
+    Raises:
+        BlockRefused: ``count`` frames need more bytes than the block has, if all were empty.
+    """
+    if count * HEADER_BYTES > len(block):
+        raise BlockRefused(f"{count} frames take {count * HEADER_BYTES} bytes at least, the block has {len(block)}")
+
+
 class BlockNumbering:
     """Numbers blocks with the plain loop at first, and with the compiled one once that is worth it."""
 

@@ -21,6 +21,7 @@ from metaq.wire.text.commands import (
     Command,
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     Put,
     PutBatch,
@@ -269,6 +270,8 @@ def describe(command: Command) -> str:
             return f"put to {command.topic} partition {command.partition}"
         case Get():
             return f"get of {command.topic} partition {command.partition} at offset {command.offset}"
+        case GetFiltered():
+            return f"get of types in {command.topic} partition {command.partition} at offset {command.offset}"
         case GetOffset(mode="timestamp"):
             return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
         case GetOffset():

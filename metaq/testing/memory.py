@@ -19,13 +19,27 @@ from metaq.client.transport import Stream
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.model import INT64_MAX, Address
 from metaq.testing.manual_clock import ManualClock
-from metaq.wire.text.commands import Command, Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Value, Version
+from metaq.wire.text.commands import (
+    Command,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Put,
+    PutBatch,
+    Quit,
+    Reply,
+    Result,
+    Stats,
+    Value,
+    Version,
+)
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_PUT_BATCH, version_text
-from metaq.wire.text.frames import encode_frame, walk, whole_bytes
+from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_FILTER, EXT_PUT_BATCH, version_text
+from metaq.wire.text.filtered import encode_types, select
+from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 
-_EVERYTHING = frozenset({EXT_BOUNDARY, EXT_PUT_BATCH})
+_EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_PUT_BATCH})
 
 
 @dataclass
@@ -104,6 +118,8 @@ class MemoryBroker:
         match command:
             case Get():
                 return self._get(command)
+            case GetFiltered() if EXT_FILTER in self.extensions:
+                return self._get_filtered(command)
             case Put():
                 return self._put(command)
             case PutBatch() if EXT_PUT_BATCH in self.extensions:
@@ -133,6 +149,22 @@ class MemoryBroker:
         start, content = store.segment_at(get.offset)
         at = get.offset - start
         return Value(bytes(content[at : at + min(get.max_bytes, self.transfer_bytes_max)]), get.opaque)
+
+    def _get_filtered(self, get: GetFiltered) -> Reply:
+        try:
+            types = encode_types(get.types)
+        except ValueError as fault:
+            return Result(400, str(fault), get.opaque)
+        plain = Get(get.topic, get.group, get.partition, get.offset, get.max_bytes, get.opaque)
+        found = self._get(plain)
+        if not isinstance(found, Value):
+            return found
+        if not whole_bytes(found.data):  # the first frame is larger: it comes whole
+            start, content = self.partitions[get.topic, get.partition].segment_at(get.offset)
+            at = get.offset - start
+            end = at + HEADER_BYTES + int.from_bytes(content[at : at + 4])
+            found = Value(bytes(content[at:end]), get.opaque)
+        return Value(select(found.data, get.offset, types).encode(), get.opaque)
 
     def _offset(self, query: GetOffset) -> Reply:
         store = self.partitions.get((query.topic, query.partition))

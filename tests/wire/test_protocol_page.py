@@ -8,14 +8,38 @@ from pathlib import Path
 import pytest
 from feeding import byte_by_byte, feed
 
-from metaq.wire.text.commands import Decide, Get, GetOffset, Put, PutBatch, Result, Stats, Transaction, Value, Version
+from metaq.wire.text.commands import (
+    Decide,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Put,
+    PutBatch,
+    Result,
+    Stats,
+    Transaction,
+    Value,
+    Version,
+)
 from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
 from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_DECIDE, EXT_PUT_BATCH, EXT_TIMESTAMP, extensions_of
+from metaq.wire.text.extensions import (
+    EXT_BOUNDARY,
+    EXT_DECIDE,
+    EXT_FILTER,
+    EXT_PUT_BATCH,
+    EXT_TIMESTAMP,
+    extensions_of,
+)
+from metaq.wire.text.filtered import decode_filtered
 from metaq.wire.text.frames import walk, whole_bytes
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 EXAMPLES = [line for block in re.findall(r"```wire\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+FILTERED_OPAQUES = {21, 22}
+"""Of the requests whose values are filtered ones."""
 
 
 def example_bytes(line: str) -> bytes:
@@ -29,7 +53,10 @@ def test_an_example_is_one_whole_command_or_reply(line: str) -> None:
     (item,) = feed(decoder, byte_by_byte(stream))
     assert decoder.pending_bytes == 0
     assert encode(item) == stream  # type: ignore[arg-type]
-    if isinstance(item, Value | PutBatch):
+    if isinstance(item, Value) and item.opaque in FILTERED_OPAQUES:
+        next_offset, frames = decode_filtered(item.data)
+        assert all(frame.offset < next_offset for frame in frames)
+    elif isinstance(item, Value | PutBatch):
         frames = item.data if isinstance(item, Value) else item.block
         assert whole_bytes(frames) == len(frames)
         assert all(frame.intact for frame in walk(frames))
@@ -50,14 +77,14 @@ def test_every_reply_follows_its_request() -> None:
 
 def test_every_command_that_clients_send_has_an_example() -> None:
     kinds = {type(feed(CommandDecoder(), [example_bytes(line)])[0]) for line in EXAMPLES if line[0] == ">"}
-    assert kinds == {Put, PutBatch, Get, GetOffset, Stats, Version, Transaction, Decide}
+    assert kinds == {Put, PutBatch, Get, GetFiltered, GetOffset, Stats, Version, Transaction, Decide}
 
 
 def test_the_announced_extensions_are_all_there_are() -> None:
     (line,) = [line for line in EXAMPLES if ";ext=" in line]
     (reply,) = feed(ReplyDecoder(), [example_bytes(line)])
     assert isinstance(reply, Result)
-    assert extensions_of(reply.text) == {EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE}
+    assert extensions_of(reply.text) == {EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE, EXT_FILTER}
 
 
 def test_the_frames_of_the_page_are_frames() -> None:

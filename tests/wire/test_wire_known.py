@@ -11,6 +11,7 @@ from metaq.wire.text.commands import (
     Command,
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     Put,
     PutBatch,
@@ -76,6 +77,9 @@ COMMANDS: list[tuple[bytes, Command]] = [
     # extensions
     (b"mput orders 0 4 2 8\r\nABCD", PutBatch("orders", 0, b"ABCD", 2, 8)),
     (b"mput orders 0 4 2 " + XA_TEXT + b" 8\r\nABCD", PutBatch("orders", 0, b"ABCD", 2, 8, XA)),
+    (b"fget orders g1 0 30 1048576 paid 8\r\n", GetFiltered("orders", "g1", 0, 30, 1048576, ("paid",), 8)),
+    (b"fget orders g1 5 -1 -5 a_1,B,0 -8\r\n", GetFiltered("orders", "g1", 5, -1, -5, ("a_1", "B", "0"), -8)),
+    ("fget orders g1 0 0 1 ü,,- 8\r\n".encode(), GetFiltered("orders", "g1", 0, 0, 1, ("ü", "", "-"), 8)),
     (b"decide q-1 12 0 8\r\n", Decide("q-1", 12, (), 8)),
     (b"decide q-1 -1 21 8\r\n" + XA_TEXT, Decide("q-1", -1, (XA,), 8)),
     (

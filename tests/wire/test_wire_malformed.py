@@ -42,6 +42,12 @@ COMMANDS: list[tuple[bytes, str]] = [
     (b"transaction null s RECOVER 1 u 5 6", "transaction with 8 tokens"),
     (b"mput t 0 0 1", "mput with 5 tokens"),
     (b"mput t 0 0 1 TX:s:1 5 6", "mput with 8 tokens"),
+    (b"fget t g 0 0 10 a", "fget with 7 tokens"),
+    (b"fget t g 0 0 10 a 5 6", "fget with 9 tokens"),
+    (b"fgets t g 0 0 10 a 5", "unknown command"),
+    (b"fget t g 0 0 10 \xff 5", "message types"),
+    (b"fget t g 0 0 x a 5", "maximal size"),
+    (b"fget t g 0 9223372036854775808 10 a 5", "offset"),
     (b"decide q 1 0", "decide with 4 tokens"),
     (b"decide q 1 0 5 6", "decide with 6 tokens"),
     # numbers: not a number, an empty one, out of range, and what Python alone would accept

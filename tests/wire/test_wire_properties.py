@@ -15,6 +15,7 @@ from metaq.wire.text.commands import (
     Command,
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     Put,
     PutBatch,
@@ -39,6 +40,7 @@ body = st.binary(max_size=60) | st.sampled_from([b"\r\n", b"quit\r\n", b"put t 0
 local_key = st.builds(LocalTransactionId, key_part, int32)
 xa_key = st.builds(Xid, int32, st.binary(max_size=8), st.binary(max_size=8), key_part)
 key = local_key | xa_key
+type_name = name.filter(lambda text: "," not in text)
 unique = name.filter(lambda text: not text.encode().isdigit())
 transaction_type = st.sampled_from(
     ["BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END"]
@@ -51,6 +53,7 @@ command = st.one_of(
     st.builds(Put, name, int32, body, int32, int32, st.none() | int32, st.none() | key),
     st.builds(PutBatch, name, int32, body, st.integers(1, 2**31 - 1), int32, st.none() | key),
     st.builds(Get, name, name, int32, int64, int32, int32),
+    st.builds(GetFiltered, name, name, int32, int64, int32, st.lists(type_name, min_size=1).map(tuple), int32),
     st.builds(GetOffset, name, name, int32, int64, int32, st.sampled_from(["segment", "boundary", "timestamp"])),
     st.builds(Stats, name | st.just(""), int32),
     st.builds(Version, int32),
@@ -105,7 +108,20 @@ token = st.sampled_from([*good_numbers, *bad_numbers, b"t", b"TX:s:1", b"null"])
 line = st.builds(
     lambda word, tokens: b" ".join([word, *tokens]),
     st.sampled_from(
-        [b"put", b"put", b"put", b"get", b"offset", b"stats", b"version", b"sync", b"mput", b"transaction", b""]
+        [
+            b"put",
+            b"put",
+            b"put",
+            b"get",
+            b"fget",
+            b"offset",
+            b"stats",
+            b"version",
+            b"sync",
+            b"mput",
+            b"transaction",
+            b"",
+        ]
     ),
     st.lists(token, max_size=8),
 )

@@ -13,7 +13,7 @@ from typing import Final
 from metaq.checksum import checksum
 from metaq.message_id import IdRange
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
-from metaq_broker.put_block import BlockRefused, number_block
+from metaq_broker.put_block import BlockRefused, check_count, number_block
 from metaq_broker.tx.journal_writer import JournalWriter
 from metaq_broker.tx.refusals import (
     TransactionRefused,
@@ -71,8 +71,9 @@ class Putting:
         self._check_size(transaction, len(block))
         if count < 1:
             raise TransactionRefused(f"a batch has at least 1 frame, this one says {count}")
-        ids = self._store.next_ids(count)
         try:
+            check_count(block, count)  # first: ids that are taken for nothing are gone
+            ids = self._store.next_ids(count)
             numbered, _ = number_block(block, count, ids, self._limits.message_bytes_max, max(1, len(block)))
         except BlockRefused as fault:
             raise TransactionRefused(str(fault)) from None

@@ -61,6 +61,22 @@ class Get(NamedTuple):
     opaque: int
 
 
+class GetFiltered(NamedTuple):
+    """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``. Extension ``fget``.
+
+    ``types`` are names of message types, joined by commas on the wire. ``max_bytes`` counts bytes of the log that are
+    looked at, not of the reply, which is a ``Value`` whose data ``metaq.wire.text.filtered`` describes.
+    """
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    max_bytes: int
+    types: tuple[str, ...]
+    opaque: int
+
+
 class GetOffset(NamedTuple):
     """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [boundary|timestamp]``.
 
@@ -159,5 +175,5 @@ class Oversized(NamedTuple):
     opaque: int
 
 
-Command = Put | PutBatch | Get | GetOffset | Stats | Version | Quit | Transaction | Sync | Decide
+Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Decide
 Reply = Result | Value

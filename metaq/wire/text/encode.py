@@ -15,6 +15,7 @@ from metaq.wire.text.commands import (
     Command,
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     OffsetMode,
     Put,
@@ -29,7 +30,7 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.lines import KEY_SEPARATOR, NULL_KEY
+from metaq.wire.text.lines import KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR
 
 TOKEN_BYTES_MAX: Final = 20_000
 """Longest name or key: three of them fit in the longest line that a decoder takes."""
@@ -94,6 +95,16 @@ def _get(get: Get) -> bytes:
     return b"get %b %b %d %d %d %d\r\n" % (*names, partition, _int64("offset", offset), bytes_max, opaque)
 
 
+def _get_filtered(get: GetFiltered) -> bytes:
+    topic, group, partition, offset, bytes_max, types, opaque = get
+    _int32s(partition, bytes_max, opaque)
+    if any(TYPE_SEPARATOR in name for name in types):
+        raise ValueError(f"message types {types!r}: expected names without commas")
+    names = _name("topic", topic), _name("group", group)
+    joined = _name("message types", TYPE_SEPARATOR.join(types))
+    return b"fget %b %b %d %d %d %b %d\r\n" % (*names, partition, _int64("offset", offset), bytes_max, joined, opaque)
+
+
 def _offset(query: GetOffset) -> bytes:
     topic, group, partition, offset, opaque, mode = query
     _int32s(partition, opaque)
@@ -151,6 +162,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Sync: _sync,
     Decide: _decide,
     Get: _get,
+    GetFiltered: _get_filtered,
     GetOffset: _offset,
     Stats: _stats,
     Version: _version,

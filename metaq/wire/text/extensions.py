@@ -26,6 +26,9 @@ EXT_PUT_BATCH: Final = "mput"
 EXT_DECIDE: Final = "decide"
 """``decide``: record durably which branches of a batch are to be committed."""
 
+EXT_FILTER: Final = "fget"
+"""``fget``: read only messages of certain types."""
+
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")
 _VERSION: Final = re.compile(r"[^\s;,]+")

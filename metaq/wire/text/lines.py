@@ -4,7 +4,8 @@
   follows. A tab is an ordinary character.
 * The first byte chooses the command. ``v...`` and ``q...`` do not care for the rest of the word, all others do.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
-* ``put``, ``sync``, ``transaction``, ``mput`` and ``decide`` have exact token counts; others ignore what follows.
+* ``put``, ``sync``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts; others ignore what
+  follows.
 
 Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
 connection without a word, and so should a caller.
@@ -27,6 +28,7 @@ from metaq.wire.text.commands import (
     Command,
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     OffsetMode,
     Put,
@@ -48,6 +50,9 @@ KEY_SEPARATOR: Final = b"\r\n"
 # 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
 _NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
+TYPE_SEPARATOR: Final = ","
+"""Between the message types of an ``fget`` line."""
+
 _REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
 _OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {b"boundary": "boundary", b"timestamp": "timestamp"}
@@ -192,6 +197,15 @@ def _get(tokens: list[bytes]) -> Get:
     return Get(topic, group, partition, offset, bytes_max, _int32("opaque", tokens[6]))
 
 
+def _get_filtered(tokens: list[bytes]) -> GetFiltered:
+    """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``; whether TYPES are types is for the broker to say."""
+    _count_must_be("fget", tokens, 8, 8)
+    topic, group, partition = _name("topic", tokens[1]), _name("group", tokens[2]), _int32("partition", tokens[3])
+    offset, bytes_max = _int64("offset", tokens[4]), _int32("maximal size", tokens[5])
+    types = tuple(_name("message types", tokens[6]).split(TYPE_SEPARATOR))
+    return GetFiltered(topic, group, partition, offset, bytes_max, types, _int32("opaque", tokens[7]))
+
+
 def _offset(tokens: list[bytes]) -> GetOffset:
     """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [boundary|timestamp]``; other words in that place are ignored."""
     _count_must_be("offset", tokens, 6)
@@ -241,6 +255,7 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"sync": _sync,
     b"decide": _decide,
     b"get": _get,
+    b"fget": _get_filtered,
     b"offset": _offset,
     b"stats": _stats,
     b"transaction": _transaction,
