@@ -57,6 +57,7 @@ class PartitionMaintenance:
             MaintenanceRefused: No such partition, or something is being done to it.
         """
         self._check_exist(topic, indexes)
+        self._check_idle((topic, index) for index in indexes)
         for index in indexes:
             self._engine.close_partition(topic, index)
         _LOG.info("partitions closed", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
@@ -67,8 +68,8 @@ class PartitionMaintenance:
         Raises:
             MaintenanceRefused: No such partition, or something is being done to it.
         """
-        closed = {index for index in indexes if self._engine.is_closed(topic, index)}
-        self._check_exist(topic, [index for index in indexes if index not in closed])
+        self._check_exist(topic, [index for index in indexes if not self._engine.is_closed(topic, index)])
+        self._check_idle((topic, index) for index in indexes)
         for index in indexes:
             self._engine.open_partition(topic, index)
         _LOG.info("partitions opened", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
@@ -78,7 +79,6 @@ class PartitionMaintenance:
         missing = [i for i in indexes if i >= configured and not self._is_there(topic, i)]
         if missing:
             raise MaintenanceRefused(f"{_partitions(topic, missing)} not known to this broker")
-        self._check_idle((topic, index) for index in indexes)
 
     def _is_accepted(self, topic: str) -> bool:
         return self._engine.config.accepts(topic)
@@ -156,11 +156,11 @@ class PartitionMaintenance:
             raise MaintenanceRefused("the offset is 0: nothing would move")
         if min(there) + by < 0:
             raise MaintenanceRefused(f"partition {folder_name(topic, min(there))} would get index {min(there) + by}")
+        self._check_idle((topic, index + by) for index in there)
         store = self._stores.store_of(topic)
         taken = [index + by for index in there if index + by not in there and store.has_folder(topic, index + by)]
         if taken:
             raise MaintenanceRefused(f"{_partitions(topic, taken)} there already")
-        self._check_idle((topic, index + by) for index in there)
 
     async def _move_one(self, topic: str, old: int, new: int, moved: Sequence[int]) -> None:
         store = self._stores.store_of(topic)
@@ -176,7 +176,10 @@ class PartitionMaintenance:
             raise self._stopped("moved", topic, old, error, moved) from error
         self._stores.vacate(topic, old)
         self._engine.close_partition(topic, new)
-        await self._bring_back(topic, new)
+        fault = await self._bring_back(topic, new)
+        if fault is not None:
+            where = f"partition {folder_name(topic, old)} has become {folder_name(topic, new)}"
+            raise MaintenanceRefused(f"{where}, but cannot be opened: {fault}; try reopen")
 
     # ---- recovering
 
@@ -221,8 +224,8 @@ class PartitionMaintenance:
         self._commit.forget(log)
         log.close(clean=False)
 
-    async def _bring_back(self, topic: str, index: int) -> None:
-        """Put a partition back into service; if that fails it stays refused, with the reason."""
+    async def _bring_back(self, topic: str, index: int) -> str | None:
+        """Put a partition back into service; if that fails it stays refused, with the reason, which is returned."""
         store = self._stores.store_of(topic)
         try:
             self._stores.admit(await asyncio.to_thread(store.open_again, topic, index))
@@ -230,6 +233,8 @@ class PartitionMaintenance:
             store.withdraw(topic, index, str(error))
             fields = {"partition": folder_name(topic, index), "reason": str(error)}
             _LOG.error("partition is not served", extra={"fields": fields})
+            return str(error)
+        return None
 
     @contextlib.contextmanager
     def _reserved(self, places: Iterable[Place]) -> Iterator[None]:

@@ -1,0 +1,230 @@
+"""Deleting and moving partitions on a disk that fails or loses its power at any call: nothing is ever half there."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from metaq_broker.clock import ManualClock
+from metaq_broker.config import parse
+from metaq_broker.engine import Engine
+from metaq_broker.files import Files
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.outcomes import Appended
+from metaq_broker.statistics import Statistics
+from metaq_broker.stores import TopicStores
+from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from operated import SYSTEM
+
+from metaq.message_id import IdWorker
+from metaq.wire.text.frames import walk
+
+Contents = dict[int, list[bytes]]
+Story = Callable[["World"], Coroutine[Any, Any, object]]
+
+
+class World:
+    """An engine on a disk that can fail, in this process."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        text = SYSTEM.replace("maxSegmentSize=1024*1024", "maxSegmentSize=200")
+        self.config = parse(f"{text}dataPath={root / 'data'}\n[topic=orders]\n".encode())
+        clock = ManualClock()
+        self.stores = TopicStores.open(files, clock, self.config)
+        self.commit = GroupCommit(workers=1)
+        statistics = Statistics(clock.monotonic, lambda topic: False)
+        self.engine = Engine(self.config, self.stores, self.commit, IdWorker(1), clock, statistics)
+        self.settled: list[str] = []
+        self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda topic, index: [], self._settle)
+
+    async def _settle(self, log: Any) -> None:
+        self.settled.append(log.directory.name)
+
+    async def fill(self, index: int, count: int = 5) -> None:
+        bodies = [b"%d of %d" % (number, index) * 5 for number in range(count)]
+        outcome = self.engine.put("orders", index, [0] * count, [None] * count, bodies)
+        assert isinstance(outcome, Appended)
+        await self.commit.drain()
+
+    def contents(self) -> Contents:
+        return {log.index: [bytes(frame.body) for frame in log.scan(log.start_offset)] for log in self.stores.logs()}
+
+
+def expected(index: int, count: int = 5) -> list[bytes]:
+    return [b"%d of %d" % (number, index) * 5 for number in range(count)]
+
+
+async def filled(files: Files, root: Path, *indexes: int) -> World:
+    world = World(files, root)
+    for index in indexes:
+        await world.fill(index)
+        world.engine.close_partition("orders", index)
+    return world
+
+
+async def close(world: World) -> None:
+    await world.commit.drain()
+    world.commit.stop()
+    world.stores.close(clean=True)
+
+
+async def delete_one(world: World) -> object:
+    return await world.maintenance.delete("orders", [1], force=False)
+
+
+async def move_two(world: World) -> object:
+    return await world.maintenance.move("orders", [0, 1], 1)
+
+
+DELETED: list[Contents] = [{0: expected(0), 1: expected(1)}, {0: expected(0)}]
+MOVED: list[Contents] = [
+    {0: expected(0), 1: expected(1)},
+    {0: expected(0), 2: expected(1)},
+    {1: expected(0), 2: expected(1)},
+]
+
+
+def play(root: Path, story: Story, fault: Fault | None) -> tuple[FaultyFiles, bool, Contents, list[str]]:
+    """Run a story on a filled store; return the disk, whether it was done, what is served then, the calls it made."""
+    files = FaultyFiles(root)
+
+    async def run() -> tuple[bool, Contents, list[str]]:
+        world = await filled(files, root, 0, 1)
+        before = len(files.calls)
+        files.fault = fault
+        done = True
+        try:
+            await story(world)
+        except MaintenanceRefused:
+            done = False
+        files.fault = None
+        calls = files.calls[before:]
+        for topic, index, _ in list(world.stores.refused()):
+            await world.maintenance.reopen(topic, index)
+        served = world.contents()
+        await close(world)
+        return done, served, calls
+
+    return files, *asyncio.run(run())
+
+
+@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+def test_without_faults(story: Story, states: list[Contents], tmp_path: Path) -> None:
+    _, done, served, _ = play(tmp_path, story, None)
+    assert (done, served) == (True, states[-1])
+
+
+@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+def test_any_call_that_fails(story: Story, states: list[Contents], tmp_path: Path) -> None:
+    (tmp_path / "dry").mkdir()
+    _, _, _, calls = play(tmp_path / "dry", story, None)
+    assert {"rename", "fsync_dir"} <= set(calls)
+    for at in range(1, len(calls) + 1):
+        root = tmp_path / str(at)
+        root.mkdir()
+        files, done, served, _ = play(root, story, Fault(at, errno.EIO))
+        assert served in states, at
+        assert not done or served == states[-1], at
+        assert reopened(files.restart(), root) == served, at
+
+
+@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+def test_the_power_goes_at_any_call(story: Story, states: list[Contents], tmp_path: Path) -> None:
+    (tmp_path / "dry").mkdir()
+    _, _, _, calls = play(tmp_path / "dry", story, None)
+    for at in range(1, len(calls) + 1):
+        for seed in range(4):
+            root = tmp_path / f"{at}-{seed}"
+            root.mkdir()
+            files = FaultyFiles(root)
+            with pytest.raises(PowerCut):
+                asyncio.run(_until_power_cut(files, root, story, at))
+            assert reopened(files.crash(Random(seed)), root) in states, (at, seed)
+
+
+async def _until_power_cut(files: FaultyFiles, root: Path, story: Story, at: int) -> None:
+    world = await filled(files, root, 0, 1)
+    files.fault = Fault(at, None)
+    try:
+        await story(world)
+    finally:
+        world.commit.stop()
+
+
+def reopened(files: FaultyFiles, root: Path) -> Contents:
+    """What a start finds; nothing of a deletion is left after it."""
+
+    async def run() -> Contents:
+        world = World(files, root)
+        contents = world.contents()
+        assert list(world.stores.refused()) == []
+        folders = sorted(path.name for path in (root / "data").glob("orders*"))
+        assert folders == [f"orders-{index}" for index in sorted(contents)]
+        await world.fill(3)
+        assert world.contents() == {**contents, 3: expected(3)}
+        await close(world)
+        return contents
+
+    return asyncio.run(run())
+
+
+# ---- one thing at a time
+
+
+def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        world = await filled(Files(), tmp_path, 0, 1, 2)
+        started, go_on = asyncio.Event(), asyncio.Event()
+        real = world.commit.settle
+
+        async def slow(log: Any) -> None:
+            started.set()
+            await go_on.wait()
+            await real(log)
+
+        world.commit.settle = slow  # type: ignore[method-assign]
+        deleting = asyncio.create_task(world.maintenance.delete("orders", [0], force=False))
+        await started.wait()
+        busy = "something else is being done to partition orders-0; try again later"
+        refused = "partition orders-0 is read-only: partition orders-0 is being deleted"
+        assert world.engine.log_for_put("orders", 0) is not None
+        with pytest.raises(MaintenanceRefused, match=busy):
+            world.maintenance.open("orders", [0])
+        with pytest.raises(MaintenanceRefused, match=busy):
+            await world.maintenance.move("orders", [2], -2)
+        for step in (
+            world.maintenance.delete("orders", [0], force=True),
+            world.maintenance.reopen("orders", 0),
+        ):
+            with pytest.raises(MaintenanceRefused, match=busy):
+                await step
+        world.engine.open_partition("orders", 0)
+        outcome = world.engine.put("orders", 0, [0], [None], [b"x"])
+        assert refused in outcome.text  # type: ignore[union-attr]
+        go_on.set()
+        assert await deleting == [0]
+        assert world.settled == ["orders-0"]
+        await close(world)
+
+    asyncio.run(run())
+
+
+def test_readers_of_a_deleted_partition_keep_what_they_hold(tmp_path: Path) -> None:
+    async def run() -> None:
+        world = await filled(Files(), tmp_path, 0)
+        world.engine.open_partition("orders", 0)
+        held = world.engine.get("orders", 0, 0, 1000)
+        await world.maintenance.delete("orders", [0], force=True)
+        await world.fill(0, 1)
+        bodies = [bytes(frame.body) for frame in walk(held.read())]  # type: ignore[union-attr]
+        assert bodies == expected(0)[: len(bodies)] != []
+        assert world.contents() == {0: expected(0, 1)}
+        await close(world)
+
+    asyncio.run(run())
