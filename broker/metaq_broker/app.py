@@ -24,6 +24,7 @@ from metaq.model import Address
 from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_DECIDE, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig, SystemConfig
+from metaq_broker.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer, bind
@@ -31,6 +32,7 @@ from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
+from metaq_broker.retention import Retention
 from metaq_broker.statistics import Statistics
 from metaq_broker.stats_report import StatsReport
 from metaq_broker.stores import TopicStores
@@ -82,9 +84,12 @@ class Broker:
         self._closing.push_async_callback(self._commit.drain)
         ids = IdWorker(self.config.system.broker_id)
         self._statistics = Statistics(self._clock.monotonic, self._has_figures)
-        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics)
+        await self._open_guard()
+        self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
         self._engine.port = self.port
         await self._open_transactions()
+        self._retention = Retention(self._files, self._clock, self.config, self._stores, self._transactions)
+        self._closing.push_async_callback(self._retention.stop)
 
     def _bind(self) -> None:
         host, port = self.config.system.bind_address, self.config.system.server_port
@@ -100,6 +105,13 @@ class Broker:
             raise StartFailed(str(error)) from error
         if self._metrics_listener is not None:
             self._closing.callback(self._metrics_listener.close)
+
+    async def _open_guard(self) -> None:
+        system = self.config.system
+        limits = DiskLimits(system.disk_free_bytes_min, system.disk_free_bytes_resume, system.disk_check_interval_ms)
+        self._guard = DiskGuard(self._files, self._clock, limits, _written_folders(self.config))
+        await self._guard.check()
+        self._closing.push_async_callback(self._guard.stop)
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
@@ -121,7 +133,7 @@ class Broker:
             StartFailed: Another program listens on the port now.
         """
         version = version_text(metaq.__version__, EXTENSIONS)
-        report = StatsReport(self._engine, self._transactions.counters, version)
+        report = StatsReport(self._engine, self._transactions.counters, version, self._retention, self._guard)
         commands = TransactionCommands(self._transactions, self._statistics)
         server = TextServer(TextServices(self._engine, report, commands, version), self.config.system)
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
@@ -129,6 +141,8 @@ class Broker:
             await server.start(self._listener)
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
+        self._guard.start()
+        self._retention.start()
         await self._open_to_operators()
 
     async def _open_to_operators(self) -> None:
@@ -141,6 +155,8 @@ class Broker:
             self._engine,
             self._commit,
             self._transactions,
+            self._retention,
+            self._guard,
         )
         self._operating = Operating(parts, self._file, self._metrics_listener)
         self._closing.push_async_callback(self._operating.quiesce, STOP_PATIENCE_S)
@@ -154,6 +170,8 @@ class Broker:
         """Go by another configuration of topics from now on."""
         self.config = self._engine.config = config
         self._commit.policies_changed()
+        self._retention.update(config)
+        self._guard.guard(_written_folders(config))
 
     def hang_up(self) -> None:
         """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
@@ -238,7 +256,12 @@ def transaction_manager(
         call_later=asyncio.get_running_loop().call_later,
         limits=TransactionLimits(open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max),
         checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
+        room=store.room,
     )
+
+
+def _written_folders(config: BrokerConfig) -> list[str]:
+    return [*config.data_paths(), config.system.data_log_path]
 
 
 def raise_open_files_limit() -> None:

@@ -77,6 +77,9 @@ class SystemConfig:
     partitions_max: int
     idle_timeout_ms: int
     index_interval_bytes: int
+    disk_free_bytes_min: int | None
+    disk_free_bytes_resume: int | None
+    disk_check_interval_ms: int
     verify_at_start: Verify
     metrics_port: int
 
@@ -217,6 +220,10 @@ def _system(section: Section, source: str) -> SystemConfig:
             f"{source} [system] maxBatchSize",
             f"value {values['batch_bytes_max']}; allowed is at least maxMessageSize ({values['message_bytes_max']})",
         )
+    minimum, resume = values["disk_free_bytes_min"], values["disk_free_bytes_resume"]
+    if resume is not None and (minimum is None or resume < minimum):
+        allowed = "together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
+        raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; allowed is {allowed}")
     return SystemConfig(**values)
 
 

@@ -37,6 +37,7 @@ class Key:
 _COUNT = number(0, INT32_MAX)
 _MILLISECONDS = number(1, INT32_MAX)
 _BODY_BYTES = number(1, GIB)
+_DISK_BYTES = number(0, 1 << 62)
 
 SYSTEM_KEYS: Final = (
     Key("brokerId", "broker_id", number(0, BROKER_ID_MAX)),
@@ -78,6 +79,9 @@ SYSTEM_KEYS: Final = (
     Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
     Key("indexInterval", "index_interval_bytes", number(32, GIB), 4096),
     Key("verifyAtStart", "verify_at_start", one_of("tail", "full"), "tail"),
+    Key("diskFreeMinBytes", "disk_free_bytes_min", _DISK_BYTES, None),
+    Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),
+    Key("diskCheckInterval", "disk_check_interval_ms", number(10, INT32_MAX), 1000),
     Key("metricsPort", "metrics_port", number(0, 65535), 0),
 )
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from metaq_broker.log.retention import RetentionPolicy
 from metaq_broker.quartz import Schedule
 
 Reader = Callable[[str], Any]
@@ -27,8 +28,6 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-
-_DELETE_POLICY = re.compile(r"delete,\s*\d+[smh]?|archive,\s*\d+[smh]?(,\s*(true|false))?")
 
 
 def evaluate(text: str) -> int:
@@ -100,9 +99,8 @@ def host(text: str) -> str:
 
 
 def delete_policy(text: str) -> str:
-    """Check a retention rule: ``delete,TIME`` or ``archive,TIME[,true]``; TIME is hours, or a number with s, m or h."""
-    if not _DELETE_POLICY.fullmatch(text):
-        raise ValueError("delete,TIME or archive,TIME[,true]; TIME is a number of hours, or a number with s, m or h")
+    """Check a retention policy such as ``delete,168`` or ``archive,90m,true`` and return it as written."""
+    RetentionPolicy.parse(text)
     return text
 
 

@@ -23,7 +23,8 @@ from metaq.model import INT64_MAX
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
-from metaq_broker.log.errors import LogFailed
+from metaq_broker.disk_guard import PlentyOfSpace, Space
+from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.reads import AtEnd, Moved, Slice
@@ -66,10 +67,12 @@ class Engine:
         ids: IdWorker,
         clock: Clock,
         statistics: Statistics,
+        space: Space | None = None,
     ) -> None:
         self.config = config
         self.stores = stores
         self.statistics = statistics
+        self.space = space or PlentyOfSpace()
         self.port = config.system.server_port
         self._system = config.system
         self._commit = commit
@@ -123,6 +126,7 @@ class Engine:
         try:
             first = log.append(frames)
         except LogFailed as failure:
+            self.note_failure(log.topic, failure)
             return self.put_refused(log.topic, log.index, str(failure))
         self._commit.schedule(log)
         offsets = list(accumulate(map(len, frames), initial=first))
@@ -181,6 +185,7 @@ class Engine:
             numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
             first = log.append_block(bytes(numbered), count, marks)
         except (BlockRefused, LogFailed) as fault:
+            self.note_failure(topic, fault)
             return self.put_refused(topic, partition, str(fault))
         self._commit.schedule(log)
         self.statistics.stored(topic, count, len(block))
@@ -220,8 +225,11 @@ class Engine:
             return Refused(FORBIDDEN, f"{self._partition_words('partition', partition)} has been closed")
         if not self.config.accepts(topic):
             return Refused(FAILED, f"The server do not accept topic {topic}")
-        if not 0 <= partition < self.config.topic_settings(topic).num_partitions:
+        settings = self.config.topic_settings(topic)
+        if not 0 <= partition < settings.num_partitions:
             return Refused(FAILED, f"wrong partition {partition}")
+        if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
+            return Refused(FAILED, reason)
         log = self.stores.get(topic, partition)
         return log if log is not None else self._create_log(topic, partition)
 
@@ -232,7 +240,13 @@ class Engine:
         try:
             return self.stores.get_or_create(topic, partition)
         except (OSError, MetaqError) as error:
+            self.note_failure(topic, error)
             return Refused(FAILED, str(error))
+
+    def note_failure(self, topic: str, failure: Exception) -> None:
+        """Take note of why something could not be stored: if there was no space, no more is tried for a while."""
+        if isinstance(failure, LogFull) or (isinstance(failure, OSError) and is_disk_full(failure)):
+            self.space.ran_out(self.config.topic_settings(topic).data_path)
 
     # ---- reading
 

@@ -21,13 +21,14 @@ from metaq_broker.config import BrokerConfig
 from metaq_broker.control.commands import control_commands
 from metaq_broker.control.server import ControlServer
 from metaq_broker.control.services import ControlServices
+from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import Engine
 from metaq_broker.frontend.server import bind
 from metaq_broker.log.flush import GroupCommit
-from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.metrics.measures import Distribution, Measure, Sources, TopicLabels, disk_free, gather
 from metaq_broker.reload import Reloader
+from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class OperatedBroker:
     engine: Engine
     commit: GroupCommit
     transactions: TransactionManager
+    retention: Retention
+    guard: DiskGuard
 
 
 class Operating:
@@ -83,13 +86,17 @@ class Operating:
         self._loop = asyncio.get_running_loop()
         engine = broker.engine
         self.reloader = Reloader(file, broker.config, engine.stores, broker.apply, broker.clock)
-        self._sources = Sources(engine, broker.commit, broker.transactions, TopicLabels())
+        self._sources = Sources(
+            engine, broker.commit, broker.transactions, broker.retention, broker.guard, TopicLabels()
+        )
         self._metrics = self._metrics_server(metrics_listener)
         services = ControlServices(
             address=broker.address,
             metrics_address=_address_of(metrics_listener),
             engine=engine,
-            maintenance=PartitionMaintenance(engine, broker.commit, broker.transactions.users_of, _nothing_under_way),
+            maintenance=PartitionMaintenance(
+                engine, broker.commit, broker.transactions.users_of, broker.retention.settle
+            ),
             transactions=broker.transactions,
             reloader=self.reloader,
             stop=broker.stop,
@@ -136,10 +143,6 @@ class Operating:
         figures = asyncio.run_coroutine_threadsafe(gathered(), self._loop).result(GATHER_S_MAX)
         stores = self._broker.engine.stores
         return [*figures, disk_free(stores.data_paths, stores.free_bytes)]
-
-
-async def _nothing_under_way(_log: PartitionLog) -> None:
-    pass
 
 
 def _address_of(listener: socket.socket | None) -> Address | None:

@@ -129,6 +129,16 @@ class Retention:
         """Return when nothing is being done to the files of a log that is out of service; nothing will be again."""
         await self._retiring.settle(log)
 
+    def figures(self) -> RetentionFigures:
+        """Return the figures of all topics together."""
+        total = RetentionFigures()
+        for each in self._figures.values():
+            total.deleted += each.deleted
+            total.archived += each.archived
+            total.byte_count += each.byte_count
+            total.failures += each.failures
+        return total
+
     def plan(self) -> list[TopicPlan]:
         """Return what is planned for every topic that has partitions, by name."""
         return [self._plan_of(topic) for topic in sorted({log.topic for log in self._partitions.logs()})]

@@ -1,4 +1,4 @@
-"""Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and two of our own (``durability``, ``failures``).
+"""Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and ``durability``, ``failures``, ``retention``.
 
 Source: facts section 1.8; the recorded replies of a Java broker fix the order of lines and how numbers are written.
 """
@@ -12,8 +12,10 @@ from itertools import groupby
 from typing import Final
 
 from metaq_broker.config import BrokerConfig
+from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import Engine
 from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.retention import Retention
 from metaq_broker.statistics import KINDS, Kind, Realtime
 from metaq_broker.tx.seams import TransactionCounters
 
@@ -25,7 +27,8 @@ _HELP: Final = (
     "realtime Returns realtime statistics detail info.",
     "config Returns broker's config file content.",
     "durability Returns what an acknowledgement means, per topic.",
-    "failures Returns partitions that take no more messages and damaged ranges.",
+    "failures Returns partitions that take no more messages, damaged ranges and full disks.",
+    "retention Returns per topic what becomes of old segments, when, and what was done.",
 )
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
@@ -33,8 +36,11 @@ _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 class StatsReport:
     """Makes the reply body of each item. ``version`` is the text of the version reply."""
 
-    def __init__(self, engine: Engine, transactions: TransactionCounters, version: str) -> None:
+    def __init__(
+        self, engine: Engine, transactions: TransactionCounters, version: str, retention: Retention, guard: DiskGuard
+    ) -> None:
         self._engine = engine
+        self._retention, self._guard = retention, guard
         self._transactions = transactions
         self._statistics = engine.statistics
         self._version = version
@@ -47,6 +53,7 @@ class StatsReport:
             "reset": self._reset,
             "durability": self._durability,
             "failures": self._failures,
+            "retention": self._plans,
         }
 
     @property
@@ -131,9 +138,20 @@ class StatsReport:
                 yield f"{log.topic} part {log.index} read_only {log.failure}"
             for damaged in log.quarantined:
                 yield f"{log.topic} part {log.index} damaged_from {damaged.start} damaged_to {damaged.end}"
-
         for topic, index, reason in self._engine.stores.refused():
             yield f"{topic} part {index} not_served {reason}"
+        for folder in self._guard.folders():
+            if folder.reason is not None:
+                yield f"{folder.path} puts_refused {folder.reason}"
+
+    def _plans(self) -> Iterator[str]:
+        for plan in self._retention.plan():
+            next_run = "never" if plan.next_ms is None else plan.next_ms
+            done = plan.figures
+            yield (
+                f"{plan.topic} policy {plan.policy.replace(' ', '')} next_run_ms {next_run} deleted {done.deleted} "
+                f"archived {done.archived} bytes {done.byte_count} failures {done.failures}"
+            )
 
     def _topic_figures(self, kind: Kind, topic: str) -> str:
         figures = self._statistics.topic_realtime(kind, topic)

@@ -32,8 +32,18 @@ class EngineStore:
         log = self._engine.log_for_put(topic, partition)
         if isinstance(log, Refused):
             raise TransactionRefused(log.text, code=log.code)
+        if (reason := self.room([])) is not None:
+            raise TransactionRefused(reason)
         if log.failure is not None:
             raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
+
+    def room(self, places: Iterable[tuple[str, int]]) -> str | None:
+        """See ``Room``."""
+        space, config = self._engine.space, self._engine.config
+        if not space.low:
+            return None
+        paths = [config.system.data_log_path, *(config.topic_settings(topic).data_path for topic, _ in places)]
+        return next((reason for path in paths if (reason := space.refusal(path)) is not None), None)
 
     def log_end(self, topic: str, partition: int) -> int:
         """See ``TransactionStore``."""
@@ -53,6 +63,7 @@ class EngineStore:
                 log = self._engine.stores.get_or_create(unit.topic, unit.partition)
                 log.append_block(unit.block, unit.messages, _marks(unit.block, self._mark_bytes))
             except (OSError, MetaqError) as error:
+                self._engine.note_failure(unit.topic, error)
                 first_error = first_error or error
             else:
                 appended.append(log)

@@ -23,7 +23,8 @@ CORE, SAMPLE, TRANSACTIONS = "01_core.jsonl", "10_sample_segment.jsonl", "04_loc
 
 HELP_LINES = (
     "durability Returns what an acknowledgement means, per topic.\r\n"
-    "failures Returns partitions that take no more messages and damaged ranges.\r\n"
+    "failures Returns partitions that take no more messages, damaged ranges and full disks.\r\n"
+    "retention Returns per topic what becomes of old segments, when, and what was done.\r\n"
 )
 WRONG_CHECKSUM = "Checksum failure,message may be corrupted when transfering on networking."
 
@@ -39,7 +40,7 @@ class Difference(NamedTuple):
 DELIBERATE: dict[tuple[str, int], Difference] = {
     (CORE, 6): Difference(
         "stats help 8",
-        "the help names this broker's two own items as well",
+        "the help names this broker's three own items as well",
         Result(200, "", 8),  # filled in from the recorded text, see expected()
     ),
     (CORE, 50): Difference(

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import metaq
+from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import Engine
 from metaq_broker.histogram import Histogram
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
 
 TOPIC_LABELS_MAX: Final = 500
@@ -72,6 +74,8 @@ class Sources:
     engine: Engine
     commit: GroupCommit
     transactions: TransactionManager
+    retention: Retention
+    guard: DiskGuard
     labels: TopicLabels
 
 
@@ -83,7 +87,9 @@ def gather(sources: Sources) -> list[Measure | Distribution]:
         *_requests(sources.engine),
         *_traffic(sources.engine, sources.labels),
         *_storage(logs, sources.labels),
+        *_retention(sources.retention),
         *_troubles(sources.engine, logs),
+        *_disks(sources.guard),
         *_transactions(sources.transactions),
         *_distributions(sources),
     ]
@@ -158,6 +164,23 @@ def _troubles(engine: Engine, logs: Sequence[PartitionLog]) -> Iterator[Measure]
     yield _gauge("metaq_partitions_not_served", "Partitions on the disk that could not be opened.", not_served)
     yield _gauge("metaq_partitions_closed", "Partitions that an operator closed.", closed)
     yield _gauge("metaq_quarantined_bytes", "Damaged bytes that are not served.", quarantined)
+
+
+def _retention(retention: Retention) -> Iterator[Measure]:
+    done = retention.figures()
+    ways: list[tuple[Labels, float]] = [(("delete",), done.deleted), (("archive",), done.archived)]
+    yield Measure("counter", "metaq_segments_removed", "Segments that were too old.", ("how",), ways)
+    yield _counter("metaq_segments_removed_bytes", "Bytes of these segments.", done.byte_count)
+    failures = "Times that old segments of a partition could not be removed."
+    yield _counter("metaq_retention_failures", failures, done.failures)
+
+
+def _disks(guard: DiskGuard) -> Iterator[Measure]:
+    folders = guard.folders()
+    low: list[tuple[Labels, float]] = [((folder.path,), folder.low) for folder in folders]
+    times: list[tuple[Labels, float]] = [((folder.path,), folder.times_low) for folder in folders]
+    yield Measure("gauge", "metaq_storage_disk_low", "1 while puts are refused for want of space.", ("path",), low)
+    yield Measure("counter", "metaq_storage_disk_low_times", "Times that this began.", ("path",), times)
 
 
 def _transactions(manager: TransactionManager) -> Iterator[Measure]:
