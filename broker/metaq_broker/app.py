@@ -21,7 +21,14 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.message_id import IdWorker
 from metaq.model import Address
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_DECIDE, EXT_PUT_BATCH, EXT_TIMESTAMP, version_text
+from metaq.wire.text.extensions import (
+    EXT_BOUNDARY,
+    EXT_DECIDE,
+    EXT_FILTER,
+    EXT_PUT_BATCH,
+    EXT_TIMESTAMP,
+    version_text,
+)
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig, SystemConfig
 from metaq_broker.disk_guard import DiskGuard, DiskLimits
@@ -48,7 +55,7 @@ _LOG: Final = logging.getLogger(__name__)
 STOP_PATIENCE_S: Final = 10.0
 """How long a stop waits for clients that do not take their replies."""
 
-EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE)
+EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE, EXT_FILTER)
 
 
 class StartFailed(MetaqError):

@@ -17,9 +17,10 @@ from operator import add
 from typing import Final, Literal
 
 from metaq.checksum import CHECKSUM_MASK, crc32
-from metaq.errors import MetaqError
+from metaq.errors import CorruptFrame, MetaqError
 from metaq.message_id import IDS_PER_MS, IdRange, IdWorker
 from metaq.model import INT64_MAX
+from metaq.wire.text.filtered import Selection, encode_types
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
@@ -38,9 +39,10 @@ from metaq_broker.outcomes import (
     BlockAppended,
     Refused,
 )
-from metaq_broker.put_block import BlockRefused, number_block
+from metaq_broker.put_block import BlockRefused, check_count, number_block
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
+from metaq_broker.type_filter import InsideMessage, LargeFrame, scan
 
 ANY_PARTITION: Final = -1
 """A put to this partition goes to one that the broker picks."""
@@ -180,8 +182,9 @@ class Engine:
         log = self.log_for_put(topic, partition)
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
-        ids = self.reserve_ids(count)
         try:
+            check_count(block, count)  # first: ids that are taken for nothing are gone
+            ids = self.reserve_ids(count)
             numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
             first = log.append_block(bytes(numbered), count, marks)
         except (BlockRefused, LogFailed) as fault:
@@ -256,14 +259,44 @@ class Engine:
         They may begin and end inside a frame. Every other answer of MetaQ is a ``Refused`` with its code and text.
         """
         self.statistics.get(topic)
-        outcome = self._get(topic, partition, offset, bytes_max)
-        if isinstance(outcome, Refused) and outcome.code in (MOVED, NOT_FOUND):
-            self.statistics.get_missed(topic)
-            if outcome.code == MOVED:
-                self.statistics.offset(topic)
-        return outcome
+        log = self._log_for_get(topic, partition, bytes_max)
+        if isinstance(log, Refused):
+            return self._missed(topic, log)
+        try:
+            found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
+        except OSError as error:
+            return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
+        if not isinstance(found, Slice):
+            return self._missed(topic, self._nothing_at(log, offset, found))
+        self.statistics.sent(topic, found.length)
+        return found
 
-    def _get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
+    def get_types(
+        self, topic: str, partition: int, offset: int, bytes_max: int, types: Sequence[str]
+    ) -> Selection | LargeFrame | Refused:
+        """Return the messages of ``types`` among about ``bytes_max`` bytes (and maxTransferSize) from ``offset`` on.
+
+        The refusals are those of ``get``. Beside them: 400 when ``offset`` is inside a message or a type is no name of
+        one, 500 for damage that nobody knew of.
+        """
+        self.statistics.get(topic)
+        log = self._log_for_get(topic, partition, bytes_max)
+        if isinstance(log, Refused):
+            return self._missed(topic, log)
+        try:
+            found = scan(log, offset, min(bytes_max, self._system.transfer_bytes_max), encode_types(types))
+        except ValueError as fault:
+            return Refused(BAD_REQUEST, str(fault))
+        except InsideMessage as inside:
+            return Refused(BAD_REQUEST, f"offset {offset} is inside the message that begins at {inside.boundary}")
+        except (OSError, CorruptFrame) as error:
+            return Refused(FAILED, str(error))
+        if isinstance(found, AtEnd | Moved):
+            return self._missed(topic, self._nothing_at(log, offset, found))
+        self.statistics.sent(topic, found.frame_bytes)
+        return found
+
+    def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refused:
         if (topic, partition) in self._closed:
             return Refused(FORBIDDEN, f"{self._partition_words('Partition', partition)} has been closed")
         log = self.stores.get(topic, partition)
@@ -271,18 +304,18 @@ class Engine:
             return self._no_store(topic, partition)
         if bytes_max <= 0:
             return Refused(BAD_REQUEST, f"Bad request,invalid max size:{bytes_max}")
-        try:
-            found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
-        except OSError as error:
-            return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
+        return log
+
+    def _missed(self, topic: str, refused: Refused) -> Refused:
+        if refused.code in (MOVED, NOT_FOUND):
+            self.statistics.get_missed(topic)
+            if refused.code == MOVED:
+                self.statistics.offset(topic)
+        return refused
+
+    def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refused:
         if isinstance(found, Moved):
             return Refused(MOVED, str(found.offset))
-        if isinstance(found, AtEnd):
-            return self._behind_end(log, offset)
-        self.statistics.sent(topic, found.length)
-        return found
-
-    def _behind_end(self, log: PartitionLog, offset: int) -> Refused:
         tell_end = self._system.update_consumer_offsets or offset == INT64_MAX
         if offset > log.readable_end and tell_end:
             return Refused(MOVED, str(log.readable_end))

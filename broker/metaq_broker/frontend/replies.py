@@ -21,14 +21,24 @@ class FileReply(NamedTuple):
     file: Slice
 
 
+class CostlyReply(NamedTuple):
+    """A reply that took a while to make: others get their turn before the next one is made."""
+
+    data: bytes
+
+
 class Output(NamedTuple):
-    """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now."""
+    """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
+
+    ``costly``: making it took a while, do no more in this turn.
+    """
 
     data: bytes
     file: FileReply | None
+    costly: bool = False
 
 
-Question = Callable[[], bytes | FileReply]
+Question = Callable[[], bytes | FileReply | CostlyReply]
 
 
 class Later:
@@ -108,11 +118,13 @@ class ReplyQueue:
             self._slots.popleft()
             if isinstance(data, FileReply):
                 return Output(b"".join(parts), data)
+            if isinstance(data, CostlyReply):
+                return Output(b"".join((*parts, data.data)), None, costly=True)
             parts.append(data)
             size += len(data)
         return Output(b"".join(parts), None)
 
-    def _answer(self, slot: bytes | Later | Question | None) -> bytes | FileReply | None:
+    def _answer(self, slot: bytes | Later | Question | None) -> bytes | FileReply | CostlyReply | None:
         """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
         if isinstance(slot, bytes):
             self.unanswered -= 1

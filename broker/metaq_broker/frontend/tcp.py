@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
-            data, reply = self._replies.take(TAKE_BYTES)
+            data, reply, costly = self._replies.take(TAKE_BYTES)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
                 self._file, self._file_sent = reply.file, 0
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
             if not data:
                 return
             self._transport.write(data)
-            quota -= len(data)
+            quota -= TURN_BYTES if costly else len(data)
 
     def _send_file(self, file: Slice) -> int:
         """Send a part of the current file slice; return its length."""

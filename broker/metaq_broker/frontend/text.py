@@ -19,6 +19,7 @@ from metaq.errors import ProtocolError
 from metaq.wire.text.commands import (
     Decide,
     Get,
+    GetFiltered,
     GetOffset,
     Oversized,
     Put,
@@ -28,16 +29,19 @@ from metaq.wire.text.commands import (
     Stats,
     Sync,
     Transaction,
+    Value,
     Version,
 )
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode, encode_value_line
+from metaq.wire.text.filtered import encode_single_head
 from metaq_broker.engine import ANY_PARTITION, Engine
 from metaq_broker.frontend.put_replies import PutReplies
-from metaq_broker.frontend.replies import FileReply, ReplyQueue
+from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.outcomes import FAILED, OK, UNAVAILABLE, Refused
 from metaq_broker.stats_report import StatsReport
+from metaq_broker.type_filter import LargeFrame
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -188,6 +192,20 @@ class TextSession:
             return encode(Result(outcome.code, outcome.text, opaque))
         return FileReply(encode_value_line(outcome.length, opaque), outcome)
 
+    def _get_filtered(self, command: GetFiltered) -> None:
+        self._replies.ask(partial(self._answer_get_filtered, command))
+
+    def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | CostlyReply:
+        topic, _group, partition, offset, bytes_max, types, opaque = command
+        outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
+        if isinstance(outcome, Refused):
+            return encode(Result(outcome.code, outcome.text, opaque))
+        if isinstance(outcome, LargeFrame):
+            head = encode_single_head(outcome.next_offset, outcome.frame.offset)
+            line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
+            return FileReply(line + head, outcome.frame)
+        return CostlyReply(encode(Value(outcome.encode(), opaque)))
+
     def _offset(self, command: GetOffset) -> None:
         self._replies.ask(partial(self._answer_offset, command))
 
@@ -226,6 +244,7 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     PutBatch: TextSession._put_batch,
     Oversized: TextSession._oversized,
     Get: TextSession._get,
+    GetFiltered: TextSession._get_filtered,
     GetOffset: TextSession._offset,
     Stats: TextSession._stats,
     Version: TextSession._version,
