@@ -213,7 +213,7 @@ class World:
 
     def start(self, hold: bool = False) -> None:
         self.loop = ManualLoop(self.clock)
-        self.store = PlainStore(self.files, self.root / "data", self.ids, self.clock)
+        self.store = self.open_partitions()
         self.store.hold = hold
         self.tx = TransactionManager(
             self.files,
@@ -230,6 +230,9 @@ class World:
         )
         self.report = self.tx.recover_from_journal()
         self.settle()
+
+    def open_partitions(self) -> PlainStore:
+        return PlainStore(self.files, self.root / "data", self.ids, self.clock)
 
     def restart(self) -> None:
         """Stop like SIGTERM and start again."""

@@ -1,0 +1,150 @@
+"""Puts, rolls, transactions, retention and restarts in one story, with an accident at any call that changes the disk.
+
+The parts have stories of their own in which every call is hit; here calls are sampled, evenly over the whole story.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+from log_world import LogWorld
+from metaq_broker.log.retention import Removal
+from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from metaq_broker.tx.checkpoint import CheckpointSettings
+from metaq_broker.tx.seams import TransactionLimits
+from promises import Promises
+from tx_world import local, xid
+
+from metaq.model import TransactionId, Xid
+
+P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)
+SAMPLES = 24
+
+
+class Told(Promises):
+    """Promises about a world of real partitions, to whom it happens what the story says."""
+
+    world: LogWorld
+
+    def put_together(self, key: TransactionId, *places: tuple[str, int], size: int = 0) -> None:
+        """Begin, put, and commit, or prepare if it is an XA branch. (Commits without messages leave no trace.)"""
+        if not self.begin(key, *places, size=size):
+            return
+        if isinstance(key, Xid):
+            self.prepare(key)
+        else:
+            self.commit(key)
+
+
+def open_world(root: Path, files: FaultyFiles, before: LogWorld | None = None) -> LogWorld:
+    return LogWorld(
+        root,
+        files,
+        checkpoint=CheckpointSettings(checkpoints_max=1, file_bytes=1_500),
+        limits=TransactionLimits(spill_bytes=300),
+        gone={} if before is None else before.gone,
+    )
+
+
+def story(p: Told) -> None:
+    for number in range(3):
+        for place in (P0, P0, P1):
+            p.put_plain(place)
+        p.put_together(local(number), P0, P1, P0, size=60)
+    p.put_together(xid("stays"), P0, P2, size=200)
+    p.world.retire(Removal.DELETE)
+    p.put_together(xid("commits"), P1, P1, P2, size=150)
+    p.put_plain(P1)
+    p.commit(xid("commits"), one_phase=False)
+    p.world.restart()
+    p.put_together(xid("rolls back"), P0)
+    p.rollback(xid("rolls back"))
+    p.begin(xid("open"), P1, size=300)
+    for number in range(3, 6):
+        p.put_plain(P2)
+        p.put_together(local(number), P1, P2, size=90)
+    p.world.retire(Removal.ARCHIVE)
+    p.world.pass_time(3600)
+    p.put_plain(P0)
+    p.put_together(local(6), P0, P1, P2)
+
+
+def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Told]:
+    """Tell the story until ``fault`` stops it, or to its end."""
+    root.mkdir()
+    files, told = FaultyFiles(root, fault), Told()
+    with contextlib.suppress(PowerCut, OSError, AttributeError):
+        told.world = open_world(root, files)
+        story(told)
+    return files, told
+
+
+def check_and_go_on(world: LogWorld, p: Told, round_: int) -> None:
+    p.world = world
+    p.check(world)
+    world.check_files()
+    if p.known.get(xid("stays")) is not None and p.known[xid("stays")].fates == {"prepared"} and round_:
+        assert p.commit(xid("stays"), one_phase=False) == "200"
+    assert p.begin(local(100 + round_), P0, P1, P2)
+    assert p.commit(local(100 + round_)) == "200"
+    world.retire(Removal.DELETE)
+    p.put_plain(P0)
+    p.check(world)
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
+    files, told = accident(tmp_path_factory.mktemp("count") / "root", None)
+    told.check(told.world)
+    assert [listed.key for listed in told.world.tx.prepared()] == [xid("stays")]
+    assert all(log.start_offset > 0 for log in told.world.partitions.logs.logs())
+    assert len(files.calls) > 3 * SAMPLES
+    return len(files.calls)
+
+
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [
+        (1, Fault(0, None, 0.0)),
+        (2, Fault(0, None, 0.6)),
+        (3, Fault(0, errno.EIO, 0.5)),
+        (4, Fault(0, errno.ENOSPC, 0.5)),
+        (5, Fault(0, errno.EIO, 0.5, lasting=True)),
+    ],
+    ids=["power", "torn", "broken once", "full", "broken"],
+)
+def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: Path) -> None:
+    for at in range(first, calls + 1, max(1, calls // SAMPLES)):
+        root = tmp_path / f"at{at}"
+        files, told = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
+        before = getattr(told, "world", None)
+        for round_ in range(2):
+            ends_with_power = fault.error is None or at % 2
+            files = files.crash(Random(at * 10 + round_)) if ends_with_power else files.restart()
+            before = open_world(root, files, before)
+            check_and_go_on(before, told, round_)
+
+
+def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -> None:
+    """Without a restart: the operator reopens what failed, and everything goes on as it was promised."""
+    reopened = 0
+    for at in range(20, calls // 2, 4):
+        fault = Fault(at, errno.EIO, 0.5, calls=frozenset({"pwrite", "fdatasync"}))
+        files, told = accident(tmp_path / f"at{at}", fault)
+        world = getattr(told, "world", None)
+        if world is None or not any(log.failure for log in world.partitions.logs.logs()):
+            continue
+        files.fault = None
+        reopened += 1
+        world.reopen_failed()
+        assert not any(log.failure for log in world.partitions.logs.logs())
+        for place in (P0, P1, P2):
+            told.put_plain(place)
+        world.tx.close()
+        world.partitions.logs.close(clean=True)
+        told.check(open_world(world.root, files.restart(), world))
+    assert reopened > 3

@@ -1,0 +1,60 @@
+"""The random histories of ``test_tx_machine`` on real partitions: segments roll, retention takes old ones, fsck agrees.
+
+The model is the same, ``Promises``: whatever was promised can be read, once and in place, before and after every
+restart, kill and power cut.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+from log_world import LogWorld
+from metaq_broker.log.retention import Removal
+from metaq_broker.tx.checkpoint import CheckpointSettings
+from metaq_broker.tx.seams import TransactionLimits
+from test_tx_machine import Transactions
+
+
+class WholeBroker(Transactions):
+    """As its base, with another kind of world."""
+
+    world: LogWorld | None = None  # type: ignore[assignment]
+
+    def start(self) -> None:
+        self.world = self.promises.world = LogWorld(
+            self.files.root,
+            self.files,
+            checkpoint=CheckpointSettings(checkpoints_max=1, file_bytes=1_500),
+            limits=TransactionLimits(spill_bytes=400),
+            gone={} if self.world is None else self.world.gone,
+        )
+        self.open_now: set[object] = set()
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.world.tx.close()
+        self.world.partitions.logs.close(clean=True)
+        self.start()
+
+    @rule(removal=st.sampled_from([Removal.DELETE, Removal.ARCHIVE, Removal.ARCHIVE_PACKED]))
+    def retire(self, removal: Removal) -> None:
+        self.world.retire(removal)
+
+    @invariant()
+    def every_file_is_sound(self) -> None:
+        self.world.check_files()
+
+    def teardown(self) -> None:
+        self.world.partitions.logs.close(clean=False)
+        super().teardown()
+
+
+WholeBroker.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestWholeBroker = pytest.mark.slow(WholeBroker.TestCase)
