@@ -86,6 +86,18 @@ def test_the_active_segment_alone_can_be_left(tmp_path: Path) -> None:
         again.forget_segments(len(again.segments()))
 
 
+@pytest.mark.parametrize("removal", [Removal.ARCHIVE, Removal.ARCHIVE_PACKED], ids=lambda removal: removal.value)
+def test_archives_can_be_brought_back(removal: Removal, tmp_path: Path) -> None:
+    log = rolled_log(tmp_path)
+    leave(log, removal, 3)
+    log.close()
+    for place in (2, 1, 0):
+        (tmp_path / FOLDER / segment_name(place)).write_bytes(archived(tmp_path, place))
+    again = open_log(tmp_path)
+    assert contents(again) == ALL
+    assert (again.message_count, again.ordinal(again.start_offset)) == (43, 0)
+
+
 def test_a_reader_keeps_what_it_has_begun_to_read(tmp_path: Path) -> None:
     log = rolled_log(tmp_path)
     held = [log.read(info.start, 1000) for info in log.segments()[:2]]
