@@ -35,11 +35,13 @@ def _folder_lines(folder: FolderFindings) -> Iterator[str]:
     if folder.owner is not None:
         yield f"  process {folder.owner} is using it: what is being written may look unfinished"
     width = max((len(partition.directory.name) for partition in folder.partitions), default=0)
+    word_width = max((len(_word(partition)) for partition in folder.partitions), default=0)
     for partition in folder.partitions:
+        word = f"{_word(partition):<{word_width}}"
         counts = f"{_many(partition.segments, 'segment')}, {_many(partition.messages, 'message')}"
         size = size_text(partition.bytes)
         offsets = f"offsets {partition.start_offset}..{partition.end_offset}"
-        yield f"  {partition.directory.name:<{width}}  {_word(partition)}  {counts}, {size}, {offsets}"
+        yield f"  {partition.directory.name:<{width}}  {word}  {counts}, {size}, {offsets}"
         yield from (f"    {sentence}" for sentence in (*partition.problems(), *partition.notes()))
     yield from (f"  {name}: a deletion that the next start finishes" for name in folder.unfinished_deletions)
     yield from (f"  {name}: no partition, not looked at" for name in folder.left_alone)
