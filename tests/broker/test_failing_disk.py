@@ -1,0 +1,147 @@
+"""A disk that fails under the engine: who is told what, what stays readable, and both ways back."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from metaq_broker.clock import Clock
+from metaq_broker.config import parse
+from metaq_broker.engine import Engine
+from metaq_broker.files import Files
+from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.maintenance import PartitionMaintenance
+from metaq_broker.outcomes import Refused
+from metaq_broker.statistics import Statistics
+from metaq_broker.stores import TopicStores
+from metaq_broker.testing import Fault, FaultyFiles
+from metaq_broker.transaction_store import EngineStore
+from metaq_broker.tx.seams import Unit
+
+from metaq.message_id import IdWorker
+from metaq.wire.text.frames import encode_frame
+
+TOPIC = "t"
+
+
+class Disk:
+    """An engine on a disk that fails when told to, and what was acknowledged."""
+
+    def __init__(self, files: Files, root: Path, policy: FlushPolicy) -> None:
+        text = (
+            "[system]\nbrokerId=5\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=2000\n"
+            f"maxTransferSize=1024\ndataPath={root / 'data'}\n[topic={TOPIC}]\n"
+        )
+        config, clock = parse(text.encode()), Clock()
+        self.stores = TopicStores.open(files, clock, config)
+        self.commit = GroupCommit(lambda topic: policy)
+        statistics = Statistics(clock.monotonic, lambda topic: False)
+        self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, statistics)
+        self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda topic, index: [], _nothing)
+
+    @property
+    def log(self) -> PartitionLog:
+        log = self.stores.get(TOPIC, 0)
+        assert log is not None
+        return log
+
+    async def put(self, body: bytes) -> str | None:
+        """Put one message; return why it was refused, ``None`` when it was acknowledged."""
+        outcome = self.engine.put(TOPIC, 0, [0], [-1], [body])
+        if not isinstance(outcome, Refused):
+            told: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+            self.engine.when_durable(TOPIC, 0, outcome.log_end, 1, told.set_result)
+            outcome = await asyncio.wait_for(told, 10)
+        return None if outcome is None else outcome.text
+
+    def bodies(self) -> list[bytes]:
+        return [frame.body for frame in self.log.scan(0)]
+
+
+async def _nothing(log: PartitionLog) -> None:
+    """No retention is at work."""
+
+
+@asynccontextmanager
+async def broker(files: Files, root: Path, policy: FlushPolicy | None = None) -> AsyncIterator[Disk]:
+    disk = Disk(files, root, policy or FlushPolicy())
+    yield disk
+    disk.commit.stop()
+
+
+@pytest.mark.parametrize("way", ["command", "restart"])
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("pwrite", errno.EIO),
+        ("fdatasync", errno.EIO),
+        ("fdatasync", errno.ENOSPC),
+        ("create", errno.EIO),
+        ("rename", errno.EIO),
+        ("fsync_dir", errno.EIO),
+    ],
+)
+def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str, tmp_path: Path) -> None:
+    async def goes_on(disk: Disk, acknowledged: list[bytes]) -> None:
+        for number in range(3):
+            body = b"after %d" % number + b"." * 900
+            assert await disk.put(body) is None
+            acknowledged.append(body)
+        assert disk.bodies() == acknowledged
+
+    async def story() -> None:
+        files, acknowledged = FaultyFiles(tmp_path), []
+        async with broker(files, tmp_path) as disk:
+            while True:
+                body = b"message %d" % len(acknowledged) + b"." * 900
+                refusal = await disk.put(body)
+                if refusal is not None:
+                    break
+                acknowledged.append(body)
+                # The first segment is under way by now; what rolls fails as well.
+                files.fault = files.fault or Fault(1, error, 0.5, calls=frozenset({call}))
+                assert len(acknowledged) < 20
+            assert f"partition {TOPIC}-0 is read-only: " in refusal
+            assert "is read-only: " in str(await disk.put(b"refused at once"))
+            assert disk.bodies() == acknowledged
+            files.fault = None
+            if way == "command":
+                await disk.maintenance.reopen(TOPIC, 0)
+                await goes_on(disk, acknowledged)
+        if way == "restart":
+            files = files.restart()
+            async with broker(files, tmp_path) as disk:
+                await goes_on(disk, acknowledged)
+        files = files.crash(Random(len(acknowledged)))
+        async with broker(files, tmp_path) as disk:
+            assert disk.log.failure is None
+            assert disk.bodies() == acknowledged
+
+    asyncio.run(story())
+
+
+def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tmp_path: Path) -> None:
+    """With a threshold that is never reached, only the transaction itself can have caused the sync."""
+
+    async def story() -> None:
+        files = FaultyFiles(tmp_path)
+        async with broker(files, tmp_path, FlushPolicy(1_000_000, 3_600_000)) as disk:
+            assert await disk.put(b"plain") is None
+            assert disk.bodies() == []
+            done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+            unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
+            EngineStore(disk.engine, disk.commit).append([unit], done.set_result)
+            assert not done.done()
+            assert await asyncio.wait_for(done, 10) is None
+            assert disk.bodies() == [b"plain", b"committed"]
+        files = files.crash(Random(1))
+        async with broker(files, tmp_path) as disk:
+            assert disk.bodies() == [b"plain", b"committed"]
+
+    asyncio.run(story())
