@@ -98,6 +98,8 @@ class Operating:
                 engine, broker.commit, broker.transactions.users_of, broker.retention.settle
             ),
             transactions=broker.transactions,
+            retention=broker.retention,
+            guard=broker.guard,
             reloader=self.reloader,
             stop=broker.stop,
         )

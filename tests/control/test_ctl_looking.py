@@ -32,7 +32,7 @@ def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
         "broker_id": 1,
         "address": str(broker.address),
         "metrics_address": None,
-        "data": [{"path": str(broker.data)}],
+        "data": [{"path": str(broker.data), "puts_refused": None}],
         "config": {"file": str(ini), "restart_needed": []},
         "durability": {
             "durability": "group_commit",
@@ -72,7 +72,9 @@ def test_topics(broker: RunningBroker) -> None:
     common = {"accepted": True, "num_partitions": 4, "data_path": str(broker.data)}
     retention = {"delete_policy": "delete,168", "delete_when": "0 0 6,18 * * ?"}
     late = {"durability": "threshold", "unflush_threshold": 10, "unflush_interval_ms": 10_000}
-    assert ask(broker, "topics")["topics"] == [
+    rows = ask(broker, "topics")["topics"]
+    assert [row.pop("next_retention_ms") is None for row in rows] == [True, False]
+    assert rows == [
         {"topic": "late", "partitions": 0, "messages": 0, "bytes": 0, **late, **common, **retention},
         {"topic": "orders", "partitions": 1, "messages": 1, "bytes": 100, "durability": "group_commit"}
         | common

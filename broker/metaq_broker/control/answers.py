@@ -17,7 +17,7 @@ def _status(result: Mapping[str, Any]) -> list[str]:
         ("up", span(result["uptime_s"])),
         ("address", result["address"]),
         ("metrics", f"http://{result['metrics_address']}/metrics" if result["metrics_address"] else "off"),
-        *(("data", f"{folder['path']}, {_free(folder['free_bytes'])}") for folder in result["data"]),
+        *(("data", f"{folder['path']}, {size(folder['free_bytes'])} free") for folder in result["data"]),
         ("configuration", f"{config['file'] or 'none (development)'}, checksum {config['checksum']}"),
         *(("needs a restart", key) for key in config["restart_needed"]),
         ("durability", _durability(result["durability"])),
@@ -28,10 +28,6 @@ def _status(result: Mapping[str, Any]) -> list[str]:
         *_troubles(result),
     ]
     return facts(pairs)
-
-
-def _free(byte_count: int | None) -> str:
-    return "free space unknown" if byte_count is None else f"{size(byte_count)} free"
 
 
 def _stored(result: Mapping[str, Any]) -> str:
@@ -47,6 +43,9 @@ def _durability(mode: Mapping[str, Any]) -> str:
 
 
 def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for folder in result["data"]:
+        if folder["puts_refused"]:
+            yield "PUTS REFUSED", folder["puts_refused"]
     for row in result["read_only"]:
         yield "READ-ONLY", f"{_partition(row)}: {row['reason']}"
     for row in result["not_served"]:
@@ -144,6 +143,16 @@ def _transaction(result: Mapping[str, Any]) -> list[str]:
     return [f"{result['outcome'].replace('_', ' ')} {result['key']}"]
 
 
+def _retention(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in result["removed"]:
+        amount = f"{count(row['segments'], 'segment')}, {size(row['bytes'])}"
+        lines.append(f"{_partition(row)}: {row['how']}, {amount}")
+        if row["failure"]:
+            lines.append(f"{_partition(row)}: FAILED: {row['failure']}")
+    return lines or ["nothing was old enough"]
+
+
 def _reload(result: Mapping[str, Any]) -> list[str]:
     lines = [f"new topic {name}" for name in result["added"]]
     lines += [f"topic {name}: {', '.join(keys)} changed" for name, keys in result["changed"].items()]
@@ -168,6 +177,7 @@ ANSWERS: Final[Mapping[str, Lines]] = {
     "reopen": _reopened,
     "transactions": _transactions,
     "transaction": _transaction,
+    "retention": _retention,
     "reload": _reload,
     "shutdown": _shutdown,
 }

@@ -132,10 +132,30 @@ def _key(text: str) -> TransactionId:
 
 
 class BrokerCommands:
-    """``reload`` and ``shutdown``."""
+    """``retention``, ``reload`` and ``shutdown``."""
 
     def __init__(self, services: ControlServices) -> None:
         self._services = services
+
+    async def retention(self, arguments: Arguments) -> Result:
+        """Remove old segments now, of a topic or of all."""
+        topic = arguments.optional_text("topic")
+        arguments.end()
+        engine = self._services.engine
+        if topic is not None and not engine.config.accepts(topic) and not engine.stores.has_topic(topic):
+            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
+        rows = [
+            {
+                "topic": each.topic,
+                "index": each.partition,
+                "how": each.removal.value,
+                "segments": each.segments,
+                "bytes": each.byte_count,
+                "failure": each.failure,
+            }
+            for each in await self._services.retention.run_now(topic)
+        ]
+        return {"removed": rows}
 
     async def reload(self, arguments: Arguments) -> Result:
         """Read the configuration again."""

@@ -26,6 +26,7 @@ def control_commands(services: ControlServices) -> dict[str, Command]:
         "reopen": partitions.reopen,
         "transactions": transactions.transactions,
         "transaction": transactions.transaction,
+        "retention": broker.retention,
         "reload": broker.reload,
         "shutdown": broker.shutdown,
     }

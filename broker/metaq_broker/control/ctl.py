@@ -52,6 +52,9 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     transaction = _add(actions, "transaction", "end a prepared transaction by hand, or forget that it was")
     transaction.add_argument("step", choices=["commit", "rollback", "complete", "forget"])
     transaction.add_argument("key", help="as `transactions` lists it")
+    retention = _add(actions, "retention", "remove old segments without waiting for deleteWhen")
+    retention.add_argument("verb", choices=["run"])
+    retention.add_argument("topic", nargs="?")
     shutdown = _add(actions, "shutdown", "stop the broker, as SIGTERM does")
     shutdown.add_argument("--wait", action="store_true", help="return when it has stopped")
 
@@ -103,7 +106,7 @@ def run_ctl(options: argparse.Namespace) -> int:
             "no_broker" if isinstance(error, NoBroker) else "no_answer", error, options.json, EXIT_NO_BROKER
         )
     _print([json.dumps(result, indent=2)] if options.json else ANSWERS[options.action](result))
-    return EXIT_OK
+    return EXIT_REFUSED if any(row["failure"] for row in result.get("removed", [])) else EXIT_OK
 
 
 def _ask(directory: Path, options: argparse.Namespace) -> dict[str, Any]:

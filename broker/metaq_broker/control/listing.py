@@ -30,7 +30,7 @@ class Listing:
     async def status(self, arguments: Arguments) -> Result:
         """Say how the broker is."""
         arguments.end()
-        free = await asyncio.to_thread(self._free_bytes)
+        await self._services.guard.check()  # so that the free space is today's
         engine, reloader = self._engine, self._services.reloader
         logs = list(self._stores.logs())
         return {
@@ -40,7 +40,10 @@ class Listing:
             "broker_id": engine.config.system.broker_id,
             "address": str(self._services.address),
             "metrics_address": _text_or_none(self._services.metrics_address),
-            "data": [{"path": path, "free_bytes": free[path]} for path in free],
+            "data": [
+                {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.reason}
+                for folder in self._services.guard.folders()
+            ],
             "config": {
                 "file": _text_or_none(reloader.file),
                 "checksum": engine.config.checksum,
@@ -61,15 +64,6 @@ class Listing:
             ],
             "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
         }
-
-    def _free_bytes(self) -> dict[str, int | None]:
-        found: dict[str, int | None] = {}
-        for path in self._stores.data_paths:
-            try:
-                found[path] = self._stores.free_bytes(path)
-            except OSError:
-                found[path] = None
-        return found
 
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config
@@ -92,7 +86,13 @@ class Listing:
         arguments.end()
         config = self._engine.config
         stored = {topic: list(logs) for topic, logs in groupby(self._stores.logs(), lambda log: log.topic)}
-        return {"topics": [self._topic(name, stored.get(name, [])) for name in sorted({*config.topics, *stored})]}
+        next_runs = {plan.topic: plan.next_ms for plan in self._services.retention.plan()}
+        return {
+            "topics": [
+                self._topic(name, stored.get(name, [])) | {"next_retention_ms": next_runs.get(name)}
+                for name in sorted({*config.topics, *stored})
+            ]
+        }
 
     def _topic(self, name: str, logs: list[PartitionLog]) -> dict[str, Any]:
         settings = self._engine.config.topic_settings(name)

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metaq.model import Address
+from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import Engine
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.reload import Reloader
+from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
 
 
@@ -21,5 +23,7 @@ class ControlServices:
     engine: Engine
     maintenance: PartitionMaintenance
     transactions: TransactionManager
+    retention: Retention
+    guard: DiskGuard
     reloader: Reloader
     stop: Callable[[], None]
