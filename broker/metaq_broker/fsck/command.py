@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -47,11 +48,13 @@ def run_fsck(options: argparse.Namespace) -> int:
         return _refuse(f"{locked.path} cannot be repaired: process {locked.owner} is using it; stop that broker first")
     except OSError as error:
         return _refuse(f"{error.filename or 'the data'}: {error.strerror or error}")
-    if options.json:
-        print(json.dumps(as_json(findings), indent=2))
-    else:
-        for line in as_text(findings):
+    lines = [json.dumps(as_json(findings), indent=2)] if options.json else as_text(findings)
+    try:
+        for line in lines:
             print(line.encode(errors="backslashreplace").decode())
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough; nothing may be flushed at the exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_status(findings)
 
 
