@@ -80,8 +80,8 @@ def _describe(findings: PartitionFindings, loaded: Loaded) -> None:
     if report.cut_at is not None:
         findings.torn = TornTail(report.cut_at, report.bytes_cut)
     for segment in loaded.segments:
-        known = (entry.start for entry in (*report.damage, *report.suspect))
-        innocent = any(segment.start <= start < segment.end for start in known)  # the bytes changed, not the index
+        changed = [*(entry.start for entry in report.damage), *(span.start for span in report.suspect)]
+        innocent = any(segment.start <= start < segment.end for start in changed)  # the bytes changed, not the index
         if segment.start in report.indexes_rebuilt and not innocent:
             _blame_index(findings, segment.start)
     if findings.live and findings.indexes:  # the newest one grows faster than it can be looked at
