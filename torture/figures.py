@@ -26,6 +26,8 @@ class Figures:
     rolled_back: int = 0
     prepared: int = 0
     prepared_over_a_kill: int = 0
+    deleted_bytes: int = 0
+    """What retention removed."""
 
     def add(self, history: History) -> None:
         """Count what a history tells."""
@@ -55,6 +57,8 @@ class Figures:
             f"branches      {self.prepared:,} prepared, {self.prepared_over_a_kill:,} times one waited through a kill",
             f"broker        {self.kills:,} kills, {self.kills_at_start:,} while it started; {self.stops:,} clean stops",
         ]
+        if self.deleted_bytes:
+            lines.append(f"retention     {self.deleted_bytes / 1e6:,.1f} MB deleted")
         if self.restarts_s:
             median, longest = statistics.median(self.restarts_s), max(self.restarts_s)
             lines.append(f"restart       {median:.2f} s median, {longest:.2f} s longest, until it was ready")

@@ -70,6 +70,8 @@ class KillLoop:
         while self._left():
             chapter += 1
             self._chapter(f"{self._options.seed}.{chapter}")
+        if self._options.retention and not self.figures.deleted_bytes:
+            raise BrokerTrouble("retention was asked for, and the broker deleted nothing")
 
     def _left(self) -> int:
         """Rounds that may still begin; a large number if only the time is limited."""
@@ -142,7 +144,8 @@ class KillLoop:
         with trial.session() as session:
             trial.crew.conclude(session)
             trial.wait_until_quiet(session)
-            trial.judge(session)
+            image = trial.judge(session)
+        self.figures.deleted_bytes += sum(partition.start for partition in image.values())
         trial.broker.stop()
         self.figures.stops += 1
         trial.judge_files()

@@ -16,38 +16,50 @@ from typing import Final
 
 from metaq.client.session import Session
 from torture.broker_process import ServerSettings
+from torture.history import Outcome, Put
 from torture.kill_loop import TOPICS
 from torture.load.putters import SinglePutter
 from torture.load.worker import put_command
 from torture.scenarios.stage import Skipped, Stage, last_page, wait_for
-from torture.stored import Place
 from torture.trial import Rules, Trial
 
 DISK_BYTES: Final = 16 << 20
 BALLAST_BYTES: Final = 3 << 20
 FULL_S: Final = 1.0
+FULL_WORDS: Final = ("disk is nearly full", "disk is full", "No space left")
 
 
 def disk_full(stage: Stage) -> str:
-    """Fill the disk under load, look, make room, restart, and look again.
+    """Fill the disk under load, look, make room, look, restart, look again; with the broker's guard and without.
 
     Raises:
         Skipped: No file system can be mounted here.
     """
+    guarded, unguarded = (_act(stage, guarded) for guarded in (True, False))
+    return (
+        f"{guarded} puts were refused by the guard of the disk and {unguarded} on a full disk without it; "
+        "with room everything was there and puts were taken"
+    )
+
+
+def _act(stage: Stage, guarded: bool) -> int:
     folder = stage.base / f"disk-full-{stage.seed}"
     with small_disk(folder / "disk") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"\x01" * BALLAST_BYTES)
-        settings = ServerSettings(TOPICS, segment_bytes_max=256 << 10)
+        extra = {"diskCheckInterval": 200} if guarded else {"diskFreeMinBytes": 0}
+        settings = ServerSettings(TOPICS, segment_bytes_max=256 << 10, extra=extra)
         trial = Trial(folder, settings, stage.seed, Rules(disk_is_full=True), data=disk / "data")
         trial.shift.refusals_expected = True
         with _broker(trial):
             refused = _fill(trial)
             _restart_while_full(trial)
             ballast.unlink()
+            if guarded:
+                wait_for(trial, lambda: _takes_puts(trial), "puts are taken again without a restart")
             _after(trial, Random(stage.seed))
     shutil.rmtree(folder)
-    return f"{refused} puts were refused on the full disk; with room and a restart everything was there"
+    return refused
 
 
 @contextmanager
@@ -82,7 +94,7 @@ def _broker(trial: Trial) -> Iterator[None]:
 
 
 def _refusals(trial: Trial) -> int:
-    return sum("space" in put.reason for put in list(trial.history.puts))
+    return sum(any(words in put.reason for words in FULL_WORDS) for put in list(trial.history.puts))
 
 
 def _fill(trial: Trial) -> int:
@@ -123,13 +135,17 @@ def _after(trial: Trial, random: Random) -> None:
     last_page(trial)
 
 
-def _put_everywhere(trial: Trial, session: Session) -> None:
-    putter = SinglePutter("after", trial.shift, "after")
+def _takes_puts(trial: Trial) -> bool:
+    with trial.session() as session:
+        return all(put.outcome is Outcome.OK for put in _put_everywhere(trial, session))
+
+
+def _put_everywhere(trial: Trial, session: Session) -> list[Put]:
+    """Put a message into every partition; return the puts with their outcomes."""
+    putter = SinglePutter(f"late{len(trial.history.puts)}", trial.shift, "late")
+    puts = []
     for place in trial.shift.places:
-        _put(putter, place, session)
-
-
-def _put(putter: SinglePutter, place: Place, session: Session) -> None:
-    letter = putter.small_letter()
-    put = putter.history.put_begins("after", place, (letter.sent,))
-    putter.settle(put, session.call(put_command(place, letter)))
+        letter = putter.small_letter()
+        puts.append(putter.history.put_begins(putter.name, place, (letter.sent,)))
+        putter.settle(puts[-1], session.call(put_command(place, letter)))
+    return puts
