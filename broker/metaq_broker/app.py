@@ -36,6 +36,7 @@ from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer, bind
 from metaq_broker.frontend.text import TextServices
+from metaq_broker.frontend.tls import server_context
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
@@ -79,7 +80,9 @@ class Broker:
 
         Raises:
             StartFailed: The port is taken, a data folder is in use or cannot be used, or the journal is damaged.
+            ConfigError: A file for TLS cannot be used.
         """
+        self._tls = server_context(self.config.system)
         self._bind()
         self._closing.push_async_callback(self._close_operating)
         try:
@@ -142,7 +145,7 @@ class Broker:
         version = version_text(metaq.__version__, EXTENSIONS)
         report = StatsReport(self._engine, self._transactions.counters, version, self._retention, self._guard)
         commands = TransactionCommands(self._transactions, self._statistics)
-        server = TextServer(TextServices(self._engine, report, commands, version), self.config.system)
+        server = TextServer(TextServices(self._engine, report, commands, version), self.config.system, self._tls)
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:
             await server.start(self._listener)

@@ -11,6 +11,7 @@ from pathlib import Path
 import metaq
 from metaq_broker.app import StartFailed, run
 from metaq_broker.config import BrokerConfig, load
+from metaq_broker.config_access import exposure_warning
 from metaq_broker.control.ctl import add_ctl_command
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
 from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
@@ -64,6 +65,9 @@ def _start(options: argparse.Namespace) -> int:
         config = _with_port(config, options.port)
     for warning in config.warnings:
         print(f"metaq-broker: {warning}", file=sys.stderr)
+    exposed = exposure_warning(config.system)
+    if exposed is not None:
+        print(f"metaq-broker: {exposed}", file=sys.stderr)
     if config.zookeeper.connect and config.zookeeper.enable:
         print(
             "metaq-broker: WARNING: this broker does not register itself in ZooKeeper, clients find it by its address "

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaq_broker.config_access import check_allow_lists, check_topic_allow_lists, settle_tls
 from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
@@ -23,7 +24,10 @@ _WILDCARD = "*"
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute."""
+    """Settings of one topic. ``unflush_threshold`` <= 0 means group commit; ``data_path`` is absolute.
+
+    ``allow_publish`` and ``allow_subscribe`` are names of certificates; an empty one allows everyone.
+    """
 
     num_partitions: int
     stat: bool
@@ -34,6 +38,8 @@ class TopicConfig:
     unflush_threshold: int
     accept_publish: bool
     accept_subscribe: bool
+    allow_publish: tuple[str, ...]
+    allow_subscribe: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,13 @@ class SystemConfig:
     disk_check_interval_ms: int
     verify_at_start: Verify
     metrics_port: int
+    tls_cert_file: str
+    tls_key_file: str
+    tls_client_ca_file: str
+    tls_client_auth: str
+    tls_handshake_timeout_ms: int
+    allow_publish: tuple[str, ...]
+    allow_subscribe: tuple[str, ...]
 
     def topic_defaults(self) -> TopicConfig:
         """Return what a topic has that sets nothing itself, and every topic that only a wildcard admits."""
@@ -224,7 +237,10 @@ def _system(section: Section, source: str) -> SystemConfig:
     if resume is not None and (minimum is None or resume < minimum):
         allowed = "together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
         raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; allowed is {allowed}")
-    return SystemConfig(**values)
+    settle_tls(values, source)
+    system = SystemConfig(**values)
+    check_allow_lists("system", system.allow_publish, system.allow_subscribe, system.tls_client_auth, source)
+    return system
 
 
 def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, TopicConfig]:
@@ -237,7 +253,9 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     inherited = {attribute: getattr(system, attribute) for attribute in TOPIC_ATTRIBUTES}
     values: dict[str, Any] = read_section(section, TOPIC_KEYS, source, inherited)
     values["data_path"] = str(Path(values["data_path"]).expanduser().absolute())
-    return name, TopicConfig(**values)
+    topic = TopicConfig(**values)
+    check_topic_allow_lists(section, topic, system.tls_client_auth, source)
+    return name, topic
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:

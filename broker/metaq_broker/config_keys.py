@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
-from metaq_broker.config_values import Reader, boolean, delete_policy, host, number, one_of, plain, schedule
+from metaq_broker.config_values import (
+    Reader,
+    boolean,
+    delete_policy,
+    file_path,
+    host,
+    names,
+    number,
+    one_of,
+    plain,
+    schedule,
+)
 from metaq_broker.ini import ConfigError, Section
 
 REQUIRED: Final = object()
@@ -38,6 +49,9 @@ _COUNT = number(0, INT32_MAX)
 _MILLISECONDS = number(1, INT32_MAX)
 _BODY_BYTES = number(1, GIB)
 _DISK_BYTES = number(0, 1 << 62)
+
+CLIENT_AUTH: Final = ("none", "optional", "required")
+"""Values of ``tlsClientAuth``: whether clients show a certificate."""
 
 SYSTEM_KEYS: Final = (
     Key("brokerId", "broker_id", number(0, BROKER_ID_MAX)),
@@ -83,6 +97,13 @@ SYSTEM_KEYS: Final = (
     Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),
     Key("diskCheckInterval", "disk_check_interval_ms", number(10, INT32_MAX), 1000),
     Key("metricsPort", "metrics_port", number(0, 65535), 0),
+    Key("tlsCertFile", "tls_cert_file", file_path, ""),
+    Key("tlsKeyFile", "tls_key_file", file_path, ""),
+    Key("tlsClientCaFile", "tls_client_ca_file", file_path, ""),
+    Key("tlsClientAuth", "tls_client_auth", one_of(*CLIENT_AUTH), ""),
+    Key("tlsHandshakeTimeout", "tls_handshake_timeout_ms", _MILLISECONDS, 10_000),
+    Key("allowPublish", "allow_publish", names, ()),
+    Key("allowSubscribe", "allow_subscribe", names, ()),
 )
 
 ZOOKEEPER_KEYS: Final = (
@@ -104,6 +125,8 @@ TOPIC_ATTRIBUTES: Final = (
     "unflush_threshold",
     "accept_publish",
     "accept_subscribe",
+    "allow_publish",
+    "allow_subscribe",
 )
 TOPIC_KEYS: Final = tuple(key for key in SYSTEM_KEYS if key.attribute in TOPIC_ATTRIBUTES)
 

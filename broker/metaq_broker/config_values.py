@@ -10,12 +10,16 @@ import ast
 import operator
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from metaq_broker.log.retention import RetentionPolicy
 from metaq_broker.quartz import Schedule
 
 Reader = Callable[[str], Any]
+
+EVERYONE = "*"
+"""What an allow list says that allows everyone."""
 
 EXPRESSION_CHARS_MAX = 100
 """Longest arithmetic expression that is evaluated."""
@@ -96,6 +100,21 @@ def host(text: str) -> str:
     if re.search(r"[\s/]", text):
         raise ValueError("a host name or an address without blanks and slashes")
     return text.strip("[]")
+
+
+def file_path(text: str) -> str:
+    """Read the path of a file; ``~`` is the home folder, and a relative path begins in the working folder."""
+    return str(Path(text).expanduser().absolute())
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Read a list of names with commas between them; ``*``, which stands for everyone, is the empty list."""
+    if text == EVERYONE:
+        return ()
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found) or EVERYONE in found:
+        raise ValueError(f"names of certificates with commas between them, or {EVERYONE} for everyone")
+    return found
 
 
 def delete_policy(text: str) -> str:

@@ -1,8 +1,8 @@
 """Bytes to and from a broker: the only user of ``socket`` in this package.
 
-``Transport`` and ``Stream`` are the seam. ``TCP`` is the real one; ``metaq.testing`` has one that plays a script and
-one that leads to a broker in memory. Every call that may wait takes a timeout in seconds, and every foreign exception
-leaves here as a ``MetaqError``.
+``Transport`` and ``Stream`` are the seam. ``TCP`` is the real one, and ``metaq.client.tls`` has the secured one;
+``metaq.testing`` has one that plays a script and one that leads to a broker in memory. Every call that may wait takes a
+timeout in seconds, and every foreign exception leaves here as a ``MetaqError``.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ def map_exceptions(address: Address, action: str, timeout_s: float) -> Iterator[
     except TimeoutError as error:
         raise DeadlineExceeded(address, action, timeout_s) from error
     except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no resolver can be asked for
-        raise ConnectionFailed(address, action, _reason(error)) from error
+        raise ConnectionFailed(address, action, reason_of(error)) from error
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """What went wrong, in the words of the system."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -113,10 +114,15 @@ class TcpTransport:
     """Real TCP connections, with small packets sent at once."""
 
     def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
-        with map_exceptions(address, "connect", timeout_s):
-            connected = socket.create_connection((address.host, address.port), timeout_s)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return TcpStream(connected, address)
+        return TcpStream(open_socket(address, timeout_s), address)
+
+
+def open_socket(address: Address, timeout_s: float) -> socket.socket:
+    """A connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
+    with map_exceptions(address, "connect", timeout_s):
+        connected = socket.create_connection((address.host, address.port), timeout_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
 
 
 TCP: Final[Transport] = TcpTransport()

@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from typing import Final
 
 from metaq_broker.config import SystemConfig
+from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
+from metaq_broker.frontend.tls import TlsHandshake, names_of
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -39,13 +42,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class TextServer:
-    """The listening socket and its connections."""
+    """The listening socket and its connections, secured by ``tls`` if that is given."""
 
-    def __init__(self, services: TextServices, limits: SystemConfig) -> None:
+    def __init__(self, services: TextServices, limits: SystemConfig, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.services = services
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self._connections: set[Connection] = set()
+        self._connections: set[Connection | TlsHandshake] = set()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -57,7 +61,7 @@ class TextServer:
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
-        self._server = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
+        self._server = await self.loop.create_server(self._client, sock=listener, backlog=BACKLOG)
         self._sweep_later()
 
     async def stop(self, patience_s: float) -> None:
@@ -75,7 +79,17 @@ class TextServer:
             connection.abort()
         await self._empty.wait()
 
-    def opened(self, connection: Connection) -> None:
+    def _client(self) -> asyncio.Protocol:
+        return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
+
+    def access_of(self, transport: asyncio.BaseTransport) -> Access | None:
+        """Return what the client at the other end may do, ``None`` if everything."""
+        if self._tls is None or self._tls.verify_mode == ssl.CERT_NONE:
+            return None
+        engine = self.services.engine
+        return Access(names_of(transport.get_extra_info("peercert")), lambda: engine.config)
+
+    def opened(self, connection: Connection | TlsHandshake) -> None:
         """Note a new connection; close it at once when there are too many."""
         self._connections.add(connection)
         self._empty.clear()
@@ -85,7 +99,11 @@ class TextServer:
             _LOG.warning("connection refused, there are too many", extra={"fields": fields})
             connection.abort()
 
-    def closed(self, connection: Connection) -> None:
+    def replaced(self, handshake: TlsHandshake) -> None:
+        """Note that a handshake is done; its connection opens at once."""
+        self._connections.discard(handshake)
+
+    def closed(self, connection: Connection | TlsHandshake) -> None:
         """Note that a connection is gone."""
         self._connections.discard(connection)
         self._count()

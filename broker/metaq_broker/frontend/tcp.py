@@ -3,7 +3,7 @@
 Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
 with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
 transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most
-one chunk of a file is ever in memory.
+one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
 
 Input. A connection that has too many unanswered requests, or too many reply bytes that its client does not take, is not
 read from until half of them are gone. Nothing is dropped. A slow or silent client costs only its own place, until
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.text import TextSession
@@ -64,11 +64,16 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or close it at once when there are too many."""
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _peer_text(transport.get_extra_info("peername"))
-        self._session = TextSession(self._server.services, self._replies, self.peer)
-        # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
-        self._transport.set_write_buffer_limits(high=0, low=0)
-        self._socket_fd: int = transport.get_extra_info("socket").fileno()
+        self.peer = peer_text(transport.get_extra_info("peername"))
+        access = self._server.access_of(transport)
+        self._session = TextSession(self._server.services, self._replies, self.peer, access)
+        self._socket_fd: int | None = None
+        if transport.get_extra_info("ssl_object") is None:
+            # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
+            self._transport.set_write_buffer_limits(high=0, low=0)
+            self._socket_fd = transport.get_extra_info("socket").fileno()
+        else:
+            self._transport.set_write_buffer_limits(high=BRIDGE_BYTES, low=0)
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -183,15 +188,19 @@ class Connection(asyncio.Protocol):
         return sent
 
     def _send_part(self, file: Slice, position: int, left: int) -> int:
+        if self._socket_fd is None:  # TLS: every byte has to be encrypted here
+            return self._bridge(file, position, left)
         try:
             sent = os.sendfile(self._socket_fd, file.fd, position, min(left, TURN_BYTES))
         except BlockingIOError:
-            chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
-            self._transport.write(chunk)
-            sent = len(chunk)
-        if not sent:
-            raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
-        return sent
+            return self._bridge(file, position, left)
+        return sent or _cut_short(position, left)
+
+    def _bridge(self, file: Slice, position: int, left: int) -> int:
+        """Hand the next small part to the transport, through memory."""
+        chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
+        self._transport.write(chunk)
+        return len(chunk) or _cut_short(position, left)
 
     def _regulate(self) -> None:
         unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
@@ -210,5 +219,10 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _peer_text(peername: object) -> str:
+def _cut_short(position: int, left: int) -> NoReturn:
+    raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
+
+
+def peer_text(peername: object) -> str:
+    """Return an address for the log."""
     return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else str(peername)

@@ -36,6 +36,7 @@ from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode, encode_value_line
 from metaq.wire.text.filtered import encode_single_head
 from metaq_broker.engine import ANY_PARTITION, Engine
+from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.put_replies import PutReplies
 from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue
 from metaq_broker.frontend.transactions import TransactionCommands
@@ -59,12 +60,14 @@ class TextServices:
 class TextSession:
     """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
 
-    def __init__(self, services: TextServices, replies: ReplyQueue, peer: str) -> None:
+    def __init__(self, services: TextServices, replies: ReplyQueue, peer: str, access: Access | None = None) -> None:
+        """``access`` is what the client may do, ``None`` if everything."""
         system = services.engine.config.system
         self._services = services
         self._engine = services.engine
         self._replies = replies
         self._peer = peer
+        self._access = access
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max)
         self._finished = False
         self.receive_data: Final = self._decoder.receive_data
@@ -116,7 +119,17 @@ class TextSession:
             self._replies.end()
             return False
         handler = _HANDLERS[type(command)]
-        handler(self, command)
+        if self._access is None or not self._forbidden(self._access, command):
+            handler(self, command)
+        return True
+
+    def _forbidden(self, access: Access, command: Any) -> bool:
+        """Refuse a command that the client may not give; return whether that was so."""
+        refused = access.refusal(command)
+        if refused is None:
+            return False
+        if not (isinstance(command, Transaction) and command.type == "END"):  # the one command without a reply
+            self._refuse(refused, command.opaque)
         return True
 
     # ---- puts
@@ -140,6 +153,10 @@ class TextSession:
         self, topic: str, partition: int, puts: Sequence[Put], positions: Sequence[int], replies: PutReplies
     ) -> None:
         _, _, bodies, flags, opaques, checksums, _ = zip(*puts, strict=True)
+        forbidden = None if self._access is None else self._access.publish(topic)
+        if forbidden is not None:
+            replies.refuse(positions, opaques, forbidden)
+            return
         outcome = self._engine.put(topic, partition, flags, checksums, bodies)
         if isinstance(outcome, Refused):
             replies.refuse(positions, opaques, outcome)
