@@ -253,9 +253,7 @@ class Core:
         paths = [*self.config.data_paths(), system.data_log_path]
         self.guard = DiskGuard(files, self.clock, limits, paths, at_once)
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
-        self.engine = Engine(
-            self.config, self.stores, self.commit, IdWorker(0), self.clock, statistics, self.guard
-        )
+        self.engine = Engine(self.config, self.stores, self.commit, IdWorker(0), self.clock, statistics, self.guard)
         self.store = EngineStore(self.engine, self.commit)
 
     def put(self, partition: int = 0, body: bytes = b"message") -> Appended | Refused:

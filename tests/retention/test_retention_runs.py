@@ -1,113 +1,20 @@
-"""Retention of a broker's partitions: what leaves when, what stays for a while, and what happens in between."""
+"""Runs of retention: what leaves when, what stays for a while, and what goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import os
-import threading
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import pytest
-from metaq_broker.clock import ManualClock
-from metaq_broker.config import BrokerConfig, parse
 from metaq_broker.files import Files
 from metaq_broker.log.packing import pack, zip_path
 from metaq_broker.log.partition_log import Moved, PartitionLog
 from metaq_broker.log.removal import archive_path
-from metaq_broker.retention import Retention
 from metaq_broker.testing import Fault, FaultyFiles
+from retained import NOW_MS, ORDERS, SYSTEM, World, config, story
 from rolled import SETTINGS, contents, frames
-
-NOW_MS = 1_770_000_000_000
-SYSTEM = """[system]
-brokerId=0
-numPartitions=4
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize=300
-maxTransferSize=1000
-deletePolicy=delete,10s
-deleteWhen=* * * * * ?
-"""
-ORDERS = SYSTEM + "[topic=orders]\n"
-
-
-def story(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test."""
-
-    @wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
-
-    return run
-
-
-async def at_once(step: Callable[[], None]) -> None:
-    """A worker that needs no thread."""
-    step()
-
-
-@dataclass
-class Commits:
-    """Transactions that ``needed_from`` says are unfinished, with a journal that ``failure`` keeps from the disk."""
-
-    needed_from: dict[tuple[str, int], int] = field(default_factory=dict)
-    failure: Exception | None = None
-    synced: int = 0
-
-    def looked_for_from(self, topic: str, partition: int) -> int | None:
-        return self.needed_from.get((topic, partition))
-
-    def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
-        self.synced += 1
-        callback(self.failure)
-
-
-@dataclass
-class World:
-    """Partitions with four finished segments each, the oldest 40 s old, the youngest 10 s; and their retention."""
-
-    root: Path
-    files: Files = field(default_factory=Files)
-    run_in_worker: Callable[[Callable[[], None]], Awaitable[None]] = at_once
-    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
-    commits: Commits = field(default_factory=Commits)
-    partitions: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
-
-    def get(self, topic: str, index: int) -> PartitionLog | None:
-        return self.partitions.get((topic, index))
-
-    def logs(self) -> Iterable[PartitionLog]:
-        return [self.partitions[place] for place in sorted(self.partitions)]
-
-    def add(self, topic: str = "orders", index: int = 0, segments: int = 4) -> PartitionLog:
-        log = PartitionLog.open(self.files, self.clock, self.root / f"{topic}-{index}", SETTINGS)
-        log.append(frames(10 * segments + 3))
-        log.sync()
-        for place, info in enumerate(log.segments()):
-            written_s = NOW_MS / 1000 - 10 * (segments - place)
-            os.utime(info.path, (written_s, written_s))
-        self.partitions[topic, index] = log
-        return log
-
-    def retention(self, ini: str = ORDERS) -> Retention:
-        return Retention(self.files, self.clock, config(ini), self, self.commits, self.run_in_worker)
-
-
-def config(ini: str) -> BrokerConfig:
-    return parse(ini.encode())
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
 
 # ---- when
 
@@ -355,146 +262,6 @@ async def test_a_log_that_is_read_only_loses_old_segments_as_well(tmp_path: Path
     files.fault = None
     log.reopen()
     assert contents(log) == frames(3, 40)
-
-
-# ---- what others do meanwhile
-
-
-@dataclass
-class SlowWorker:
-    """A worker thread that waits before each step until it is let go."""
-
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    gate: threading.Event = field(default_factory=threading.Event)
-
-    async def __call__(self, step: Callable[[], None]) -> None:
-        def after_gate() -> None:
-            self.gate.wait(20)
-            step()
-
-        task = asyncio.ensure_future(asyncio.to_thread(after_gate))
-        self.waiting.set()
-        await task
-
-
-@story
-async def test_messages_are_put_and_read_while_segments_leave(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log = world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
-    assert log.read(0, 100) == Moved(1200)
-    assert len(list(log.directory.glob("*.meta"))) == 5
-    log.append(frames(20, 43))
-    log.sync()
-    worker.gate.set()
-    assert [retired.segments for retired in await running] == [4]
-    assert contents(log) == frames(23, 40)
-
-
-@story
-async def test_a_segment_is_served_until_its_zip_is_whole(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log = world.add()
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
-    assert contents(log) == frames(43)
-    worker.gate.set()
-    await running
-    assert contents(log) == frames(3, 40)
-
-
-@story
-async def test_two_runs_at_a_time_are_one_after_the_other(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
-    runs = [asyncio.ensure_future(retention.run_now()) for _ in range(3)]
-    await worker.waiting.wait()
-    worker.gate.set()
-    assert [[retired.segments for retired in await run] for run in runs] == [[4], [], []]
-
-
-@story
-async def test_a_stop_breaks_off_between_steps(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log, other = world.add("orders", 0), world.add("orders", 1)
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
-    stopping = asyncio.ensure_future(retention.stop())
-    await asyncio.sleep(0)
-    assert not stopping.done()
-    worker.gate.set()
-    await stopping
-    assert await running == []
-    assert (contents(log), contents(other)) == (frames(43), frames(43))
-    assert not list(log.directory.glob("*.zip*"))
-    assert await retention.run_now() == []
-
-
-@story
-async def test_a_partition_that_is_withdrawn_is_let_alone(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log, other = world.add("orders", 0), world.add("orders", 1)
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
-    del world.partitions["orders", 0]
-    settling = asyncio.ensure_future(retention.settle(log))
-    await asyncio.sleep(0)
-    assert not settling.done()
-    worker.gate.set()
-    await settling
-    await retention.settle(log)
-    [retired] = await running
-    assert (retired.partition, other.start_offset) == (1, 1200)
-    assert (contents(log), len(list(log.directory.glob("*.zip*")))) == (frames(43), 0)
-
-
-@story
-async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    world = World(tmp_path, files)
-    log = world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
-    files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
-    [retired] = await retention.run_now()
-    assert retired.failure is not None
-    left = sorted(path.name for path in log.directory.glob("*.meta"))
-    del world.partitions["orders", 0]
-    await retention.settle(log)
-    world.partitions["orders", 0] = PartitionLog.open(files, world.clock, log.directory, SETTINGS)
-    world.clock.set_now_ms(0)
-    assert await retention.run_now() == []
-    assert sorted(path.name for path in log.directory.glob("*.meta")) == left
-
-
-@story
-async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(world: World) -> None:
-    log = world.add()
-
-    async def meanwhile(step: Callable[[], None]) -> None:
-        step()
-        if log.start_offset == 0:
-            log.drop_segments(log.segments()[:1])
-
-    world.run_in_worker = meanwhile
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
-    [retired] = await retention.run_now()
-    assert retired.failure == "segments of orders-0 changed meanwhile; the next run looks again"
-    assert log.start_offset == 300
-    [retired] = await retention.run_now()
-    assert (retired.segments, log.start_offset) == (3, 1200)
 
 
 @story

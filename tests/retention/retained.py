@@ -1,0 +1,115 @@
+"""Partitions with old segments and their retention, with a clock that is moved by hand and workers without threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from metaq_broker.clock import ManualClock
+from metaq_broker.config import BrokerConfig, parse
+from metaq_broker.files import Files
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.retention import Retention
+from rolled import SETTINGS, frames
+
+NOW_MS = 1_770_000_000_000
+SYSTEM = """[system]
+brokerId=0
+numPartitions=4
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=300
+maxTransferSize=1000
+deletePolicy=delete,10s
+deleteWhen=* * * * * ?
+"""
+ORDERS = SYSTEM + "[topic=orders]\n"
+
+
+def story(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
+
+    return run
+
+
+async def at_once(step: Callable[[], None]) -> None:
+    """A worker that needs no thread."""
+    step()
+
+
+@dataclass
+class Commits:
+    """Transactions that ``needed_from`` says are unfinished, with a journal that ``failure`` keeps from the disk."""
+
+    needed_from: dict[tuple[str, int], int] = field(default_factory=dict)
+    failure: Exception | None = None
+    synced: int = 0
+
+    def looked_for_from(self, topic: str, partition: int) -> int | None:
+        return self.needed_from.get((topic, partition))
+
+    def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
+        self.synced += 1
+        callback(self.failure)
+
+
+@dataclass
+class World:
+    """Partitions with four finished segments each, the oldest 40 s old, the youngest 10 s; and their retention."""
+
+    root: Path
+    files: Files = field(default_factory=Files)
+    run_in_worker: Callable[[Callable[[], None]], Awaitable[None]] = at_once
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
+    commits: Commits = field(default_factory=Commits)
+    partitions: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
+
+    def get(self, topic: str, index: int) -> PartitionLog | None:
+        return self.partitions.get((topic, index))
+
+    def logs(self) -> Iterable[PartitionLog]:
+        return [self.partitions[place] for place in sorted(self.partitions)]
+
+    def add(self, topic: str = "orders", index: int = 0, segments: int = 4) -> PartitionLog:
+        log = PartitionLog.open(self.files, self.clock, self.root / f"{topic}-{index}", SETTINGS)
+        log.append(frames(10 * segments + 3))
+        log.sync()
+        for place, info in enumerate(log.segments()):
+            written_s = NOW_MS / 1000 - 10 * (segments - place)
+            os.utime(info.path, (written_s, written_s))
+        self.partitions[topic, index] = log
+        return log
+
+    def retention(self, ini: str = ORDERS) -> Retention:
+        return Retention(self.files, self.clock, config(ini), self, self.commits, self.run_in_worker)
+
+
+def config(ini: str) -> BrokerConfig:
+    return parse(ini.encode())
+
+
+@dataclass
+class SlowWorker:
+    """A worker thread that waits before each step until it is let go."""
+
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: threading.Event = field(default_factory=threading.Event)
+
+    async def __call__(self, step: Callable[[], None]) -> None:
+        def after_gate() -> None:
+            self.gate.wait(20)
+            step()
+
+        task = asyncio.ensure_future(asyncio.to_thread(after_gate))
+        self.waiting.set()
+        await task
