@@ -22,6 +22,8 @@ EDGE_NAMES: Final = (
     *(".", "..", "../escape", "../../escape-0", "/escape", "a/b", "wild-/../escape", "wild-.."),
     *("wild-" + "x" * 300, "wild-\x00", "wild-\t"),
 )
+TYPES: Final = ("kind", "paid,open", "a_1,b,c,d,e,f")
+EDGE_TYPES: Final = (",", "a,,b", "größe", "*", "a b", ",".join(f"type{n}" for n in range(3000)), "x" * 10_000)
 EDGE_KEYS: Final = ("TX", "TX:", "TX::1", "TX:s:99999999999", "XID:1:zz:aa:u", "XID:1:a:b:u", "XID:::::", "null")
 EDGE_NUMBERS: Final = (
     *("0", "1", "-1", "+5", "-0", "007", "20", "2147483647", "-2147483648", "2147483648", "-2147483649", "4294967296"),
@@ -51,7 +53,7 @@ class Grammar:
             *(self._put,) * 6,
             *(self._put_batch,) * 3,
             *(self._get,) * 4,
-            self._get_filtered,
+            *(self._get_filtered,) * 2,
             *(self._offset,) * 2,
             *(self._transaction,) * 5,
             self._stats,
@@ -100,10 +102,9 @@ class Grammar:
         return self._line(f"get {self._topic()} group {self._partition()} {self._position()} {size} {opaque}")
 
     def _get_filtered(self, opaque: int) -> bytes:
-        types = ",".join(self._random.choices(("paid", "open", "a_1"), k=self._random.randint(1, 3)))
-        where = f"{self._topic()} group {self._partition()} {self._position()}"
-        size = self._edge(str(self._random.randint(1, 1 << 21)))
-        return self._line(f"fget {where} {size} {self._edge(types)} {opaque}")
+        types = self._random.choice(EDGE_TYPES if self._daring() else TYPES)
+        size = self._edge(str(self._random.choice((20, 100, 4096, 1 << 20))))
+        return self._line(f"fget {self._topic()} group {self._partition()} {self._position()} {size} {types} {opaque}")
 
     def _offset(self, opaque: int) -> bytes:
         mode = self._random.choice(MODES)
@@ -169,8 +170,10 @@ class Grammar:
         if self._random.random() < 0.002:
             length = self._random.choice((70_000, 300_000, 600_000))
         kind = self._random.random()
-        if kind < 0.4:
+        if kind < 0.3:
             return bytes(length)
+        if kind < 0.4:  # with flag 1 a message of that type
+            return b"\x00\x00\x00\x04kind" + bytes(length)
         if kind < 0.7:
             return self._random.randbytes(length)
         return (b"put fuzz-0 0 4 0 1\r\n" * (length // 20 + 1))[:length]
