@@ -217,6 +217,7 @@ def development(data_path: Path | str, port: int, partitions: int) -> BrokerConf
         "maxSegmentSize=1024*1024*1024\n"
         "maxTransferSize=1024*1024\n"
         "stat=true\n"
+        "loadMessageStoresInParallel=true\n"
         "[zookeeper]\n"
         "zk.zkEnable=false\n"
         "[topic=*]\n"
