@@ -1,0 +1,218 @@
+"""Allow lists over a real broker: who may publish, subscribe, use transactions and look; what a refusal says."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker, wait_until
+from fix_tls import Certificates, ini_text, launch_with, tls_session
+
+from metaq.client.session import Session
+from metaq.client.tls import TlsSettings
+from metaq.model import LocalTransactionId, Message, Xid
+from metaq.wire.text.commands import (
+    Command,
+    Decide,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Put,
+    PutBatch,
+    Result,
+    Stats,
+    Transaction,
+    Value,
+    Version,
+)
+from metaq.wire.text.frames import encode_body, encode_frame
+
+pytestmark = pytest.mark.process
+
+TOPICS = """[topic=orders]
+allowPublish=shop,Shop Two
+allowSubscribe=shop,billing
+[topic=open]
+allowPublish=*
+[topic=closed]
+allowPublish=nobody
+[topic=misc-*]
+"""
+XID = Xid(1, b"g", b"b", "u")
+FRAME = encode_frame(0, *encode_body(Message(b"x", "kind")))
+
+
+def put(topic: str) -> Put:
+    return Put(topic, 0, b"x", 0, 0, None)
+
+
+def publishing(topic: str) -> list[Command]:
+    return [put(topic), PutBatch(topic, 0, FRAME, 1, 0)]
+
+
+def subscribing(topic: str) -> list[Command]:
+    return [
+        Get(topic, "g", 0, 0, 100, 0),
+        GetOffset(topic, "g", 0, 0, 0),
+        GetFiltered(topic, "g", 0, 0, 100, ("a",), 0),
+    ]
+
+
+def start(folder: Path, certificates: Certificates, auth: str, system: str) -> RunningBroker:
+    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\ntlsClientAuth={auth}\n{system}"
+    return launch_with(folder, lines, TOPICS)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[RunningBroker]:
+    """One where only ``admin`` may do what no topic's list says."""
+    system = "allowPublish=admin\nallowSubscribe=admin\n"
+    broker = start(tmp_path_factory.mktemp("access"), certificates, "optional", system)
+    with closing(tls_session(broker, certificates.client("filler", common_name="shop"))) as session:
+        assert told(session, put("orders")) == 200
+    yield broker
+    broker.end()
+
+
+Connect = Callable[[str], Session]
+
+
+@pytest.fixture
+def connect(broker: RunningBroker, certificates: Certificates) -> Iterator[Connect]:
+    """``connect(name)`` as the client of that name; "" has no certificate."""
+    opened: list[Session] = []
+
+    def connect(name: str) -> Session:
+        settings = certificates.client(name) if name else TlsSettings(certificates.ca_file)
+        opened.append(tls_session(broker, settings))
+        return opened[-1]
+
+    yield connect
+    for session in opened:
+        session.close()
+
+
+def told(session: Session, command: Command) -> int | str:
+    """200 for success, the text of a 403, another code with its text."""
+    reply = session.call(command)
+    if isinstance(reply, Value) or reply.code == 200:
+        return 200
+    return reply.text if reply.code == 403 else f"{reply.code} {reply.text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "may_publish", "may_subscribe"),
+    [
+        ("shop", "orders", True, True),
+        ("billing", "orders", False, True),
+        ("admin", "orders", False, False),
+        ("stranger", "orders", False, False),
+        ("", "orders", False, False),
+        ("stranger", "open", True, False),
+        ("", "open", True, False),
+        ("nobody", "closed", True, False),
+        ("admin", "closed", False, True),
+        ("admin", "misc-1", True, True),
+        ("shop", "misc-1", False, False),
+    ],
+)
+def test_who_may_do_what(connect: Connect, name: str, topic: str, may_publish: bool, may_subscribe: bool) -> None:
+    session = connect(name)
+    who = f"client {name}" if name else "a client without certificate"
+    for command in publishing(topic):
+        refused = f"{who} may not publish to topic {topic} (allowPublish)"
+        assert told(session, command) == (200 if may_publish else refused)
+    for command in subscribing(topic):
+        outcome = told(session, command)
+        if may_subscribe:
+            assert outcome == 200 or str(outcome).startswith("404")
+        else:
+            assert outcome == f"{who} may not subscribe to topic {topic} (allowSubscribe)"
+
+
+def test_a_common_name_counts_as_well(broker: RunningBroker, certificates: Certificates) -> None:
+    with closing(tls_session(broker, certificates.client("second.example", common_name="Shop Two"))) as session:
+        assert told(session, put("orders")) == 200
+        assert (
+            told(session, put("closed"))
+            == "client Shop Two, second.example may not publish to topic closed (allowPublish)"
+        )
+
+
+def test_a_refused_put_stores_nothing_and_leaves_its_neighbours_alone(connect: Connect) -> None:
+    shop, billing = connect("shop"), connect("billing")
+    end = int(shop.ask(GetOffset("orders", "g", 0, 2**62, 0)))
+    opaques = [billing.post(put(topic)) for topic in ("orders", "open", "orders", "open", "closed")]
+    codes = [reply.code for reply in map(billing.wait, opaques) if isinstance(reply, Result)]
+    assert codes == [403, 200, 403, 200, 403]
+    assert int(shop.ask(GetOffset("orders", "g", 0, 2**62, 0))) == end
+
+
+def test_transactions_are_for_those_who_may_publish_something(tmp_path: Path, certificates: Certificates) -> None:
+    broker = launch_with(
+        tmp_path,
+        f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\nallowPublish=admin\n",
+        "[topic=orders]\nallowPublish=shop\nallowSubscribe=billing,shop\n",
+    )
+    shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
+    refused = "client billing may not use transactions (allowPublish)"
+    steps: list[Command] = [
+        Transaction(XID, "s", "BEGIN", 0),
+        Transaction(LocalTransactionId("s", 1), "s", "BEGIN", 0),
+        Transaction(None, "s", "RECOVER", 0),
+        Decide("q", 1, (), 0),
+    ]
+    assert [told(billing, step) for step in steps] == [refused] * 4
+    assert [told(shop, step) for step in steps] == [200] * 4
+    billing.send(Transaction(XID, "s", "END", 5))
+    assert told(billing, Version(0)) == 200, "the refused END has no reply either"
+    assert told(shop, put("orders")._replace(transaction=XID)) == 200
+    assert told(billing, Transaction(XID, "s", "ROLLBACK", 0)) == refused
+    assert told(billing, put("orders")._replace(transaction=XID)) == (
+        "client billing may not publish to topic orders (allowPublish)"
+    )
+    assert told(shop, Transaction(XID, "s", "COMMIT_ONE_PHASE", 0)) == 200
+    assert told(billing, Stats("", 0)) == 200
+    stranger = tls_session(broker, certificates.client("stranger"))
+    assert told(stranger, Stats("config", 0)) == 200, "everyone may subscribe to other topics"
+    for session in (shop, billing, stranger):
+        session.close()
+    broker.end()
+
+
+def test_looking_is_for_those_who_may_do_something(tmp_path: Path, certificates: Certificates) -> None:
+    broker = launch_with(
+        tmp_path,
+        f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\nallowPublish=a\nallowSubscribe=b\n",
+    )
+    for name, may_look in (("a", True), ("b", True), ("c", False)):
+        with closing(tls_session(broker, certificates.client(name))) as session:
+            assert told(session, Version(0)) == 200
+            refused = f"client {name} may not look at the broker (allowPublish, allowSubscribe)"
+            assert told(session, Stats("config", 0)) == (200 if may_look else refused)
+    broker.end()
+
+
+def test_a_reload_changes_lists_for_connections_that_are_open(tmp_path: Path, certificates: Certificates) -> None:
+    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n"
+    broker = launch_with(tmp_path, lines, "[topic=t]\nallowPublish=a\n")
+    with closing(tls_session(broker, certificates.client("b"))) as session:
+        assert told(session, put("t")) != 200
+        (tmp_path / "server.ini").write_text(ini_text(tmp_path / "data", lines, "[topic=t]\nallowPublish=b\n"))
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: told(session, put("t")) == 200, "the new list")
+    broker.end()
+
+
+def test_the_warning_is_printed_once_when_others_can_reach_the_port(tmp_path: Path, certificates: Certificates) -> None:
+    for lines, count in (
+        ("bindAddress=0.0.0.0\n", 1),
+        (f"bindAddress=0.0.0.0\n{certificates.server_keys}", 0),
+        ("", 0),
+    ):
+        broker = launch_with(tmp_path, lines)
+        assert broker.log_text().count("WARNING: bindAddress=0.0.0.0 without TLS") == count
+        broker.end()
