@@ -3,7 +3,7 @@
 The tables are the single place that knows key names. ``REQUIRED`` keys must be given and not blank, as in MetaQ; all
 others have MetaQ's default, except ``hostName`` (see docs/operations.md).
 
-Source: facts on the server configuration, sections 4.1 to 4.3.
+Source: docs/operations.md (configuration).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It knows no command class and no connection: every frontend calls the same metho
 values back. Everything runs on the event-loop thread; nothing here waits for the disk. A put is carried out in two
 steps: ``put`` writes and returns at once, ``when_durable`` tells when it may be acknowledged.
 
-Source: facts sections 1.4 to 1.6 for the order of checks, codes and texts.
+Source: docs/protocol.md for codes and texts; the order of checks is MetaQ's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the engine answers: values that every frontend turns into its own replies. Expected outcomes, never exceptions.
 
-``code`` is MetaQ's status (HTTP numbers); texts are MetaQ's own wherever it has one. Source: facts sections 1.3 to 1.6.
+``code`` is MetaQ's status (HTTP numbers); texts are MetaQ's own wherever it has one. Source: docs/protocol.md.
 """
 
 from __future__ import annotations

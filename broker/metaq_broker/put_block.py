@@ -3,7 +3,7 @@
 The plain loop handles about 1.3 million frames a second. A broker that is given many of them compiles the loop of
 ``block_kernel`` in a background thread and uses that from then on, where numba and isal are installed.
 
-Source: design D5 extension 3; the frame is facts section 2.1.
+Source: docs/adr/0014; the frame is in docs/protocol.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Two sets of figures: totals (``commands``), which never go back, and realtime co
 topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size. Beside them,
 for metrics: what went into and out of each topic (``traffic``), sizes of messages, and how long puts waited.
 
-Source: facts on stats, section 1.8.
+Source: docs/protocol.md (stats).
 """
 
 from __future__ import annotations

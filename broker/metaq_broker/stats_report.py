@@ -1,6 +1,7 @@
 """Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and ``durability``, ``failures``, ``retention``.
 
-Source: facts section 1.8; the recorded replies of a Java broker fix the order of lines and how numbers are written.
+Source: docs/protocol.md (stats); the recorded replies of a Java broker fix the order of lines and how
+numbers are written.
 """
 
 from __future__ import annotations

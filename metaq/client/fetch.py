@@ -1,6 +1,6 @@
 """One ``get``: a raw slice of a partition, or the reason why there is none.
 
-Source: facts section 1.5. Codes decide, never texts: 301 moved, 404 nothing there (yet).
+Source: docs/protocol.md (get). Codes decide, never texts: 301 moved, 404 nothing there (yet).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been c
 look in ``recover``; after ``commit`` ask again, and take XA code -4 (unknown) for done only if it was decided elsewhere
 that the branch is committed.
 
-Source: facts section 6; the decision is design D7.
+Source: docs/transactions.md; the decision is docs/adr/0007.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads what ``stats`` answers, of a Java broker or of ours. Pure: text in, values out.
 
 Lines are ``STATS`` ... ``END``, ended by CR LF, tokens separated by one space; ``config`` is the raw server.ini.
-Source: facts sections 1.8, 4.1, 4.3.
+Source: docs/protocol.md (stats), docs/operations.md (configuration).
 """
 
 from __future__ import annotations

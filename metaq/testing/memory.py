@@ -1,11 +1,11 @@
 """A broker in memory, behind the client's transport seam: segments, offsets and refusals as MetaQ has them, no disk.
 
-It answers from the facts a client depends on: a get is a raw slice of one segment and capped, ``offset`` gives the
+It answers with what a client depends on: a get is a raw slice of one segment and capped, ``offset`` gives the
 start of a segment, 301 and 404 by MetaQ's rules, and replies may come in any order. Give it no ``extensions`` and it
 is as plain as a Java broker. ``kill`` and ``start`` cut and restore all connections; ``before_command`` runs before
 each command, so a test can kill the broker at a chosen one: it takes effect and its reply is lost.
 
-Source: facts sections 1.3 to 1.8, 3.2, 3.3. Not here: transactions, closed partitions, and time to fsync.
+Source: docs/protocol.md, docs/log-format.md. Not here: transactions, closed partitions, and time to fsync.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every answer of facts 6.2, as a table of scripts: what was done before, the command, the reply.
+"""Every answer of docs/transactions.md, as a table of scripts: what was done before, the command, the reply.
 
 The replies marked golden are those that a Java broker gave (recorded transcript 04_local_transactions).
 """

@@ -1,7 +1,7 @@
 """Replies to a run of puts: made as soon as the messages are written, sent once they are durable.
 
 A success is ``result 200 LENGTH OPAQUE`` + ``MSGID PARTITION OFFSET``. Making them together while the disk syncs costs
-a fraction of making each on its own. Source: facts section 1.4.
+a fraction of making each on its own. Source: docs/protocol.md (put).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ It decodes, asks the engine and queues replies; it owns no socket. Consecutive p
 given to the engine as columns, one call per partition, and their replies are one slot of the queue: this is where the
 broker's speed comes from.
 
-Source: facts sections 1.1 to 1.9; design D1, D5.
+Source: docs/protocol.md; docs/adr/0001, 0005.
 """
 
 from __future__ import annotations

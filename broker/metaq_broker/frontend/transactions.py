@@ -1,7 +1,9 @@
 """Transaction commands of the text protocol: each becomes one call of the ``TransactionManager`` and one reply.
 
 A connection is identified by its session object: local transactions belong to it. Replies that wait for the journal or
-for the partitions take their place in the connection's queue at once. Source: facts section 6; design D5, D7.
+for the partitions take their place in the connection's queue at once.
+
+Source: docs/transactions.md; docs/adr/0005, 0007.
 """
 
 from __future__ import annotations

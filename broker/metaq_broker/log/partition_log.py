@@ -417,7 +417,7 @@ class PartitionLog:
     def segment_start(self, offset: int) -> int:
         """Return the start of the segment that holds ``offset``; below the log its start, behind it the readable end.
 
-        Source: facts 1.6, MetaQ's ``offset`` command.
+        Source: docs/protocol.md, MetaQ's ``offset`` command.
         """
         return self.readable_end if offset >= self.readable_end else self._layout.find(offset).start
 

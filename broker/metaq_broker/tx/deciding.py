@@ -1,6 +1,6 @@
 """Asking for a decision: who may be decided, what is recorded, what the caller learns.
 
-Source: design D7; see ``decisions`` for what a decision is.
+Source: docs/adr/0007; see ``decisions`` for what a decision is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ same record: with it they are all committed, without it none.
 The last two decisions of a query are remembered. While they are, COMMIT of a branch that they committed here answers
 200 again and again, so a driver may repeat what it is not sure of.
 
-Source: design D7; the protocol around it is in docs/transactions.md.
+Source: docs/adr/0007; the protocol around it is in docs/transactions.md.
 """
 
 from __future__ import annotations

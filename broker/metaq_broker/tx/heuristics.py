@@ -3,7 +3,7 @@
 The coordinator must be told what was done in its absence: until it says FORGET, every COMMIT and ROLLBACK of the key
 gets the outcome as an XA error, and RECOVER lists the key.
 
-Source: facts section 6.4.
+Source: docs/transactions.md (heuristic outcomes).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ exactly once, at once or later. The others raise ``TransactionRefused``. Its ``c
 
 ``recover_from_journal`` comes first, after the partitions were loaded and before anybody may put anything.
 
-Source: facts section 6; design D7 for decisions.
+Source: docs/transactions.md; docs/adr/0007 for decisions.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Local transactions are found by (connection, key): a key means nothing on another connection. XA transactions are found
 by their key alone, whoever asks.
 
-Source: facts section 6.3.
+Source: docs/transactions.md.
 """
 
 from __future__ import annotations

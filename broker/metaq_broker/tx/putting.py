@@ -3,7 +3,7 @@
 Everything that can be refused is refused now, while the client still listens: topic, partition, checksum, size. A
 commit must not fail for a reason that was known at the put.
 
-Source: facts sections 6.2 and 6.3; bugs 6 and 7 of section 12 are what this must not do.
+Source: docs/transactions.md. MetaQ's own broker stores a wrong checksum unseen and loses a put after PREPARE.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A refusal is an answer, not a fault of the broker. Texts are MetaQ's own wherever it has one, because clients show them
 to people; the numbers are those of the XA specification, which the Java client hands to its transaction coordinator.
 
-Source: facts section 6.2 (texts and codes), 6.4 (heuristic outcomes).
+Source: docs/transactions.md (texts, codes, heuristic outcomes).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Rules behind the table:
 
 Everything that is not in the table is refused with the event's own text. This file has no I/O and no clock.
 
-Source: facts sections 6.2 and 6.3; the XA specification for the codes.
+Source: docs/transactions.md; the XA specification for the codes.
 """
 
 from __future__ import annotations
