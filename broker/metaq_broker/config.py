@@ -80,6 +80,7 @@ class SystemConfig:
     connections_max: int
     pipelined_requests_max: int
     output_bytes_max: int
+    buffered_bytes_max: int
     partitions_max: int
     idle_timeout_ms: int
     index_interval_bytes: int
@@ -238,6 +239,11 @@ def _system(section: Section, source: str) -> SystemConfig:
     if resume is not None and (minimum is None or resume < minimum):
         allowed = "together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
         raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; allowed is {allowed}")
+    if values["buffered_bytes_max"] < values["batch_bytes_max"]:
+        raise ConfigError(
+            f"{source} [system] maxBufferedBytes",
+            f"value {values['buffered_bytes_max']}; allowed is at least maxBatchSize ({values['batch_bytes_max']})",
+        )
     settle_tls(values, source)
     system = SystemConfig(**values)
     check_allow_lists("system", system.allow_publish, system.allow_subscribe, system.tls_client_auth, source)

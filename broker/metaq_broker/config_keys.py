@@ -89,6 +89,7 @@ SYSTEM_KEYS: Final = (
     Key("maxConnections", "connections_max", number(1, 1_000_000), 10_000),
     Key("maxPipelinedRequests", "pipelined_requests_max", number(1, 10_000_000), 10_000),
     Key("maxOutputBuffer", "output_bytes_max", number(4 * KIB, GIB), 8 * MIB),
+    Key("maxBufferedBytes", "buffered_bytes_max", number(MIB, 1 << 40), 256 * MIB),
     Key("maxPartitions", "partitions_max", number(1, 10_000_000), 10_000),
     Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
     Key("indexInterval", "index_interval_bytes", number(32, GIB), 4096),

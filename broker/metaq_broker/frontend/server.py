@@ -50,6 +50,7 @@ class TextServer:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
+        self._held_bytes = 0
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -98,6 +99,22 @@ class TextServer:
             fields = {"peer": connection.peer, "maxConnections": self.limits.connections_max}
             _LOG.warning("connection refused, there are too many", extra={"fields": fields})
             connection.abort()
+
+    def holds(self, connection: Connection, held_bytes: int) -> None:
+        """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        while self._held_bytes > self.limits.buffered_bytes_max:
+            largest = max(self._connections, key=lambda each: each.held_bytes)
+            fields = {
+                "peer": largest.peer,
+                "bytes": largest.held_bytes,
+                "maxBufferedBytes": self.limits.buffered_bytes_max,
+            }
+            _LOG.warning("connection cut, all together hold too many bytes", extra={"fields": fields})
+            self._held_bytes -= largest.held_bytes
+            largest.held_bytes = 0
+            largest.abort()
 
     def replaced(self, handshake: TlsHandshake) -> None:
         """Note that a handshake is done; its connection opens at once."""

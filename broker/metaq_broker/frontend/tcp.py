@@ -8,6 +8,9 @@ one chunk of a file is ever in memory. Over TLS all of a file goes through memor
 Input. A connection that has too many unanswered requests, or too many reply bytes that its client does not take, is not
 read from until half of them are gone. Nothing is dropped. A slow or silent client costs only its own place, until
 the idle timeout closes it.
+
+Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
+server, which keeps the sum over all connections in bounds.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ class Connection(asyncio.Protocol):
         self._input = False  # the session may hold whole commands
         self._eof = False
         self.last_activity = self._loop.time()
+        self.held_bytes = 0
+        """Bytes of input and output that wait in this connection, as the server has been told."""
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"
@@ -105,6 +110,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
         self._file = None
+        self._server.holds(self, 0)
         self._session.connection_lost()
         self._server.closed(self)
 
@@ -152,7 +158,14 @@ class Connection(asyncio.Protocol):
         self._regulate()
         if self._input and not self._paused:
             self._schedule()
+        self._report()
         self._close_when_done()
+
+    def _report(self) -> None:
+        output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
+        held_bytes = self._session.pending_bytes + output_bytes
+        if held_bytes != self.held_bytes:
+            self._server.holds(self, held_bytes)
 
     def _send(self) -> None:
         quota = TURN_BYTES

@@ -73,6 +73,11 @@ class TextSession:
         self.receive_data: Final = self._decoder.receive_data
 
     @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and are no whole command yet, or are not carried out yet."""
+        return self._decoder.pending_bytes
+
+    @property
     def finished(self) -> bool:
         """Whether no further command will be carried out: the client quit, or sent what is no command."""
         return self._finished

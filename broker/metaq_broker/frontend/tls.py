@@ -102,6 +102,8 @@ def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
 class TlsHandshake(asyncio.Protocol):
     """A client that is accepted and not yet secured; replaces itself by a ``Connection``."""
 
+    held_bytes = 0
+
     def __init__(self, server: TextServer, context: ssl.SSLContext) -> None:
         self._server = server
         self._context = context
