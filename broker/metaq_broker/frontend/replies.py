@@ -38,6 +38,10 @@ class Output(NamedTuple):
     costly: bool = False
 
 
+def _nobody() -> None:
+    pass
+
+
 Question = Callable[[], bytes | FileReply | CostlyReply]
 
 
@@ -101,6 +105,11 @@ class ReplyQueue:
     def end(self) -> None:
         """Queue the end of the connection."""
         self._slots.append(None)
+
+    def abandon(self) -> None:
+        """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
+        self._wake = _nobody
+        self._slots.clear()
 
     def completed(self, data_bytes: int) -> None:
         """Note that a ``Later`` got its bytes."""

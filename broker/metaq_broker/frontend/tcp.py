@@ -111,6 +111,7 @@ class Connection(asyncio.Protocol):
         """Forget the connection."""
         self._file = None
         self._server.holds(self, 0)
+        self._replies.abandon()
         self._session.connection_lost()
         self._server.closed(self)
 
