@@ -210,6 +210,7 @@ class GroupCommit:
             return
         partition.syncing = True
         self._under_way += 1
+        self._running_loop()  # the worker needs it
         if len(self._threads) < min(self._workers_max, self._under_way):
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)

@@ -1,0 +1,229 @@
+"""Group commit under changes: a partition that is settled or forgotten, and policies that change under way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from stored import ONE_SEGMENT, QuickFiles, frames, open_log
+from test_group_commit import GatedFiles, Put, committing, run, until
+
+NEVER = FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)
+
+
+class Policies:
+    """What the policy of every topic is, until it changes."""
+
+    def __init__(self, policy: FlushPolicy) -> None:
+        self.policy = policy
+
+    def __call__(self, topic: str) -> FlushPolicy:
+        return self.policy
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# ---- settle and forget
+
+
+def test_settle_waits_until_everything_is_durable(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            await until(lambda: files.under_way == 1)
+            put()  # rides in the next sync
+            settling = [asyncio.create_task(commit.settle(put.log)) for _ in range(2)]
+            files.let()
+            await until(lambda: put.told == [0])
+            await turns()
+            assert not any(task.done() for task in settling)
+            files.let()
+            await asyncio.gather(*settling)
+            assert (put.told, put.log.readable_end) == ([0, 1], put.log.end_offset)
+
+    run(story)
+
+
+def test_settle_syncs_what_a_threshold_left(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with committing(NEVER) as commit:
+            put = Put(commit, open_log(tmp_path))
+            put()
+            assert put.log.readable_end == 0
+            await commit.settle(put.log)
+            assert put.log.readable_end == put.log.end_offset
+
+    run(story)
+
+
+def test_settle_of_a_log_with_nothing_to_do_returns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with committing() as commit:
+            log = open_log(tmp_path)
+            await commit.settle(log)
+            await commit.settle(log)
+
+    run(story)
+
+
+def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            await until(lambda: files.under_way == 1)
+            files.error = OSError(errno.EIO, "broken")
+            settling = asyncio.create_task(commit.settle(put.log))
+            files.let()
+            await settling
+            assert (put.told, len(put.errors), put.log.sync_failed) == ([], 1, True)
+            await commit.settle(put.log)
+
+    run(story)
+
+
+def test_who_gives_up_waiting_does_not_disturb(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        async with committing() as commit:
+            put = Put(commit, open_log(tmp_path, files=files))
+            put()
+            settling = asyncio.create_task(commit.settle(put.log))
+            await until(lambda: files.under_way == 1)
+            settling.cancel()
+            await turns()
+            files.let(5)
+            await until(lambda: put.told == [0])
+
+    run(story)
+
+
+def test_a_forgotten_log_is_left_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)) as commit:
+            put = Put(commit, open_log(tmp_path))
+            put()
+            await commit.settle(put.log)
+            put.log.append(frames(1))
+            commit.schedule(put.log)
+            commit.forget(put.log)
+            commit.forget(put.log)
+            put.log.close(clean=False)
+            await asyncio.sleep(0.01)  # longer than the timer that is not there any more
+            assert put.log.readable_end < put.log.end_offset
+
+    run(story)
+
+
+# ---- policies that change
+
+
+def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> None:
+    async def story() -> None:
+        policies = Policies(NEVER)
+        commit = GroupCommit(policies)
+        put = Put(commit, open_log(tmp_path))
+        put()
+        assert (put.told, put.log.readable_end) == ([0], 0)
+        policies.policy = FlushPolicy()
+        commit.policies_changed()
+        await until(lambda: put.log.readable_end == put.log.end_offset)
+        put()
+        assert put.told == [0]
+        await until(lambda: put.told == [0, 1])
+        commit.stop()
+
+    run(story)
+
+
+def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> None:
+    async def story() -> None:
+        files = GatedFiles()
+        policies = Policies(FlushPolicy())
+        commit = GroupCommit(policies)
+        put = Put(commit, open_log(tmp_path, files=files))
+        put()
+        await until(lambda: files.under_way == 1)
+        put()
+        policies.policy = NEVER
+        commit.policies_changed()
+        assert put.told == []  # these were promised to be on the disk
+        put()
+        assert put.told == [2]
+        files.let(2)
+        await until(lambda: put.told == [2, 0, 1])
+        commit.stop()
+
+    run(story)
+
+
+def test_a_shorter_interval_is_taken_up_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        policies = Policies(NEVER)
+        commit = GroupCommit(policies)
+        put = Put(commit, open_log(tmp_path))
+        put()
+        policies.policy = FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)
+        commit.policies_changed()
+        await until(lambda: put.log.readable_end == put.log.end_offset)
+        commit.stop()
+
+    run(story)
+
+
+def test_a_smaller_threshold_is_taken_up_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        policies = Policies(NEVER)
+        commit = GroupCommit(policies)
+        put = Put(commit, open_log(tmp_path))
+        for _ in range(3):
+            put()
+        policies.policy = FlushPolicy(unflush_threshold=2, flush_interval_ms=3_600_000)
+        commit.policies_changed()
+        await until(lambda: put.log.readable_end == put.log.end_offset)
+        commit.stop()
+
+    run(story)
+
+
+def test_the_same_policy_again_changes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        commit = GroupCommit(Policies(NEVER))
+        put = Put(commit, open_log(tmp_path))
+        put()
+        commit.policies_changed()
+        await turns()
+        assert put.log.readable_end == 0
+        await commit.drain()
+        commit.stop()
+
+    run(story)
+
+
+# ---- recovery beside the loop
+
+
+def test_segments_that_were_forgotten_during_a_recovery_stay_so(tmp_path: Path) -> None:
+    files = QuickFiles()
+    log = open_log(tmp_path, files=files, settings=type(ONE_SEGMENT)(segment_bytes_max=200, index_interval_bytes=100))
+    log.append(frames(20))
+    log.sync()
+    log.failure = "as after a failed write"
+    loaded = log.load_again()
+    start = log.segments()[2].start
+    log.forget_segments(2)
+    before = [(frame.offset, bytes(frame.body)) for frame in log.scan(start)]
+    log.resume(loaded)
+    assert (log.failure, log.start_offset) == (None, start)
+    assert [(frame.offset, bytes(frame.body)) for frame in log.scan(log.start_offset)] == before
+    log.append(frames(1, 20))
+    log.sync()
+    assert len(list(log.scan(log.start_offset))) == len(before) + 1
