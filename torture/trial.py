@@ -6,6 +6,7 @@ A ``Trial`` is judged while nobody works. What was found is written beside the d
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from metaq.errors import MetaqError
 from metaq.wire.text.commands import Stats
 from torture.broker_process import BrokerProcess, ServerSettings
 from torture.checker import check, lines_about
-from torture.checker.anomaly import Anomaly, Case
+from torture.checker.anomaly import Anomaly, Case, Kind
 from torture.history import History
 from torture.load.crew import Crew
 from torture.load.worker import Shift
@@ -29,7 +30,8 @@ SURVEY_TIMEOUTS: Final = Timeouts(10.0, 60.0)
 QUIET_PATIENCE_S: Final = 30.0
 QUIET_INTERVAL_S: Final = 0.01
 SURVEYS_MAX: Final = 5
-ANOMALIES_SHOWN_MAX: Final = 10
+SHOWN_MAX: Final = 3
+"""Anomalies of one kind that are reported with their records."""
 
 
 class AnomaliesFound(Exception):
@@ -153,11 +155,14 @@ class Trial:
 
 def _report(anomalies: list[Anomaly], case: Case) -> list[str]:
     lines: list[str] = []
-    for anomaly in anomalies[:ANOMALIES_SHOWN_MAX]:
-        lines.append(str(anomaly))
-        lines += (f"    {line}" for line in lines_about(anomaly, case))
-    rest = len(anomalies) - ANOMALIES_SHOWN_MAX
-    return lines + ([f"... and {rest} more anomalies"] if rest > 0 else [])
+    counts = Counter(anomaly.kind for anomaly in anomalies)
+    shown: Counter[Kind] = Counter()
+    for anomaly in anomalies:
+        shown[anomaly.kind] += 1
+        if shown[anomaly.kind] <= SHOWN_MAX:
+            lines.append(str(anomaly))
+            lines += (f"    {line}" for line in lines_about(anomaly, case))
+    return lines + [f"{kind.name}: {count} in all" for kind, count in counts.items() if count > SHOWN_MAX]
 
 
 def _records(history: History) -> Iterator[str]:
