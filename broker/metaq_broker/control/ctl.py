@@ -106,7 +106,8 @@ def run_ctl(options: argparse.Namespace) -> int:
             "no_broker" if isinstance(error, NoBroker) else "no_answer", error, options.json, EXIT_NO_BROKER
         )
     _print([json.dumps(result, indent=2)] if options.json else ANSWERS[options.action](result))
-    return EXIT_REFUSED if any(row["failure"] for row in result.get("removed", [])) else EXIT_OK
+    failed = options.action == "retention" and any(row["failure"] for row in result["removed"])
+    return EXIT_REFUSED if failed else EXIT_OK
 
 
 def _ask(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
