@@ -88,6 +88,13 @@ def test_the_amounts_on_a_disk(limits: DiskLimits, total: int, expected: tuple[i
     assert limits.of(total) == expected
 
 
+def test_the_real_disk_is_asked(tmp_path: Path) -> None:
+    space = Files().disk_space(tmp_path)
+    assert 0 < space.free_bytes <= space.total_bytes
+    with pytest.raises(FileNotFoundError):
+        Files().disk_space(tmp_path / "nowhere")
+
+
 SYSTEM = (
     "[system]\nbrokerId=0\nnumPartitions=2\nunflushThreshold=0\nunflushInterval=10000\n"
     "maxSegmentSize=1024*1024\nmaxTransferSize=1024\n"
