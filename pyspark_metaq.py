@@ -1,4 +1,4 @@
-"""Found by PySpark itself: an installed top-level ``pyspark_*`` module with a ``DefaultSource`` needs no registration."""
+"""Found by PySpark itself: a top-level ``pyspark_*`` module with a ``DefaultSource`` needs no registration."""
 
 from metaq_spark.datasource import MetaQDataSource as DefaultSource
 
