@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -252,3 +254,11 @@ class TestConnections:
             assert silent.rest() == b""
             assert half.rest() == b""
         broker.end()
+
+
+def test_many_idle_connections_and_partitions_take_little_memory() -> None:
+    program = Path(__file__).parents[2] / "benchmarks" / "idle_memory.py"
+    few = [sys.executable, str(program), "--partitions", "100", "--connections", "1000", "--mib-max", "64"]
+    done = subprocess.run(few, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1000 idle connections" in done.stdout
