@@ -96,7 +96,7 @@ def _scan_one(log: PartitionLog, offset: int, frame_bytes: int, types: Collectio
         raise _corrupt(log, offset, f"the checksum of {frame_bytes - HEADER_BYTES} body bytes is not {stored:#x}")
     if type_of(flag, front[HEADER_BYTES:]) in types:
         return LargeFrame(whole)
-    return Selection(offset + frame_bytes, ())
+    return Selection(offset + frame_bytes, [])
 
 
 def _corrupt(log: PartitionLog, offset: int, reason: str) -> CorruptFrame:

@@ -56,6 +56,7 @@ def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_pa
         assert refused.code == 403
         assert refused.text.endswith("[partition 't-2'] failed.Detail:partition[5-2] has been closed")
         assert engine.get("t", 2, 0, 100) == Refused(403, "Partition[5-2] has been closed")
+        assert engine.get_types("t", 2, 0, 100, ["a"]) == Refused(403, "Partition[5-2] has been closed")
         assert engine.offset("t", 2, 0, "segment") == 0, "the offset command ignores closing, as in MetaQ"
         engine.open_partition("t", 2)
         assert isinstance(put(engine, 2), Appended)
