@@ -240,6 +240,9 @@ class Engine:
         if self.stores.partition_count >= self._system.partitions_max:
             count = self.stores.partition_count
             return Refused(FAILED, f"the broker has {count} partitions, maxPartitions allows no more")
+        fault = self.stores.refusal(topic, partition)
+        if fault is not None:
+            return Refused(FAILED, fault)
         try:
             return self.stores.get_or_create(topic, partition)
         except (OSError, MetaqError) as error:

@@ -192,7 +192,7 @@ def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Pa
         deleting = asyncio.create_task(world.maintenance.delete("orders", [0], force=False))
         await started.wait()
         busy = "something else is being done to partition orders-0; try again later"
-        refused = "partition orders-0 is read-only: partition orders-0 is being deleted"
+        refused = "failed.Detail:partition orders-0 is being deleted"
         assert world.engine.log_for_put("orders", 0) is not None
         with pytest.raises(MaintenanceRefused, match=busy):
             world.maintenance.open("orders", [0])

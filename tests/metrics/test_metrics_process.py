@@ -17,38 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.process
 
-SYSTEM = (
-    "[system]\nbrokerId=7\nnumPartitions=2\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-)
 XID = "XID:1:6162:63:query"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
-def port() -> int:
-    """A port that was free a moment ago."""
-    return free_port()
-
-
-@pytest.fixture
-def ini(tmp_path: Path, port: int) -> Path:
-    """A server.ini with metrics."""
-    file = tmp_path / "server.ini"
-    topics = "[topic=orders]\n[topic=late]\nunflushThreshold=1000\nunflushInterval=100000\n"
-    file.write_text(f"{SYSTEM}metricsPort={port}\ndataPath={tmp_path / 'data'}\n{topics}")
-    return file
-
-
-@pytest.fixture
-def broker(start_broker: StartBroker, ini: Path) -> RunningBroker:
-    """A broker that serves metrics."""
-    return start_broker("start", "-f", ini)
 
 
 def scrape(port: int) -> dict[str, float]:

@@ -1,0 +1,49 @@
+"""Fixtures of the metrics tests: a port for them, a configuration, a broker, and what it exposes."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker, StartBroker
+from prometheus_client.parser import text_string_to_metric_families
+
+SYSTEM = (
+    "[system]\nbrokerId=7\nnumPartitions=2\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
+    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
+)
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def ini(tmp_path: Path, port: int) -> Path:
+    """A server.ini with metrics."""
+    file = tmp_path / "server.ini"
+    topics = "[topic=orders]\n[topic=late]\nunflushThreshold=1000\nunflushInterval=100000\n"
+    file.write_text(f"{SYSTEM}metricsPort={port}\ndataPath={tmp_path / 'data'}\n{topics}")
+    return file
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker, ini: Path) -> RunningBroker:
+    """A broker that serves metrics."""
+    return start_broker("start", "-f", ini)
+
+
+@pytest.fixture
+def scraped_names(broker: RunningBroker, port: int) -> set[str]:
+    """Names of all metrics of the broker itself, as Prometheus has them."""
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    return {name for name in names if not name.startswith("process_")}
