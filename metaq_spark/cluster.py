@@ -16,6 +16,7 @@ from metaq.client.fetch import Run, fetch
 from metaq.client.pool import SessionPool
 from metaq.client.retry import Attempts, RetryPolicy
 from metaq.client.session import Session
+from metaq.client.tls import TlsSettings, TlsTransport
 from metaq.client.transport import Timeouts
 from metaq.directory.base import Directory
 from metaq.directory.fixed import FixedDirectory
@@ -29,9 +30,9 @@ T = TypeVar("T")
 
 
 @functools.cache
-def pool_with(timeouts: Timeouts) -> SessionPool:
-    """The pool of this process for connections with these deadlines."""
-    return SessionPool(timeouts)
+def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
+    """The pool of this process for connections with these deadlines, secured with ``tls`` if that is given."""
+    return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
 
 
 class Cluster:
@@ -41,7 +42,7 @@ class Cluster:
     """
 
     def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._pool = pool or pool_with(options.timeouts)
+        self._pool = pool or pool_with(options.timeouts, options.tls)
         self._directory: Directory = FixedDirectory(options.brokers, self._pool)
         self._names = [str(address) for address in options.brokers]
         self._policy = RetryPolicy(options.retries, options.retry_interval_ms / 1000)

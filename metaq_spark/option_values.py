@@ -40,6 +40,13 @@ def topics(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic(name) for name in names))
 
 
+def path(text: str) -> str:
+    """The path of a file."""
+    if not text.strip():
+        raise ValueError("expected the path of a file")
+    return text.strip()
+
+
 def boolean(text: str) -> bool:
     """``true`` or ``false``, in any case."""
     word = text.strip().lower()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from metaq.client.tls import TlsSettings
 from metaq.client.transport import Timeouts
 from metaq.model import Address
 from metaq_spark import option_values as values
@@ -37,6 +38,9 @@ ANY: Final = READ | WRITE
 REQUIRED: Final = "required"
 UNSET: Final = ""
 """Default of an option that has no value unless it is given."""
+
+SYSTEM_CA: Final = "system"
+"""What `tlsCaFile` says for the authorities that the machine trusts."""
 
 SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's own that it hands to a source or sink as well."""
@@ -121,6 +125,19 @@ OPTIONS: Final = (
         "retryIntervalMs", "retry_interval_ms", values.pause, "200", ANY,
         "Pause before the first such try; it doubles with each further one.",
     ),
+    Option(
+        "tlsCaFile", "tls_ca_file", values.path, UNSET, ANY,
+        "Turns TLS on: PEM file of the authority that signs the brokers' certificates, on the driver and on every "
+        "executor; `system` = those that the machine trusts.",
+    ),
+    Option(
+        "tlsCertFile", "tls_cert_file", values.path, UNSET, ANY,
+        "PEM file of the certificate to show to brokers that ask for one.",
+    ),
+    Option(
+        "tlsKeyFile", "tls_key_file", values.path, UNSET, ANY,
+        "PEM file of its key, if that is not in `tlsCertFile`.",
+    ),
 )  # fmt: skip
 
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
@@ -135,6 +152,17 @@ class BrokerOptions:
     request_timeout_ms: int
     retries: int
     retry_interval_ms: int
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """How connections are secured, ``None`` if they are not."""
+        if self.tls_ca_file is None:
+            return None
+        ca_file = None if self.tls_ca_file == SYSTEM_CA else self.tls_ca_file
+        return TlsSettings(ca_file, self.tls_cert_file, self.tls_key_file)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -186,6 +214,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
         raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
     if isinstance(options.ending_offsets, Earliest):
         raise OptionError("endingOffsets", "a read cannot end at earliest, it would read nothing; use latest")
+    _check_tls(options)
     return options
 
 
@@ -196,7 +225,24 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
         OptionError: An option is unknown, is for reading, is missing or cannot be read.
     """
     _refuse_strangers(raw, WRITE)
-    return SinkOptions(**{option.field: _read(option, raw, Use.WRITE) for option in _allowed(WRITE)})
+    options = SinkOptions(**{option.field: _read(option, raw, Use.WRITE) for option in _allowed(WRITE)})
+    _check_tls(options)
+    return options
+
+
+def _check_tls(options: BrokerOptions) -> None:
+    """Refuse TLS files that do nothing, and those that cannot be used."""
+    for name, given, needed, there in (
+        ("tlsCertFile", options.tls_cert_file, "tlsCaFile", options.tls_ca_file),
+        ("tlsKeyFile", options.tls_key_file, "tlsCertFile", options.tls_cert_file),
+    ):
+        if given is not None and there is None:
+            raise OptionError(name, f"it has no effect without {needed}; give that as well")
+    try:
+        if options.tls is not None:
+            options.tls.context()
+    except ValueError as error:
+        raise OptionError("tlsCaFile, tlsCertFile, tlsKeyFile", str(error)) from None
 
 
 def _allowed(uses: frozenset[Use]) -> list[Option]:

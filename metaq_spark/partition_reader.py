@@ -46,7 +46,7 @@ def read_partition(
     """
     keep_freed_memory()
     decoder = RunDecoder(partition.source)
-    with (pool or pool_with(options.timeouts)).lease(partition.address) as session:
+    with (pool or pool_with(options.timeouts, options.tls)).lease(partition.address) as session:
         for run in _runs(session, partition, options):
             yield from decoder.decode(run.data, run.offset)
     yield from decoder.flush()

@@ -59,7 +59,9 @@ def write_batches(
     """
     keep_freed_memory()
     with ExitStack() as sessions:
-        task = _SinkTask(plan, sessions, pool or pool_with(plan.options.timeouts), routes or shared_routes())
+        task = _SinkTask(
+            plan, sessions, pool or pool_with(plan.options.timeouts, plan.options.tls), routes or shared_routes()
+        )
         return task.run(batches)
 
 

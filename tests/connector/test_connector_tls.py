@@ -1,0 +1,73 @@
+"""The connector over TLS: the options, and a read from a real broker that wants a certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fix_tls import Certificates, launch_with, tls_session
+
+from metaq.client.producer import put
+from metaq.client.tls import TlsSettings
+from metaq.client.transport import DEFAULT_TIMEOUTS
+from metaq.model import Message
+from metaq_spark.batch_reader import MetaQReader
+from metaq_spark.cluster import pool_with
+from metaq_spark.errors import OptionError
+from metaq_spark.options import Use, parse_sink_options, parse_source_options
+
+
+def source(**options: str):
+    return parse_source_options({"brokers": "127.0.0.1:8123", "subscribe": "t"} | options, Use.BATCH_READ)
+
+
+def test_without_options_there_is_no_tls() -> None:
+    assert source().tls is None
+
+
+def test_the_files_are_taken_as_given(certificates: Certificates) -> None:
+    shown = certificates.client("app")
+    assert source(tlsCaFile=certificates.ca_file, tlsCertFile=str(shown.cert_file)).tls == shown
+    assert source(tlscafile="system").tls == TlsSettings()
+    assert parse_sink_options({"brokers": "b:1", "tlsCaFile": certificates.ca_file}).tls == TlsSettings(
+        certificates.ca_file
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"tlsCertFile": "/me.pem"}, "tlsCertFile.*no effect without tlsCaFile"),
+        ({"tlsCaFile": "system", "tlsKeyFile": "/me.key"}, "tlsKeyFile.*no effect without tlsCertFile"),
+        ({"tlsCaFile": "/nowhere/ca.pem"}, "ca_file=/nowhere/ca.pem cannot be used: No such file"),
+        ({"tlsCaFile": " "}, "tlsCaFile.*expected the path of a file"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_starts(options: dict[str, str], error: str) -> None:
+    with pytest.raises(OptionError, match=error):
+        source(**options)
+    with pytest.raises(OptionError, match=error):
+        parse_sink_options({"brokers": "b:1"} | options)
+
+
+def test_pools_are_shared_by_those_with_the_same_settings(certificates: Certificates) -> None:
+    first, again = (pool_with(DEFAULT_TIMEOUTS, TlsSettings(certificates.ca_file)) for _ in range(2))
+    assert first is again
+    assert first is not pool_with(DEFAULT_TIMEOUTS)
+
+
+@pytest.mark.process
+def test_a_read_from_a_broker_that_wants_a_certificate(tmp_path: Path, certificates: Certificates) -> None:
+    broker = launch_with(tmp_path, f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\n")
+    shown = certificates.client("app")
+    session = tls_session(broker, shown)
+    for number in range(10):
+        put(session, "t", 0, Message(b"%d" % number))
+    session.close()
+    options = source(brokers=str(broker.address), tlsCaFile=certificates.ca_file, tlsCertFile=str(shown.cert_file))
+    reader = MetaQReader(options)
+    rows = [
+        value for part in reader.partitions() for batch in reader.read(part) for value in batch["value"].to_pylist()
+    ]
+    assert rows == [b"%d" % number for number in range(10)]
+    broker.end()
