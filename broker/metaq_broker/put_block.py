@@ -95,7 +95,7 @@ class BlockNumbering:
         """Make it now; takes about a second."""
         try:
             kernel = block_kernel.compiled()
-        except ImportError as reason:
+        except Exception as reason:  # not installed, no files left to open, ...: the plain loop needs none of it
             _LOG.info("batched puts without compiled code", extra={"fields": {"reason": reason}})
             return
         if _agrees(kernel):

@@ -5,20 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import ssl
 from typing import Final
 
+from metaq.model import INT32_MAX
 from metaq_broker.config import SystemConfig
 from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import TlsHandshake, names_of
+from metaq_broker.log.handles import OPEN_HANDLES_MAX
 
 _LOG: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 """Connections that the kernel holds while the broker is busy."""
+
+ACCEPTED_AT_ONCE: Final = 32
+"""Connections that one turn of the loop accepts; only after it can those that are too many be closed."""
+
+OTHER_FILES: Final = OPEN_HANDLES_MAX + 64
+"""Open files that are no connections: read handles, the newest segments of some partitions, locks, the journal."""
+
+CONNECTION_FILES_SHARE: Final = 0.75
+"""Connections never get more than this share of the files that the process may open: partitions need some each."""
 
 SWEEP_INTERVAL_S_MAX: Final = 15.0
 """Longest time between two looks for idle connections."""
@@ -41,6 +53,15 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def connections_that_fit() -> int:
+    """Return how many connections the limit of open files leaves room for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return INT32_MAX
+    room = files - ACCEPTED_AT_ONCE
+    return max(1, files // 8, min(room - OTHER_FILES, int(room * CONNECTION_FILES_SHARE)))
+
+
 class TextServer:
     """The listening socket and its connections, secured by ``tls`` if that is given."""
 
@@ -50,6 +71,7 @@ class TextServer:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
+        self._connections_max = min(limits.connections_max, connections_that_fit())
         self._held_bytes = 0
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -62,7 +84,12 @@ class TextServer:
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
-        self._server = await self.loop.create_server(self._client, sock=listener, backlog=BACKLOG)
+        # asyncio accepts as many in one go as its backlog. When no file is left it logs a traceback for each of them.
+        self._server = await self.loop.create_server(self._client, sock=listener, backlog=ACCEPTED_AT_ONCE)
+        listener.listen(BACKLOG)
+        if self._connections_max < self.limits.connections_max:
+            fields = {"maxConnections": self.limits.connections_max, "connections": self._connections_max}
+            _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
         self._sweep_later()
 
     async def stop(self, patience_s: float) -> None:
@@ -95,8 +122,8 @@ class TextServer:
         self._connections.add(connection)
         self._empty.clear()
         self._count()
-        if len(self._connections) > self.limits.connections_max:
-            fields = {"peer": connection.peer, "maxConnections": self.limits.connections_max}
+        if len(self._connections) > self._connections_max:
+            fields = {"peer": connection.peer, "maxConnections": self._connections_max}
             _LOG.warning("connection refused, there are too many", extra={"fields": fields})
             connection.abort()
 
