@@ -68,6 +68,8 @@ class BrokerProcess:
         self.data = data or folder / "data"
         self.log = folder / "broker.log"
         self.address = Address("127.0.0.1", _free_port())
+        self.files_max: int | None = None
+        """Files that the process may have open at a time; ``None`` = as this process."""
         self._configuration = folder / "server.ini"
         self._configuration.write_text(settings.ini(self.data))
         self._process: subprocess.Popen[str] | None = None
@@ -85,6 +87,8 @@ class BrokerProcess:
     def begin(self) -> None:
         """Start the process and do not wait for it."""
         command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._configuration)]
+        if self.files_max is not None:  # prlimit, not a function between fork and exec: this process has threads
+            command = ["prlimit", f"--nofile={self.files_max}:{self.files_max}", *command]
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 [*command, "--port", str(self.address.port)], stdout=subprocess.PIPE, stderr=log, text=True

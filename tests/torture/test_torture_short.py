@@ -27,7 +27,7 @@ def test_ten_kills_under_load_lose_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["suspend", "stop", "disk-full"])
+@pytest.mark.parametrize("name", ["suspend", "stop", "disk-full", "few-files"])
 def test_scenario(name: str, tmp_path: Path) -> None:
     try:
         SCENARIOS[name](Stage(tmp_path, str(SEED), haste=True))

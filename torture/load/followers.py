@@ -47,7 +47,8 @@ class Follower(Worker):
         try:
             answer = fetch(session, place.topic, place.index, asked, self.random.choice(FETCH_BYTES))
         except BrokerError as error:
-            self.history.odd("refused get", f"{self.lane}: {error}")
+            if not self.shift.refusals_expected:
+                self.history.odd("refused get", f"{self.lane}: {error}")
             return False
         match answer:
             case Run():

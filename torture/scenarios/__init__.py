@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from torture.scenarios.disk_full import disk_full
+from torture.scenarios.few_files import few_files
 from torture.scenarios.rude_clients import rude_clients
 from torture.scenarios.stage import Skipped, Stage
 from torture.scenarios.stop_under_load import stop_under_load
@@ -15,6 +16,7 @@ SCENARIOS: Final[Mapping[str, Callable[[Stage], str]]] = {
     "suspend": suspend,
     "stop": stop_under_load,
     "disk-full": disk_full,
+    "few-files": few_files,
     "rude": rude_clients,
 }
 """Each returns one sentence about what it did."""
