@@ -120,6 +120,7 @@ class Operating:
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.close)
         await self._control.quiesce(patience_s)
+        await self.reloader.stop()
 
     async def close(self) -> None:
         """Let go of who waits for the broker's end."""

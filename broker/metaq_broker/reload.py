@@ -78,6 +78,7 @@ class Reloader:
         self._apply = apply
         self._clock = clock
         self._turn = asyncio.Lock()
+        self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def reload_soon(self) -> None:
@@ -91,6 +92,12 @@ class Reloader:
             await self.reload()
         except ReloadRefused:
             return  # it is in the log
+
+    async def stop(self) -> None:
+        """Let a reload that is under way come to its end, and begin no other."""
+        self._stopped = True
+        async with self._turn:
+            pass
 
     async def reload(self) -> ReloadReport:
         """Read the file and take over what can be taken over.
@@ -109,6 +116,8 @@ class Reloader:
         return report
 
     async def _reload(self) -> ReloadReport:
+        if self._stopped:
+            raise ReloadRefused("the broker is stopping")
         if self.file is None:
             raise ReloadRefused("the broker was started without a configuration file, there is nothing to reload")
         raw = await asyncio.to_thread(read_file, self.file)

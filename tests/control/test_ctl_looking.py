@@ -44,6 +44,7 @@ def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
         "messages": 3,
         "bytes": 300,
         "transactions": {"open": 0, "prepared": 0, "committed": 0, "rolled_back": 0},
+        "stuck_commits": [],
         "closed": [],
         "read_only": [],
         "not_served": [],

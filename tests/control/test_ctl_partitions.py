@@ -272,3 +272,23 @@ def test_a_partition_that_cannot_be_opened_can_be_deleted(
     again = start_broker("start", "-f", ini)
     assert tell(again, "delete", "orders", "0", "--force") == ["deleted orders-0"]
     assert stored(again.client(), "orders", 0, b"new") == 0
+
+
+def test_a_commit_that_met_the_failure_is_told_and_completed_by_a_restart(
+    broker: RunningBroker, ini: Path, start_broker: StartBroker
+) -> None:
+    client = broker.client()
+    stored(client, "orders", 0, b"x" * 40_000)
+    prepare(client, 0)
+    limit_files(broker, 40_025)
+    code, _ = client.result(f"transaction {XID} null COMMIT_TWO_PHASE 3\r\n".encode())
+    assert code == 500
+    assert ask(broker, "status")["stuck_commits"] == [XID]
+    assert any(line.startswith("NEEDS A RESTART") and XID in line for line in tell(broker, "status"))
+    limit_files(broker, resource.RLIM_INFINITY)
+    tell(broker, "reopen", "orders", "0")
+    stored(client, "orders", 0, b"behind it")
+    assert broker.stop() == 0
+    again = start_broker("start", "-f", ini)
+    assert read(again.client(), "orders", 0) == [b"x" * 40_000, b"behind it", b"hello"]
+    assert ask(again, "status")["stuck_commits"] == []

@@ -218,3 +218,14 @@ def test_reloads_take_turns(world: World) -> None:
     world.write(TOPICS + "[topic=new]\n")
     reports = asyncio.run(many())
     assert [report.added for report in reports] == [["new"], [], [], [], []]
+
+
+def test_a_stop_ends_reloads(world: World) -> None:
+    async def story() -> None:
+        await world.reloader.stop()
+        world.reloader.reload_soon()
+        with pytest.raises(ReloadRefused, match="the broker is stopping"):
+            await world.reloader.reload()
+
+    asyncio.run(story())
+    assert world.applied == []

@@ -52,6 +52,8 @@ def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "NOT SERVED", f"{_partition(row)}: {row['reason']}"
     for row in result["quarantined"]:
         yield "DAMAGED", f"{_partition(row)}: {size(row['bytes'])} are not served"
+    for key in result["stuck_commits"]:
+        yield "NEEDS A RESTART", f"transaction {key} is committed, its messages are not readable yet"
     for row in result["closed"]:
         yield "closed", _partition(row)
 

@@ -57,6 +57,7 @@ class Listing:
             "messages": sum(log.message_count for log in logs),
             "bytes": sum(log.end_offset - log.start_offset for log in logs),
             "transactions": self._transactions(),
+            "stuck_commits": self._services.transactions.stuck_commits(),
             "closed": [{"topic": topic, "index": index} for topic, index in engine.closed_partitions()],
             "read_only": [{**_name(log), "reason": log.failure} for log in logs if log.failure is not None],
             "not_served": [

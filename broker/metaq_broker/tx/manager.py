@@ -305,6 +305,11 @@ class TransactionManager:
         """Transactions that have begun and not ended, prepared ones included."""
         return len(self._open)
 
+    def stuck_commits(self) -> list[str]:
+        """Return the keys of transactions that are committed, but whose messages a restart has to make readable."""
+        committing = (each for each in self._open if each.state is State.COMMITTING)
+        return [str(each.key) for each in committing if each.failure is not None]
+
     def users_of(self, topic: str, partition: int) -> list[str]:
         """Return the keys of the transactions that have messages for a partition and have not ended."""
         return [str(each.key) for each in self._open if (topic, partition) in each.contents]
