@@ -7,7 +7,8 @@ takes about as long, and loads numba when that was not the end of it. Where numb
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import logging
 import os
 from types import ModuleType
 from typing import Final
@@ -18,12 +19,19 @@ NO_NUMBA: Final = "METAQ_SPARK_NO_NUMBA"
 """Environment variable: ``1`` makes the connector do without numba."""
 
 
-def numba_kernels() -> ModuleType | None:
-    """The compiled kernels, or ``None`` where numba is missing or switched off."""
-    if os.environ.get(NO_NUMBA) == "1" or importlib.util.find_spec("numba") is None:
-        return None
-    from metaq_spark.columns import kernels
+_log = logging.getLogger(__name__)
 
+
+@functools.cache
+def numba_kernels() -> ModuleType | None:
+    """The compiled kernels, or ``None`` where numba is switched off, missing, or does not go with what is installed."""
+    if os.environ.get(NO_NUMBA) == "1":
+        return None
+    try:
+        from metaq_spark.columns import kernels
+    except ImportError as error:
+        _log.warning("numba cannot be used (%s); messages are handled in plain Python, several times slower", error)
+        return None
     return kernels
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from metaq.wire.text.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq_spark.columns import kernels
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
 from metaq_spark.columns.encode import Block, FrameEncoder, VariableColumn, hash_keys
-from metaq_spark.columns.engine import NO_NUMBA, Engine
+from metaq_spark.columns.engine import NO_NUMBA, Engine, numba_kernels
 from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ARROW_SCHEMA
@@ -256,11 +257,32 @@ def test_a_process_starts_plain_and_goes_on_compiled() -> None:
     assert isinstance(decoder._decoder, CompiledDecoder)
 
 
+@pytest.fixture
+def fresh_process() -> Iterator[None]:
+    """Forget whether numba could be loaded, before and after."""
+    numba_kernels.cache_clear()
+    yield
+    numba_kernels.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_process")
 def test_a_process_that_may_not_use_numba_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NO_NUMBA, "1")
     decoder = RunDecoder(SOURCE, 10, 1000, Engine(0))
     assert rows(decoder, [(run_of([(b"x", "y")]), 0)])[0]["attribute"] == "y"
     assert isinstance(decoder._decoder, PlainDecoder)
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_a_process_where_numba_is_missing_says_so_once_and_stays_plain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr("metaq_spark.columns.kernels")
+    monkeypatch.setitem(sys.modules, "metaq_spark.columns.kernels", None)
+    for _ in range(2):
+        assert rows(RunDecoder(SOURCE, 10, 1000, Engine(0)), [(run_of([(b"x", "y")]), 0)])[0]["value"] == b"x"
+    (warning,) = caplog.records
+    assert "numba cannot be used" in warning.getMessage()
 
 
 @given(messages, st.integers(0, 60))
