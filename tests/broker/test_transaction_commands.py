@@ -37,7 +37,7 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
-    assert (code, text.partition(";")[2]) == (200, "ext=boundary,timestamp,mput,decide")
+    assert (code, text.partition(";")[2]) == (200, "ext=boundary,timestamp,mput,decide,fget")
 
 
 def test_a_prepared_transaction_survives_kill_9_and_an_open_one_does_not(
