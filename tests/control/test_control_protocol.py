@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metaq_broker.control import client, socket_file
 from metaq_broker.control import server as control_server
-from metaq_broker.control import socket_file
 from metaq_broker.control.arguments import Arguments
+from metaq_broker.control.client import ControlClient, NoBroker
 from metaq_broker.control.messages import (
     MALFORMED,
     REQUEST_BYTES_MAX,
@@ -155,6 +156,38 @@ def test_without_proc_a_long_path_is_a_clear_error(tmp_path: Path, monkeypatch: 
     folder.mkdir()
     with pytest.raises(OSError, match="is longer than the 107 bytes that a socket's path may have"):
         listen_at(folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError(13, "Permission denied"), "the control socket belongs to another user; run this as the user"),
+        (OSError(5, "Input/output error"), "the control socket cannot be used (Input/output error)"),
+    ],
+)
+def test_why_there_is_no_connection(
+    error: OSError, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(directory: Path, timeout_s: float) -> socket.socket:
+        raise error
+
+    monkeypatch.setattr(client, "connect_to", refuse)
+    with pytest.raises(NoBroker) as none:
+        ControlClient(tmp_path, 1.0)
+    assert str(none.value).startswith(sentence)
+
+
+def test_a_broker_that_goes_away_in_the_middle(tmp_path: Path) -> None:
+    listener = listen_at(tmp_path)
+    listener.listen()
+    asking = ControlClient(tmp_path, 5.0)
+    served, _ = listener.accept()
+    served.sendall(b'{"result":')
+    served.close()
+    with pytest.raises(NoBroker, match=r"the connection to the broker broke|ended before it answered"):
+        asking.ask(Request("status"))
+    asking.close()
+    listener.close()
 
 
 # ---- the server
