@@ -145,4 +145,3 @@ def decode_filtered(body: bytes) -> tuple[int, list[Frame]]:
         frames += walk(body[frame_at:end], offset)
         at = end
     return next_offset, frames
-
