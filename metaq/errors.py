@@ -10,6 +10,8 @@
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── TopicNotFound          no broker knows the topic
     ├── DirectoryConflict      two addresses say that they are the same broker
+    ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
+    ├── ZooKeeperRefused       ZooKeeper does not do what was asked, or its tree cannot be read
     ├── ExtensionMissing       the broker does not offer what was asked
     ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
     ├── DataMissing            a range ends later than the broker's readable bytes
@@ -120,6 +122,30 @@ class DirectoryConflict(MetaqError):
     def __str__(self) -> str:
         places = " and ".join(self.addresses)
         return f"{places} say that they are the same broker, {self.broker_id}; name each once, with its own brokerId"
+
+
+class ZooKeeperAway(MetaqError):
+    """The ZooKeeper at ``hosts`` could not be asked; ``reason`` says how that showed."""
+
+    retryable = True
+
+    def __init__(self, hosts: str, reason: str) -> None:
+        self.hosts, self.reason = hosts, reason
+        super().__init__(hosts, reason)
+
+    def __str__(self) -> str:
+        return f"ZooKeeper at {self.hosts} cannot be reached: {self.reason}"
+
+
+class ZooKeeperRefused(MetaqError):
+    """The ZooKeeper at ``hosts`` refused something, or the node ``path`` is not what it should be."""
+
+    def __init__(self, hosts: str, path: str, reason: str) -> None:
+        self.hosts, self.path, self.reason = hosts, path, reason
+        super().__init__(hosts, path, reason)
+
+    def __str__(self) -> str:
+        return f"ZooKeeper at {self.hosts}, node {self.path}: {self.reason}"
 
 
 class ExtensionMissing(MetaqError):

@@ -1,5 +1,7 @@
 """Writes many blocks over one session: several under way at once, in order, at least once.
 
+A writer has one topic, and can be told another with each block: a thousand topics need one connection to a broker.
+
 Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. When the connection is lost,
 what was under way may or may not be stored, so everything unacknowledged is sent again, from the oldest on: every
 message is stored, the first copies of all messages are in order, and some may be there twice.
@@ -19,7 +21,7 @@ from metaq.client.producer import Receipt, block_commands, parse_receipt
 from metaq.client.retry import Attempts, RetryPolicy
 from metaq.client.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
-from metaq.model import TransactionId
+from metaq.model import Buffer, TransactionId
 from metaq.wire.text.commands import Put, PutBatch
 from metaq.wire.text.extensions import EXT_PUT_BATCH
 
@@ -43,7 +45,7 @@ class _Unit:
 
 
 class BatchWriter:
-    """Pipelines blocks of one topic over ``session``, which is its own until ``flush`` returned.
+    """Pipelines blocks over ``session``, which is its own until ``flush`` returned.
 
     At most ``blocks_max`` commands and ``bytes_max`` bytes are unacknowledged (a single larger block goes alone). After
     a lost connection or a missed deadline the session is connected again, up to ``retries`` times in a row, pausing
@@ -80,8 +82,10 @@ class BatchWriter:
         """Bytes written and not yet acknowledged."""
         return self._pending_bytes
 
-    def write(self, partition_index: int, block: bytes, count: int) -> None:
+    def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
         """Send a block of ``count`` whole frames; waits for older ones first if too much is unacknowledged.
+
+        ``topic``: another one than the writer's, at the same broker; all share the connection and the bounds.
 
         Raises:
             BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
@@ -91,7 +95,7 @@ class BatchWriter:
 
         After any but the last, every further call raises the same error.
         """
-        commands: Sequence[Put | PutBatch] = self._commands(partition_index, block, count)
+        commands: Sequence[Put | PutBatch] = self._commands(topic or self._topic, partition_index, block, count)
         for position, command in enumerate(commands):
             unit = _Unit(command, opens_block=position == 0)
             self._make_room(unit)
@@ -113,9 +117,9 @@ class BatchWriter:
         receipts, self._receipts = self._receipts, []
         return receipts
 
-    def _commands(self, partition_index: int, block: bytes, count: int) -> list[Put] | list[PutBatch]:
+    def _commands(self, topic: str, partition_index: int, block: Buffer, count: int) -> list[Put] | list[PutBatch]:
         return self._until_done(
-            lambda: block_commands(self._session, self._topic, partition_index, block, count, self._transaction)
+            lambda: block_commands(self._session, topic, partition_index, block, count, self._transaction)
         )
 
     def _make_room(self, unit: _Unit) -> None:

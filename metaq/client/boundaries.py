@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from metaq.client.fetch import GROUP, Run, fetch
+from metaq.client.fetch import Run, fetch
+from metaq.client.positions import lookup
 from metaq.client.session import Session
 from metaq.errors import CorruptFrame, ExtensionMissing
-from metaq.wire.text.commands import GetOffset, OffsetMode
 from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_TIMESTAMP
 from metaq.wire.text.frames import HEADER_BYTES
 
@@ -37,8 +37,8 @@ def frame_boundary(session: Session, topic: str, partition_index: int, offset: i
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
     if EXT_BOUNDARY in session.extensions:
-        return _lookup(session, topic, partition_index, offset, "boundary")
-    segment_start = _lookup(session, topic, partition_index, offset, "segment")
+        return lookup(session, topic, partition_index, offset, "boundary")
+    segment_start = lookup(session, topic, partition_index, offset, "segment")
     if segment_start >= offset:  # a boundary itself, or below the first segment, or an empty partition
         return segment_start
     start = segment_start if floor is None or floor > offset else max(segment_start, floor)
@@ -55,15 +55,7 @@ def first_at_time(session: Session, topic: str, partition_index: int, time_ms: i
     """
     if EXT_TIMESTAMP not in session.extensions:
         raise ExtensionMissing(session.address, EXT_TIMESTAMP, "starting at a time")
-    return _lookup(session, topic, partition_index, time_ms, "timestamp")
-
-
-def _lookup(session: Session, topic: str, partition_index: int, value: int, mode: OffsetMode) -> int:
-    text = session.ask(GetOffset(topic, GROUP, partition_index, value, 0, mode))
-    try:
-        return int(text)
-    except ValueError:
-        raise session.nonsense(f"the answer to offset is {text[:40]!r}, no number") from None
+    return lookup(session, topic, partition_index, time_ms, "timestamp")
 
 
 class _Walk:

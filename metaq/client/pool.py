@@ -76,6 +76,11 @@ class SessionPool:
         else:
             session.close("belongs to the parent process")
 
+    @property
+    def clock(self) -> Clock:
+        """What the sessions of this pool tell the time with."""
+        return self._clock
+
     def close(self) -> None:
         """Close this process's idle sessions. Leased ones are closed by their users' ``with`` blocks as usual."""
         self._idle().drain()

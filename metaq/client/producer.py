@@ -14,7 +14,7 @@ from metaq.checksum import checksum
 from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.directory.base import Directory
-from metaq.model import Address, Message, Partition, TransactionId
+from metaq.model import Address, Buffer, Message, Partition, TransactionId
 from metaq.wire.text.commands import Put, PutBatch
 from metaq.wire.text.extensions import EXT_PUT_BATCH
 from metaq.wire.text.frames import encode_body, encode_frame, walk
@@ -74,7 +74,7 @@ def put_batch(
 
 
 def block_commands(
-    session: Session, topic: str, partition_index: int, block: bytes, count: int, transaction: TransactionId | None
+    session: Session, topic: str, partition_index: int, block: Buffer, count: int, transaction: TransactionId | None
 ) -> list[Put] | list[PutBatch]:
     """The commands that store a block: one ``mput``, or where that is not offered a ``put`` for each frame.
 

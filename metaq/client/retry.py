@@ -7,12 +7,15 @@ gone is given up after ``retries`` pauses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from metaq.client.clock import Clock
 from metaq.client.session import Session
 from metaq.errors import MetaqError
+
+_T = TypeVar("_T")
 
 PAUSE_S_MAX: Final = 10.0
 """The pause doubles with each failure in a row, up to this."""
@@ -69,3 +72,17 @@ class Attempts:
                 error = again
             else:
                 return
+
+
+def persist(ask: Callable[[], _T], policy: RetryPolicy, clock: Clock) -> _T:
+    """What ``ask`` returns, called again after each failure that is worth it, as often as ``policy`` allows.
+
+    Raises:
+        MetaqError: The last failure.
+    """
+    attempts = Attempts(policy, clock)
+    while True:
+        try:
+            return ask()
+        except MetaqError as error:
+            attempts.pause_after(error)

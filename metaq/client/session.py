@@ -8,7 +8,7 @@ closed and stays closed until ``reopen``. A refusal (code other than 200) is an 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,7 +19,9 @@ from metaq.model import Address
 from metaq.wire.text.commands import (
     NO_OPAQUE,
     Command,
+    Copy,
     Decide,
+    Filled,
     Get,
     GetFiltered,
     GetOffset,
@@ -35,7 +37,7 @@ from metaq.wire.text.commands import (
     Version,
 )
 from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
-from metaq.wire.text.encode import encode
+from metaq.wire.text.encode import encode, encode_put_batch_line
 from metaq.wire.text.extensions import extensions_of
 
 OUTSTANDING_MAX: Final = 256
@@ -45,6 +47,8 @@ REPLY_BYTES_MAX: Final = 64 << 20
 """Longest reply body that is accepted; far above what a sane fetch asks for."""
 
 _RECEIVE_BYTES: Final = 256 << 10
+_HEAD_BYTES: Final = 4 << 10
+"""Received at a time while rooms wait for their bodies: the line in front, so that little is copied twice."""
 
 
 class Session:
@@ -75,10 +79,11 @@ class Session:
 
     def _open(self) -> None:
         self._stream: Stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
-        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX)
+        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, rooms=self._room_for)
         self._closed_because: str | None = None
         self._waiting: dict[int, Command] = {}
-        self._answered: dict[int, Reply] = {}
+        self._answered: dict[int, Reply | Filled] = {}
+        self._rooms: dict[int, memoryview] = {}
         self._abandoned: set[int] = set()
         self._extensions: frozenset[str] | None = None
 
@@ -145,30 +150,59 @@ class Session:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
 
-    def post(self, command: Command, timeout_s: float | None = None) -> int:
+    def post(self, command: Command, timeout_s: float | None = None, room: memoryview | None = None) -> int:
         """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
+
+        With a ``room`` (writable), the reply is to be collected with ``collect``, and the body of a value goes there if
+        it fits. The room belongs to this session until then, also when the request is abandoned.
 
         Raises:
             RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
             ConnectionFailed, DeadlineExceeded: The session is closed.
             ValueError: The command cannot be written, or has no reply. Nothing was sent.
         """
-        if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
-            raise ValueError(f"{describe(command)} has no reply; use send")
-        if self.outstanding >= OUTSTANDING_MAX:
-            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
-        opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
-        command = command._replace(opaque=opaque)
+        opaque, command = self._numbered(command)
         self.send(command, timeout_s)
         self._waiting[opaque] = command
+        if room is not None:
+            self._rooms[opaque] = room
         return opaque
+
+    def post_all(self, commands: Sequence[Command], timeout_s: float | None = None) -> list[int]:
+        """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
+
+        Raises:
+            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be under way. Nothing was sent.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            ValueError: A command cannot be written, or has no reply. Nothing was sent.
+        """
+        if not commands:
+            return []
+        numbered = dict(self._numbered(command, len(commands)) for command in commands)
+        written = b"".join(map(encode, numbered.values()))
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        with self._conversation(commands[0], timeout_s):
+            self._stream.send(written, timeout_s)
+        self._waiting |= numbered
+        return list(numbered)
+
+    def _numbered(self, command: Command, count: int = 1) -> tuple[int, Command]:
+        """A fresh opaque, and ``command`` with it, if it can be one of ``count`` more requests under way."""
+        if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
+            raise ValueError(f"{describe(command)} has no reply; use send")
+        if self.outstanding + count > OUTSTANDING_MAX:
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+        opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
+        return opaque, command._replace(opaque=opaque)
 
     def send(self, command: Command, timeout_s: float | None = None) -> None:
         """Send a command as it is and expect no reply: transaction END and quit have none."""
-        written = encode(command)
+        written = encode_put_batch_line(command) if isinstance(command, PutBatch) else encode(command)
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         with self._conversation(command, timeout_s):
-            self._stream.send(written, timeout_s)
+            self._stream.send(written, timeout_s, more=isinstance(command, PutBatch))
+            if isinstance(command, PutBatch):
+                self._stream.send(command.block, timeout_s)  # not joined with its line: a block is large
 
     def wait(self, opaque: int, timeout_s: float | None = None) -> Reply:
         """The reply to the request that ``post`` gave ``opaque`` to; each can be collected once.
@@ -180,7 +214,17 @@ class Session:
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         return self._wait(opaque, self.clock.monotonic() + timeout_s, timeout_s)
 
+    def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
+        """As ``wait``, for a request that was posted with a room: ``Filled`` says how much of it the value takes."""
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+
     def _wait(self, opaque: int, deadline: float, timeout_s: float) -> Reply:
+        reply = self._collect(opaque, deadline, timeout_s)
+        assert not isinstance(reply, Filled), "a request with a room is collected with collect"
+        return reply
+
+    def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
         if self._closed_because is not None:
             raise ConnectionFailed(self.address, f"waiting for reply {opaque}", self._closed_reason)
         if opaque in self._answered:
@@ -208,14 +252,20 @@ class Session:
         self._stream.close()
         self._waiting.clear()
         self._answered.clear()
+        self._rooms.clear()
         self._abandoned.clear()
+
+    def _room_for(self, opaque: int, length: int) -> memoryview | None:
+        room = self._rooms.get(opaque)
+        return room[:length] if room is not None and 0 < length <= len(room) else None
 
     def _take_reply(self, deadline: float) -> None:
         reply = self._decoder.next_reply()
         while reply is NEED_DATA:
             self._receive(deadline)
             reply = self._decoder.next_reply()
-        assert isinstance(reply, Result | Value)
+        assert isinstance(reply, Result | Value | Filled)
+        self._rooms.pop(reply.opaque, None)
         if self._waiting.pop(reply.opaque, None) is None:
             raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
         if reply.opaque in self._abandoned:
@@ -227,11 +277,17 @@ class Session:
         remaining_s = deadline - self.clock.monotonic()
         if remaining_s <= 0:
             raise DeadlineExceeded(self.address, "receive", 0.0)
-        chunk = self._stream.recv(_RECEIVE_BYTES, remaining_s)
-        if not chunk:
+        room = self._decoder.room
+        if room is not None:
+            count = self._stream.recv_into(room, remaining_s)
+            self._decoder.room_taken(count)
+        else:
+            chunk = self._stream.recv(_HEAD_BYTES if self._rooms else _RECEIVE_BYTES, remaining_s)
+            count = len(chunk)
+            self._decoder.receive_data(chunk)
+        if not count:
             where = "in the middle of a reply" if self._decoder.pending_bytes else "without a reply"
             raise ConnectionFailed(self.address, "receive", f"the broker closed the connection {where}")
-        self._decoder.receive_data(chunk)
 
     @contextmanager
     def _conversation(self, command: Command, timeout_s: float) -> Iterator[None]:
@@ -274,12 +330,18 @@ def describe(command: Command) -> str:
             return f"get of types in {command.topic} partition {command.partition} at offset {command.offset}"
         case GetOffset(mode="timestamp"):
             return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset(mode="message"):
+            return f"lookup of message {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset(mode="incarnation"):
+            return f"lookup of the incarnation of {command.topic} partition {command.partition}"
         case GetOffset():
             return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
         case Transaction():
             return f"transaction {command.type}" + (f" of {command.key}" if command.key else "")
         case Decide():
             return f"decision on batch {command.batch_id} of query {command.query_id}"
+        case Copy():
+            return f"copy of {command.topic} partition {command.partition}"
         case Sync():
             return f"sync of {command.topic} partition {command.partition}"
         case Stats():

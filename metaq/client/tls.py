@@ -3,16 +3,20 @@
 ::
 
     pool = SessionPool(transport=TlsTransport(TlsSettings(ca_file="ca.pem")))
+
+``ssl`` is imported on first use: options name ``TlsSettings`` in every process, and few of them secure anything.
 """
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from metaq.client.transport import Stream, TcpStream, map_exceptions, open_socket, reason_of
-from metaq.model import Address
+from metaq.model import Address, Buffer
+
+if TYPE_CHECKING:
+    import ssl
 
 _PEEK_BYTES: Final = 1 << 14
 """What one TLS record holds at most."""
@@ -42,6 +46,8 @@ class TlsSettings:
         Raises:
             ValueError: One of them cannot be used; the text says which and why.
         """
+        import ssl
+
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except OSError as error:
@@ -71,17 +77,29 @@ class TlsStream(TcpStream):
         self._held = b""
         self._ended = False
 
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
+        super().send(data, timeout_s)  # a secured socket knows no flags
+
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         if self._held:
             data, self._held = self._held[:bytes_max], self._held[bytes_max:]
             return data
         return b"" if self._ended else super().recv(bytes_max, timeout_s)
 
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        if not (self._held or self._ended):
+            return super().recv_into(room, timeout_s)
+        data = self.recv(len(room), timeout_s)
+        room[: len(data)] = data
+        return len(data)
+
     def readable(self) -> bool:
         if self._held or self._ended or self._secured.fileno() < 0:
             return True
         if not self._secured.pending() and not super().readable():
             return False
+        import ssl
+
         # What arrived may be part of TLS itself (session tickets, keys): only reading tells.
         try:
             self._secured.settimeout(0)
@@ -119,6 +137,8 @@ class TlsTransport:
             raise
 
     def _secured(self, connected: Any, address: Address) -> ssl.SSLSocket:
+        import ssl
+
         try:
             return self._context.wrap_socket(connected, server_hostname=address.host)
         except ssl.SSLCertVerificationError as error:

@@ -2,7 +2,8 @@
 
 A local transaction belongs to its connection and dies with it. An XA branch belongs to the broker: any connection may
 go on with it, and once prepared it survives a restart. Messages are put with ``producer.put`` or ``put_batch`` and the
-transaction's id; nothing is readable before the commit. All steps wait for their reply, one after the other.
+transaction's id; nothing is readable before the commit. Steps wait for their reply, one after the other; ``post`` and
+``settle`` are for those who have many under way.
 
 A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been carried out. For XA: after ``prepare``
 look in ``recover``; after ``commit`` ask again, and take XA code -4 (unknown) for done only if it was decided elsewhere
@@ -15,16 +16,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from metaq.client.session import Session
 from metaq.errors import BrokerError, ExtensionMissing, TransactionError
 from metaq.model import LocalTransactionId, TransactionId, Xid, parse_transaction_id
 from metaq.wire.text.commands import Decide, Transaction, TransactionType
-from metaq.wire.text.extensions import EXT_DECIDE
+from metaq.wire.text.extensions import EXT_DECIDE, EXT_DECISIONS
 
 _XA_EXCEPTION: Final = re.compile(r"XAException:code=(-?\d+),msg=.*", re.DOTALL)
 
@@ -35,6 +36,13 @@ class Vote(Enum):
     PREPARED = "0"
     READ_ONLY = "3"
     """Nothing was put: the branch is finished, there is nothing to commit or roll back."""
+
+
+class Posted(NamedTuple):
+    """A step that was sent and not yet answered."""
+
+    opaque: int
+    command: Transaction
 
 
 class Transactions:
@@ -62,7 +70,14 @@ class Transactions:
 
     def prepare(self, xid: Xid) -> Vote:
         """First phase: after ``PREPARED`` the broker will commit or roll back as told, through any restart."""
-        text = self._step("PREPARE", xid)
+        return self.read_vote(self._step("PREPARE", xid))
+
+    def read_vote(self, text: str) -> Vote:
+        """What a branch answered to PREPARE.
+
+        Raises:
+            ProtocolError: The text is something else; the session is closed.
+        """
         try:
             return Vote(text)
         except ValueError:
@@ -82,8 +97,15 @@ class Transactions:
 
     def recover(self, unique: str | None = None) -> list[Xid]:
         """Branches that are prepared, or were ended by hand and not forgotten; only those of ``unique``, if given."""
-        lines = self._step("RECOVER", None, unique=unique).split("\r\n")
-        return [self._xid(line) for line in lines if line]
+        return self.read_keys(self._step("RECOVER", None, unique=unique))
+
+    def read_keys(self, text: str) -> list[Xid]:
+        """The keys in an answer to RECOVER.
+
+        Raises:
+            ProtocolError: The text is something else; the session is closed.
+        """
+        return [self._xid(line) for line in text.split("\r\n") if line]
 
     def forget(self, xid: Xid) -> None:
         """Let the broker drop its memory of a branch that was ended by hand (XA codes 6, 7, 8)."""
@@ -106,8 +128,53 @@ class Transactions:
         """
         if EXT_DECIDE not in self._session.extensions:
             raise ExtensionMissing(self._session.address, EXT_DECIDE, "exactly-once delivery")
-        text = self._ask(Decide(query_id, batch_id, tuple(branches), 0))
-        return tuple(self._xid(line) for line in text.split("\r\n") if line)
+        return tuple(self.read_keys(self._ask(Decide(query_id, batch_id, tuple(branches), 0))))
+
+    def last_decided(self, query_id: str) -> int | None:
+        """The newest batch of a query that this broker has decided; ``None`` if it has not, or has forgotten it."""
+        self._require_decisions()
+        return self.read_batch(self._step("DECIDED", None, unique=query_id))
+
+    def read_batch(self, text: str) -> int | None:
+        """The batch in an answer to DECIDED.
+
+        Raises:
+            ProtocolError: The text is something else; the session is closed.
+        """
+        try:
+            return int(text) if text else None
+        except ValueError:
+            raise self._session.nonsense(f"the answer to DECIDED is {text[:60]!r}, not a number") from None
+
+    def end_query(self, query_id: str) -> None:
+        """Let the broker forget what was decided for a query that is over, and refuse further branches of it.
+
+        Only after every decided branch has been committed, on every broker.
+        """
+        self._require_decisions()
+        self._step("FORGET", None, unique=query_id)
+
+    def _require_decisions(self) -> None:
+        if EXT_DECISIONS not in self._session.extensions:
+            raise ExtensionMissing(self._session.address, EXT_DECISIONS, "exactly-once delivery")
+
+    def post(
+        self,
+        type_: TransactionType,
+        key: TransactionId | None,
+        timeout_s: int | None = None,
+        unique: str | None = None,
+    ) -> Posted:
+        """Send a step and do not wait. Only for a broker that carries out what comes over one connection in order.
+
+        Every step posted takes one of the session's ``OUTSTANDING_MAX`` places until it is settled.
+        """
+        command = Transaction(key, self._session_id, type_, 0, timeout_s, unique)
+        return Posted(self._session.post(command), command)
+
+    def settle(self, posted: Posted) -> str:
+        """Wait for the answer to a step that was posted; its text."""
+        return self._told(lambda: self._session.text_of(self._session.wait(posted.opaque), posted.command))
 
     def _step(
         self,
@@ -119,8 +186,11 @@ class Transactions:
         return self._ask(Transaction(key, self._session_id, type_, 0, timeout_s, unique))
 
     def _ask(self, command: Transaction | Decide) -> str:
+        return self._told(lambda: self._session.ask(command))
+
+    def _told(self, answer: Callable[[], str]) -> str:
         try:
-            return self._session.ask(command)
+            return answer()
         except BrokerError as error:
             match = _XA_EXCEPTION.fullmatch(error.text)
             xa_code = int(match[1]) if match else None

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
-from metaq.model import Address
+from metaq.model import Address, Buffer
+
+_MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,17 @@ class Stream(Protocol):
     the connection is lost or was closed on this side. After either, how much has passed is unknown: close the stream.
     """
 
-    def send(self, data: bytes, timeout_s: float) -> None:
-        """Hand all of ``data`` to the network; ``timeout_s`` bounds the whole call."""
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
+        """Hand all of ``data`` to the network; ``timeout_s`` bounds the whole call.
+
+        ``more``: something else follows at once, which the network may wait for.
+        """
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         """1 to ``bytes_max`` bytes, as soon as there are any; empty when the peer has closed its side."""
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        """As ``recv``, into the front of ``room`` (writable, not empty): how many bytes, 0 = the peer has closed."""
 
     def readable(self) -> bool:
         """Whether ``recv`` would return at once, with bytes or with the end. Never waits."""
@@ -92,15 +100,20 @@ class TcpStream:
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
 
-    def send(self, data: bytes, timeout_s: float) -> None:
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         with map_exceptions(self._address, "send", timeout_s):
             self._socket.settimeout(timeout_s)
-            self._socket.sendall(data)
+            self._socket.sendall(data, _MORE if more else 0)
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         with map_exceptions(self._address, "receive", timeout_s):
             self._socket.settimeout(timeout_s)
             return self._socket.recv(bytes_max)
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        with map_exceptions(self._address, "receive", timeout_s):
+            self._socket.settimeout(timeout_s)
+            return self._socket.recv_into(room)
 
     def readable(self) -> bool:
         # poll, not select: a process with many files open has descriptors above select's limit.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from metaq.model import Address, OffsetRange, Partition, TopicPartition
+from metaq.errors import MetaqError
+from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
 
 
 class Directory(Protocol):
@@ -33,3 +34,14 @@ class Directory(Protocol):
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
         """For each partition in ``partitions`` of these topics, what can be read now: ``[first, readable end)``."""
+
+    def held(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Held]:
+        """Like ``ends``, of all topics if none are named, with each partition's incarnation where its broker tells it.
+
+        Range and incarnation of a partition belong together: no recreation can come between them.
+        """
+
+    def held_by_reachable(
+        self, topics: Iterable[str] | None = None
+    ) -> tuple[dict[TopicPartition, Held], dict[Address, MetaqError]]:
+        """Like ``held``, of those brokers that answer at once; and why the others do not."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from math import prod
 
 from metaq.errors import ProtocolError
-from metaq.model import OffsetRange
+from metaq.model import Held, OffsetRange
 
 _OFFSETS_LINE = re.compile(r"(\S+) part (\d+) min_offset (\d+) max_offset (\d+)")
+_INCARNATIONS_LINE = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+)")
 _PRODUCT = re.compile(r"\d+(?:\s*\*\s*\d+)*")
 _TOPIC_SECTION = "topic="
 
@@ -59,6 +60,24 @@ def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:
     return found
 
 
+def parse_incarnations(text: str) -> dict[tuple[str, int], Held]:
+    """Read the answer to ``stats incarnations``: topic and partition index to incarnation and readable range.
+
+    A dash stands for an incarnation that the broker could not make durable yet.
+
+    Raises:
+        ProtocolError: A line is not of that form.
+    """
+    found: dict[tuple[str, int], Held] = {}
+    for line in _lines(text):
+        match = _INCARNATIONS_LINE.fullmatch(line)
+        if match is None:
+            raise ProtocolError("a line of stats incarnations that cannot be read", line.encode(errors="replace"))
+        incarnation = None if match[3] == "-" else match[3]
+        found[match[1], int(match[2])] = Held(OffsetRange(int(match[4]), int(match[5])), incarnation)
+    return found
+
+
 def _lines(text: str) -> Iterator[str]:
     """The lines between STATS and END.
 
@@ -90,6 +109,15 @@ class TopicSettings:
             if name.startswith(_TOPIC_SECTION)
         }
 
+    @property
+    def transaction_timeout_s_max(self) -> int:
+        """What the broker cuts longer timeouts of transactions down to, in seconds.
+
+        Raises:
+            ProtocolError: The number is not written as one.
+        """
+        return self._number(self._system.get("maxTxTimeoutInSeconds") or "60", "maxTxTimeoutInSeconds")
+
     def partition_count(self, topic: str) -> int:
         """How many partitions of ``topic`` take messages; 0 if the broker does not accept it or does not offer it.
 
@@ -99,16 +127,19 @@ class TopicSettings:
             ProtocolError: The number is not written as one.
         """
         section = self._topics.get(topic, {})
-        if topic not in self._topics and not any("*" in name and _matches(name, topic) for name in self._topics):
+        if topic not in self._topics and not any("*" in name and covers(name, topic) for name in self._topics):
             return 0
         if self._value(section, "acceptPublish").lower() == "false":
             return 0
         return self._count(section, topic)
 
     def _count(self, section: Mapping[str, str], topic: str) -> int:
-        text = self._value(section, "numPartitions") or "1"
+        return self._number(self._value(section, "numPartitions") or "1", "numPartitions", f" for topic {topic!r}")
+
+    @staticmethod
+    def _number(text: str, key: str, place: str = "") -> int:
         if not _PRODUCT.fullmatch(text):
-            raise ProtocolError(f"numPartitions={text!r} for topic {topic!r} in stats config is no number")
+            raise ProtocolError(f"{key}={text!r}{place} in stats config is no number")
         return prod(int(factor) for factor in text.split("*"))
 
     def _value(self, section: Mapping[str, str], key: str) -> str:
@@ -116,7 +147,8 @@ class TopicSettings:
         return section.get(key) or self._system.get(key, "")
 
 
-def _matches(pattern: str, topic: str) -> bool:
+def covers(pattern: str, topic: str) -> bool:
+    """Whether a name with ``*`` (any characters, also none) covers ``topic`` as a whole."""
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), topic) is not None
 
 

@@ -10,15 +10,14 @@ Source: docs/protocol.md, docs/log-format.md. Not here: transactions, closed par
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from metaq.checksum import checksum
 from metaq.client.transport import Stream
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
-from metaq.model import INT64_MAX, Address
+from metaq.model import INT64_MAX, Address, Buffer
 from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory_partition import MemoryPartition
 from metaq.wire.text.commands import (
     Command,
     Get,
@@ -35,46 +34,19 @@ from metaq.wire.text.commands import (
 )
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_FILTER, EXT_PUT_BATCH, version_text
+from metaq.wire.text.extensions import (
+    EXT_BOUNDARY,
+    EXT_FILTER,
+    EXT_INCARNATION,
+    EXT_ORDINAL,
+    EXT_PUT_BATCH,
+    EXT_TIMESTAMP,
+    version_text,
+)
 from metaq.wire.text.filtered import encode_types, select
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 
-_EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_PUT_BATCH})
-
-
-@dataclass
-class MemoryPartition:
-    """Bytes of one partition: a list of segments, each a start offset and its content; a new one when one is full."""
-
-    segment_bytes_max: int
-    segments: list[tuple[int, bytearray]] = field(default_factory=lambda: [(0, bytearray())])
-
-    @property
-    def start(self) -> int:
-        return self.segments[0][0]
-
-    @property
-    def end(self) -> int:
-        start, content = self.segments[-1]
-        return start + len(content)
-
-    def append(self, frames: bytes) -> int:
-        offset = self.end
-        self.segments[-1][1].extend(frames)
-        if len(self.segments[-1][1]) >= self.segment_bytes_max:
-            self.segments.append((self.end, bytearray()))
-        return offset
-
-    def segment_at(self, offset: int) -> tuple[int, bytearray]:
-        return self.segments[bisect_right(self.segments, offset, key=lambda segment: segment[0]) - 1]
-
-    def drop_segments(self, count: int) -> None:
-        """Retention: the oldest ``count`` segments are gone."""
-        del self.segments[:count]
-
-    def content(self) -> bytes:
-        """Everything that is there, from ``start`` to ``end``."""
-        return b"".join(content for _, content in self.segments)
+_EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_INCARNATION, EXT_ORDINAL, EXT_PUT_BATCH, EXT_TIMESTAMP})
 
 
 class MemoryBroker:
@@ -110,6 +82,11 @@ class MemoryBroker:
     def partition(self, topic: str, index: int) -> MemoryPartition:
         """The store of a partition; made when it is asked for the first time."""
         return self.partitions.setdefault((topic, index), MemoryPartition(self.segment_bytes_max))
+
+    def recreate(self, topic: str, index: int) -> MemoryPartition:
+        """Delete a partition, if it is there, and make it anew: empty, and another incarnation."""
+        self.partitions.pop((topic, index), None)
+        return self.partition(topic, index)
 
     def answer(self, command: Command) -> Reply | None:
         """The reply, or ``None`` where the broker closes the connection without one."""
@@ -164,19 +141,33 @@ class MemoryBroker:
             at = get.offset - start
             end = at + HEADER_BYTES + int.from_bytes(content[at : at + 4])
             found = Value(bytes(content[at:end]), get.opaque)
-        return Value(select(found.data, get.offset, types).encode(), get.opaque)
+        selection = select(found.data, get.offset, types)
+        if selection.next_offset == get.offset:
+            return Result(500, f"The message at {get.offset} is damaged: {selection.fault}", get.opaque)
+        return Value(selection.encode(), get.opaque)
 
     def _offset(self, query: GetOffset) -> Reply:
         store = self.partitions.get((query.topic, query.partition))
         if store is None:
             return _no_store(query)
-        offset = min(max(query.offset, store.start), store.end)
-        start, content = store.segment_at(offset)
-        if query.mode == "boundary" and EXT_BOUNDARY in self.extensions:
-            found = start + whole_bytes(content[: offset - start])
-        else:
-            found = start if offset < store.end else offset
-        return Result(200, str(found), query.opaque)
+        return Result(200, str(self._position(store, query)), query.opaque)
+
+    def _position(self, store: MemoryPartition, query: GetOffset) -> int | str:
+        """Answer in the mode asked for if that is offered; MetaQ's way otherwise, as a Java broker would."""
+        match query.mode:
+            case "boundary" if EXT_BOUNDARY in self.extensions:
+                return store.boundary(query.offset)
+            case "ordinal" if EXT_ORDINAL in self.extensions:
+                return store.ordinal(query.offset)
+            case "message" if EXT_ORDINAL in self.extensions:
+                return store.offset_of_message(query.offset)
+            case "timestamp" if EXT_TIMESTAMP in self.extensions:
+                return store.first_at(query.offset)
+            case "incarnation" if EXT_INCARNATION in self.extensions:
+                return store.incarnation
+            case _:
+                offset = min(max(query.offset, store.start), store.end)
+                return store.segment_at(offset)[0] if offset < store.end else offset
 
     def _put(self, put: Put) -> Reply:
         refusal = self._refusal(put)
@@ -192,7 +183,7 @@ class MemoryBroker:
             refusal = f"the block has not {batch.count} frames"
         if refusal is not None:
             return Result(500, f"Put message to {batch.topic}-{batch.partition} failed.Detail:{refusal}", batch.opaque)
-        return self._appended(batch, batch.block)
+        return self._appended(batch, bytes(batch.block))
 
     def _refusal(self, put: Put | PutBatch) -> str | None:
         if put.topic not in self.topics:
@@ -210,6 +201,8 @@ class MemoryBroker:
                 lines = ["pid 1", f"broker_id {self.broker_id}", "port 8123", f"slave {str(self.slave).lower()}"]
             case "offsets":
                 lines = [f"{t} part {p} min_offset {s.start} max_offset {s.end}" for (t, p), s in stores]
+            case "incarnations" if EXT_INCARNATION in self.extensions:
+                lines = [f"{t} {p} {s.incarnation} {s.start} {s.end}" for (t, p), s in stores]
             case "topics":
                 stored = sorted({topic for topic, _ in self.partitions})
                 lines = [f"{t} partitions {sum(1 for (s, _), _ in stores if s == t)} message_count 0" for t in stored]
@@ -237,9 +230,9 @@ class MemoryStream:
         self._incoming = b""
         self._ended = self._closed = False
 
-    def send(self, data: bytes, timeout_s: float) -> None:
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         self._check("send")
-        self._decoder.receive_data(data)
+        self._decoder.receive_data(bytes(data))
         try:
             while (command := self._decoder.next_command()) is not NEED_DATA:
                 self._take(command)  # type: ignore[arg-type]  # Oversized needs a limit that is not set here
@@ -256,6 +249,11 @@ class MemoryStream:
             raise DeadlineExceeded(self._address, "receive", timeout_s)
         chunk, self._incoming = self._incoming[:bytes_max], self._incoming[bytes_max:]
         return chunk
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        data = self.recv(len(room), timeout_s)
+        room[: len(data)] = data
+        return len(data)
 
     def readable(self) -> bool:
         return bool(self._closed or self._ended or self._cut or self._incoming or self._replies)

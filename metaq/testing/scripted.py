@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from metaq.client.transport import Stream
 from metaq.errors import ConnectionFailed, DeadlineExceeded
-from metaq.model import Address
+from metaq.model import Address, Buffer
 from metaq.testing.manual_clock import ManualClock
 
 
@@ -70,7 +70,7 @@ class ScriptedStream:
         """Whether all that the script expects was sent and all that it says was received."""
         return not (self._steps or self._to_hear or any(self._incoming))
 
-    def send(self, data: bytes, timeout_s: float) -> None:
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         self._check_open("send")
         if self._hung_up:
             raise ConnectionFailed(self._address, "send", "the peer hung up")
@@ -93,6 +93,11 @@ class ScriptedStream:
         if len(chunk) > bytes_max:
             self._incoming.appendleft(chunk[bytes_max:])
         return chunk[:bytes_max]
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        data = self.recv(len(room), timeout_s)
+        room[: len(data)] = data
+        return len(data)
 
     def readable(self) -> bool:
         return self.closed or bool(self._incoming)

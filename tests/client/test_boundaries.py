@@ -110,7 +110,7 @@ def test_a_broker_that_keeps_no_times_is_named() -> None:
     with pytest.raises(
         ExtensionMissing, match=f"broker {ADDRESS} does not offer 'timestamp', which starting at a time"
     ):
-        first_at_time(memory_session(MemoryBroker({"t": 1})), "t", 0, 0)
+        first_at_time(memory_session(MemoryBroker({"t": 1}, extensions=frozenset())), "t", 0, 0)
 
 
 def test_an_answer_that_is_no_number_is_nonsense() -> None:

@@ -13,11 +13,12 @@ from fix_client import ADDRESS, TIMEOUTS, memory_session
 
 from metaq.client.boundaries import frame_boundary
 from metaq.client.fetch import AtEnd, Moved, Run, fetch
+from metaq.client.positions import incarnation, offset_of_message, ordinal_at
 from metaq.client.producer import encode_block, put, put_batch
 from metaq.client.session import Session
-from metaq.directory.stats import TopicSettings, parse_broker, parse_offsets, parse_topics
+from metaq.directory.stats import TopicSettings, parse_broker, parse_incarnations, parse_offsets, parse_topics
 from metaq.errors import BrokerError, ConnectionFailed
-from metaq.model import Message, OffsetRange
+from metaq.model import Held, Message, OffsetRange
 from metaq.testing.memory import MemoryBroker
 from metaq.wire.text.commands import Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Version
 from metaq.wire.text.frames import walk
@@ -134,6 +135,39 @@ def test_offset_gives_segment_starts_and_boundaries(session: Session, topic: str
     assert code_of(session.call(GetOffset(topic, "g", 1, 0, 0))) == 404
 
 
+def test_messages_are_counted(session: Session, topic: str) -> None:
+    offsets = [put(session, topic, 0, Message(b"x" * (300 * number % 980))).offset for number in range(12)]
+    offsets.append(put_batch(session, topic, 0, *encode_block([Message(b"y" * 50)] * 3)).offset)
+    end = readable(session, topic)[0].end
+    first = ordinal_at(session, topic, 0, 0)
+    assert [ordinal_at(session, topic, 0, at) - first for at in offsets] == list(range(13))
+    assert [ordinal_at(session, topic, 0, at) - first for at in (-5, offsets[3] + 1, end - 1, end, end + 9)] == [
+        0,
+        3,
+        14,
+        15,
+        15,
+    ]
+    assert [offset_of_message(session, topic, 0, first + number) for number in range(13)] == offsets
+    asked = (first - 9, first + 14, first + 15, first + 99, 2**63 - 1)
+    assert [offset_of_message(session, topic, 0, number) for number in asked] == [0, end - 70, end, end, end]
+    for mode in ("ordinal", "message", "incarnation"):
+        assert code_of(session.call(GetOffset(topic, "g", 1, 0, 0, mode))) == 404  # type: ignore[arg-type]
+
+
+def test_each_partition_has_an_incarnation_of_its_own(session: Session, topic: str) -> None:
+    for index in (0, 1):
+        put(session, topic, index, Message(b"x" * 80))
+    told = [incarnation(session, topic, index) for index in (0, 1)]
+    put(session, topic, 0, Message(b"x"))
+    held = parse_incarnations(session.ask(Stats("incarnations", 0)))
+    assert [held[topic, index] for index in (0, 1)] == [
+        Held(OffsetRange(0, end), told[index]) for index, end in enumerate((121, 100))
+    ]
+    assert None not in told
+    assert len(set(told)) == 2
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -173,7 +207,7 @@ def test_what_the_directory_asks(session: Session, topic: str) -> None:
 
 
 def test_extensions_are_announced(session: Session, topic: str) -> None:
-    assert {"boundary", "mput"} <= session.extensions
+    assert {"boundary", "mput", "ordinal", "incarnation"} <= session.extensions
 
 
 def test_pipelined_requests_are_all_answered(session: Session, topic: str) -> None:

@@ -24,4 +24,5 @@ def test_the_examples_run(dev_broker: RunningBroker, capsys: pytest.CaptureFixtu
     assert "0-0 0 created b'first order'" in printed
     assert "bytes of messages" in printed
     assert printed.count("created b'first order'") == 2, "once as one of all, once by its type"
-    assert len(EXAMPLES) == 7
+    assert "messages; the middle one is at" in printed
+    assert len(EXAMPLES) == 8

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.client.consumer import Run, read_range
+from metaq.client.range_reader import lend_range
 from metaq.errors import BrokerError, ConnectionFailed, CorruptFrame, DataMissing, OffsetMoved, ProtocolError
 from metaq.model import OffsetRange
-from metaq.testing.memory import MemoryBroker, MemoryPartition
+from metaq.testing.memory import MemoryBroker
+from metaq.testing.memory_partition import MemoryPartition
 from metaq.wire.text.commands import Command, Get, Reply, Result, Value
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 
@@ -108,6 +110,22 @@ def test_a_capped_broker_is_soon_asked_for_no_more_than_it_sends() -> None:
     list(read_range(memory_session(broker), "t", 0, OffsetRange(0, partition.end), fetch_bytes=40_000, prefetch=1))
     assert gets(broker)[:3] == [(0, 40_000), (10_000, 40_000), (20_000, 10_000)]
     assert len(gets(broker)) == 10
+
+
+# ---- lending
+
+
+def test_lent_runs_share_a_few_rooms_and_are_right_while_they_are_lent() -> None:
+    frames = frames_of(*[80] * 50)
+    broker, partition, _ = broker_with(frames)
+    runs = lend_range(memory_session(broker), "t", 0, OffsetRange(0, partition.end), fetch_bytes=300, prefetch=2)
+    content, rooms = b"", []
+    for run in runs:
+        content += bytes(run.data)
+        if not any(run.data.obj is room for room in rooms):
+            rooms.append(run.data.obj)
+    assert content == b"".join(frames)
+    assert len(rooms) == 3, "two under way and one with the caller"
 
 
 # ---- prefetching

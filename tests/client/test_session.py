@@ -8,7 +8,7 @@ from fix_client import ADDRESS, memory_session, scripted_session
 from metaq.client.session import OUTSTANDING_MAX, Session, describe
 from metaq.client.transport import Timeouts
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
-from metaq.model import LocalTransactionId
+from metaq.model import Buffer, LocalTransactionId
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
@@ -49,6 +49,28 @@ def test_each_call_has_a_fresh_opaque() -> None:
     )
     assert session.call(Version(77)) == Result(200, "1.4.6", 1)
     assert session.ask(Stats("topics", 77)) == "STATS\r\nEND\r\n"
+    assert transport.finished
+
+
+def test_requests_posted_together_are_one_write_and_replied_to_one_by_one() -> None:
+    session, transport = scripted_session(
+        Expect(b"get t g 0 1 10 1\r\nget t g 0 2 10 2\r\n"),
+        Say(b"value 3 2\r\ntwo" + result(b"no", 1, 404)),
+    )
+    first, second = session.post_all([get(1), get(2)])
+    assert session.wait(first) == Result(404, "no", 1)
+    assert session.wait(second) == Value(b"two", 2)
+    assert session.post_all([]) == []
+    assert transport.finished
+
+
+def test_too_many_requests_posted_together_are_refused_before_anything_is_sent() -> None:
+    session, transport = scripted_session()
+    with pytest.raises(RuntimeError, match="under way"):
+        session.post_all([get()] * (OUTSTANDING_MAX + 1))
+    with pytest.raises(ValueError, match="has no reply"):
+        session.post_all([get(), Quit()])
+    assert session.quiet
     assert transport.finished
 
 
@@ -164,7 +186,7 @@ class _Dribble:
     def connect_tcp(self, address: object, timeout_s: float) -> _Dribble:
         return self
 
-    def send(self, data: bytes, timeout_s: float) -> None: ...
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None: ...
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         assert timeout_s > 0
@@ -307,6 +329,9 @@ def test_repr_shows_address_and_state() -> None:
         (GetOffset("t", "g", 2, 9, 0), "lookup of offset 9 in t partition 2"),
         (GetOffset("t", "g", 2, 9, 0, "boundary"), "lookup of offset 9 in t partition 2"),
         (GetOffset("t", "g", 2, 9, 0, "timestamp"), "lookup of time 9 in t partition 2"),
+        (GetOffset("t", "g", 2, 9, 0, "ordinal"), "lookup of offset 9 in t partition 2"),
+        (GetOffset("t", "g", 2, 9, 0, "message"), "lookup of message 9 in t partition 2"),
+        (GetOffset("t", "g", 2, 0, 0, "incarnation"), "lookup of the incarnation of t partition 2"),
         (Stats("", 0), "stats"),
         (Stats("topics", 0), "stats topics"),
         (Version(0), "version"),

@@ -50,10 +50,30 @@ def test_bytes_go_both_ways_in_any_pieces(play: Play) -> None:
     stream.close()
 
 
+def test_what_is_sent_with_more_to_follow_arrives_with_that(play: Play) -> None:
+    body = bytes(range(256)) * 4096
+    stream = play(Expect(b"head" + body), Say(b"ok"))
+    stream.send(b"head", 5, more=True)
+    stream.send(memoryview(bytearray(body)), 5)
+    assert receive(stream, 2) == b"ok"
+    stream.close()
+
+
 def test_recv_returns_no_more_than_asked_and_keeps_the_rest(play: Play) -> None:
     stream = play(Say(b"abcdef"))
     assert receive(stream, 1) == b"a"
     assert len(stream.recv(2, 5)) <= 2
+    stream.close()
+
+
+def test_bytes_are_received_into_a_room_and_no_further(play: Play) -> None:
+    stream, room = play(Say(b"abcdef"), HangUp()), bytearray(b"......")
+    filled = 0
+    while filled < 4:
+        filled += stream.recv_into(memoryview(room)[filled:4], 5)
+    assert bytes(room) == b"abcd.."
+    assert receive(stream, 2) == b"ef"
+    assert stream.recv_into(memoryview(room), 5) == 0
     stream.close()
 
 

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from metaq.directory.stats import BrokerInfo, TopicSettings, parse_broker, parse_offsets, parse_topics
+from metaq.directory.stats import (
+    BrokerInfo,
+    TopicSettings,
+    parse_broker,
+    parse_incarnations,
+    parse_offsets,
+    parse_topics,
+)
 from metaq.errors import ProtocolError
-from metaq.model import OffsetRange
+from metaq.model import Held, OffsetRange
 
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "01_core.jsonl"
 
@@ -109,3 +116,31 @@ def test_a_count_that_is_no_number_is_named() -> None:
 def test_answers_that_make_no_sense(parse, text: str, what: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ProtocolError, match=what):
         parse(text)
+
+
+INCARNATION = "0123456789abcdef" * 2
+
+
+def test_incarnations_with_what_can_be_read() -> None:
+    text = f"STATS\r\norders 0 {INCARNATION} 24 80\r\norders 12 - 0 0\r\nEND\r\n"
+    assert parse_incarnations(text) == {
+        ("orders", 0): Held(OffsetRange(24, 80), INCARNATION),
+        ("orders", 12): Held(OffsetRange(0, 0), None),
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "incarnations",  # a Java broker takes the word for a topic
+        "orders 0",
+        f"orders 0 {INCARNATION}",
+        f"orders 0 {INCARNATION[1:]} 0 0",
+        f"orders 0 {INCARNATION.upper()} 0 0",
+        f"orders -1 {INCARNATION} 0 0",
+        f"orders 0 {INCARNATION} 0 0 0",
+    ],
+)
+def test_a_line_of_incarnations_that_makes_no_sense(line: str) -> None:
+    with pytest.raises(ProtocolError, match="a line of stats incarnations"):
+        parse_incarnations(f"STATS\r\n{line}\r\nEND\r\n")

@@ -25,9 +25,14 @@ from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
 from metaq.wire.text.encode import encode
 from metaq.wire.text.extensions import (
     EXT_BOUNDARY,
+    EXT_COPY,
     EXT_DECIDE,
+    EXT_DECISIONS,
     EXT_FILTER,
+    EXT_INCARNATION,
+    EXT_ORDINAL,
     EXT_PUT_BATCH,
+    EXT_SEGMENTS,
     EXT_TIMESTAMP,
     extensions_of,
 )
@@ -84,7 +89,18 @@ def test_the_announced_extensions_are_all_there_are() -> None:
     (line,) = [line for line in EXAMPLES if ";ext=" in line]
     (reply,) = feed(ReplyDecoder(), [example_bytes(line)])
     assert isinstance(reply, Result)
-    assert extensions_of(reply.text) == {EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE, EXT_FILTER}
+    assert extensions_of(reply.text) == {
+        EXT_BOUNDARY,
+        EXT_TIMESTAMP,
+        EXT_PUT_BATCH,
+        EXT_DECIDE,
+        EXT_DECISIONS,
+        EXT_FILTER,
+        EXT_ORDINAL,
+        EXT_INCARNATION,
+        EXT_SEGMENTS,
+        EXT_COPY,
+    }
 
 
 def test_the_frames_of_the_page_are_frames() -> None:

@@ -52,6 +52,9 @@ COMMANDS: list[tuple[bytes, Command]] = [
         b"offset orders g1 0 1700000000000 -4 timestamp\r\n",
         GetOffset("orders", "g1", 0, 1700000000000, -4, "timestamp"),
     ),
+    (b"offset orders g1 0 30 44 ordinal\r\n", GetOffset("orders", "g1", 0, 30, 44, "ordinal")),
+    (b"offset orders g1 0 -7 44 message\r\n", GetOffset("orders", "g1", 0, -7, 44, "message")),
+    (b"offset orders g1 0 0 44 incarnation\r\n", GetOffset("orders", "g1", 0, 0, 44, "incarnation")),
     # about the broker
     (b"stats  7\r\n", Stats("", 7)),
     (b"stats offsets 10\r\n", Stats("offsets", 10)),

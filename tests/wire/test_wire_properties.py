@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
+from typing import get_args
 
 from feeding import byte_by_byte, feed, take
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from metaq.wire.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    OffsetMode,
     Put,
     PutBatch,
     Quit,
@@ -54,7 +56,7 @@ command = st.one_of(
     st.builds(PutBatch, name, int32, body, st.integers(1, 2**31 - 1), int32, st.none() | key),
     st.builds(Get, name, name, int32, int64, int32, int32),
     st.builds(GetFiltered, name, name, int32, int64, int32, st.lists(type_name, min_size=1).map(tuple), int32),
-    st.builds(GetOffset, name, name, int32, int64, int32, st.sampled_from(["segment", "boundary", "timestamp"])),
+    st.builds(GetOffset, name, name, int32, int64, int32, st.sampled_from(get_args(OffsetMode))),
     st.builds(Stats, name | st.just(""), int32),
     st.builds(Version, int32),
     st.just(Quit()),

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from metaq.model import TransactionId
+from metaq.model import Buffer, TransactionId
 
 NO_OPAQUE: Final = 2147483647
 """What the broker answers with when ``version`` or ``stats`` came without an opaque."""
 
-OffsetMode = Literal["segment", "boundary", "timestamp"]
+OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
 TransactionType = Literal[
-    "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END"
+    "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END", "DECIDED"
 ]
+"""``DECIDED``, and ``FORGET`` without a key but with a unique qualifier, are the extension ``decisions``."""
 
 
 class Put(NamedTuple):
@@ -39,12 +40,13 @@ class Put(NamedTuple):
 class PutBatch(NamedTuple):
     """``mput TOPIC PARTITION LENGTH COUNT [TXKEY] OPAQUE`` + ``COUNT`` frames. Extension ``mput``.
 
-    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces.
+    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces. One that was
+    decoded into a room (``CommandDecoder``) is a writable view of that.
     """
 
     topic: str
     partition: int
-    block: bytes
+    block: Buffer
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a command
     opaque: int
     transaction: TransactionId | None = None
@@ -78,10 +80,12 @@ class GetFiltered(NamedTuple):
 
 
 class GetOffset(NamedTuple):
-    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [boundary|timestamp]``.
+    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``.
 
-    ``mode`` "segment" is MetaQ's own meaning. "boundary" (extension): the frame boundary at or below ``offset``.
-    "timestamp" (extension): the first message at or after ``offset``, read as epoch milliseconds.
+    ``mode`` "segment" is MetaQ's own meaning; the others are extensions. "boundary": the frame boundary at or below
+    ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
+    messages are before that boundary. "message": the offset of the message before which there are ``offset`` others.
+    "incarnation": the partition's UUID; ``offset`` means nothing.
     """
 
     topic: str
@@ -132,6 +136,25 @@ class Sync(NamedTuple):
     checksum: int | None = -1
 
 
+class Copy(NamedTuple):
+    """``copy TOPIC PARTITION LENGTH OFFSET SEGMENT FIRST ORDINAL INCARNATION OPAQUE`` + frames. Extension ``copy``.
+
+    Master to synchronous slave: ``block``, whole frames as the master stores them (or none), belongs at byte ``offset``
+    of the partition, in the segment that begins at ``segment_start``. The master keeps everything from ``first`` on,
+    before which there were ``ordinal`` messages.
+    """
+
+    topic: str
+    partition: int
+    block: bytes
+    offset: int
+    segment_start: int
+    first: int
+    ordinal: int
+    incarnation: str
+    opaque: int
+
+
 class Decide(NamedTuple):
     """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``."""
 
@@ -160,6 +183,13 @@ class Value(NamedTuple):
     opaque: int
 
 
+class Filled(NamedTuple):
+    """A value whose ``size`` bytes went straight to the room that was kept for them; see ``ReplyDecoder``."""
+
+    size: int
+    opaque: int
+
+
 class Oversized(NamedTuple):
     """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept.
 
@@ -175,5 +205,5 @@ class Oversized(NamedTuple):
     opaque: int
 
 
-Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Decide
+Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Copy | Decide
 Reply = Result | Value

@@ -9,21 +9,22 @@ Feed what was received, then take what is complete until ``NEED_DATA``::
 A ``ProtocolError`` is final: the stream cannot be made sense of any more, so what follows is dropped and every further
 call raises the same error. Close the connection. Replies to commands that came before it may still be sent.
 
-A broker reads hundreds of thousands of puts a second here. So the line that clients really send, the put with checksum
-and without transaction, takes a path of its own that does without the general parser; what it does not recognise falls
-through to ``metaq.wire.text.lines`` and means the same.
+A broker reads hundreds of thousands of puts a second here. So those that clients really send can be had as columns,
+many at once (``next_puts``); taken one by one (``next_command``) they mean the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, Literal
 
 from metaq.errors import ProtocolError
-from metaq.model import INT32_MAX, INT32_MIN, Buffer
-from metaq.wire.text.commands import Command, Oversized, Put, Reply, Result, Value
-from metaq.wire.text.inbox import CRLF, Inbox
-from metaq.wire.text.lines import Head, ReplyHead, parse_command, parse_reply, usual_put_head
+from metaq.model import Buffer
+from metaq.wire.text.commands import Command, Filled, Oversized, Reply, Result, Value
+from metaq.wire.text.inbox import Inbox
+from metaq.wire.text.lines import Head, ReplyHead, parse_command, parse_reply
+from metaq.wire.text.put_runs import PutRun, take_run
 
 LINE_BYTES_MAX: Final = 65536
 """Longest line. Java has no limit, but its clients' lines stay below 1 KiB."""
@@ -32,7 +33,6 @@ BODY_BYTES_MAX: Final = 64 << 20
 """Longest body, unless the caller says otherwise."""
 
 _FAST_LINE_BYTES_MAX: Final = 256
-_new_tuple = tuple.__new__
 
 
 class _NeedData(Enum):
@@ -55,26 +55,80 @@ class _Decoder:
         self._fast_line_bytes_max = min(line_bytes_max, _FAST_LINE_BYTES_MAX)
         self._inbox = Inbox()
         self._error: ProtocolError | None = None
+        self._room: memoryview | None = None  # where the body at hand goes, exactly as long as that
+        self._filled = 0
 
     @property
     def pending_bytes(self) -> int:
         """Bytes received and not yet decoded."""
-        return self._inbox.pending_bytes
+        return self._inbox.pending_bytes + self._filled
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes of the stream belong, not empty; ``None``: give them to ``receive_data``.
+
+        While a body goes to a room that was kept for it: who receives its bytes there himself and says so
+        (``room_taken``) saves copying them twice.
+        """
+        if self._room is None or self._inbox.pending_bytes or self._filled == len(self._room):
+            return None
+        return self._room[self._filled :]
+
+    def room_taken(self, count: int) -> None:
+        """``count`` bytes were received into ``room``."""
+        self._filled += count
 
     def receive_data(self, chunk: Buffer) -> None:
         """Take the next bytes of the stream, in pieces of any size."""
         if self._error is None:
             self._inbox.feed(chunk)
 
+    def _fill(self, room: memoryview) -> bool:
+        """Move what has come for the body at hand to its room; return whether it is full, and then let go of it."""
+        here = self._inbox.exactly(min(self._inbox.pending_bytes, len(room) - self._filled))
+        if here:
+            room[self._filled : self._filled + len(here)] = here
+            self._filled += len(here)
+        if self._filled < len(room):
+            return False
+        self._room, self._filled = None, 0
+        return True
+
     def _fail(self, error: ProtocolError) -> None:
         self._error = error
         self._inbox = Inbox()
+        self._room, self._filled = None, 0
+
+
+BlockRooms = Callable[[int], memoryview]
+"""Asked with the length of a block that did not come in one piece: where it is to go, writable and so long."""
+
+ROOM_SHARE: Final = 16
+"""A block gets its room when a sixteenth of it has come: memory stays close to what a client really sent."""
 
 
 class CommandDecoder(_Decoder):
-    """The broker's side: decodes commands."""
+    """The broker's side: decodes commands.
+
+    With ``rooms``, the block of a ``PutBatch`` that comes in pieces may be a room from there instead of ``bytes``.
+    """
 
     _head: Head | None = None
+    _singly = 0  # so many puts are not to be tried as a run
+
+    def __init__(
+        self,
+        line_bytes_max: int = LINE_BYTES_MAX,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        rooms: BlockRooms | None = None,
+    ) -> None:
+        super().__init__(line_bytes_max, body_bytes_max)
+        self._rooms = rooms
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory in use here: what is pending, and the part of a room that is still to be filled."""
+        return self.pending_bytes + (0 if self._room is None else len(self._room) - self._filled)
 
     def next_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         """Return the next complete command.
@@ -85,8 +139,6 @@ class CommandDecoder(_Decoder):
         Raises:
             ProtocolError: The bytes are no command; final.
         """
-        if self._head is None and (put := self._usual_put()) is not None:
-            return put
         if self._error is not None:
             raise self._error
         try:
@@ -95,35 +147,19 @@ class CommandDecoder(_Decoder):
             self._fail(error)
             raise
 
-    def _usual_put(self) -> Put | None:
-        """Return the put at hand if it is ``put TOPIC PARTITION LENGTH FLAG CHECKSUM OPAQUE`` with its whole body."""
-        inbox = self._inbox
-        data, start = inbox.data, inbox.pos
-        line_end = data.find(CRLF, start)
-        if not 0 <= line_end - start <= self._fast_line_bytes_max:
+    def next_puts(self, count_max: int) -> PutRun | None:
+        """Return the puts that are next, up to ``count_max``, if they are whole and of the usual form.
+
+        ``None``: there are none, or none that is usual; ``next_command`` knows.
+        """
+        if self._head is not None or self._singly:
+            self._singly = max(0, self._singly - 1)
             return None
-        try:
-            head, checksum_token, opaque_token = data[start:line_end].rsplit(b" ", 2)
-        except ValueError:
+        run = take_run(self._inbox, count_max, self._fast_line_bytes_max, self._body_bytes_max)
+        if isinstance(run, int):
+            self._singly = max(0, run - 1)
             return None
-        fields = usual_put_head(head)
-        # The Java client's opaques start at -2147483648, so a sign is as usual as none.
-        if fields is None or not checksum_token.isdigit() or not opaque_token.removeprefix(b"-").isdigit():
-            return None
-        topic, partition, length, flag = fields
-        body_start = line_end + 2
-        end = body_start + length
-        checksum, opaque = int(checksum_token), int(opaque_token)
-        if (
-            end > len(data)
-            or length > self._body_bytes_max
-            or checksum > INT32_MAX
-            or not INT32_MIN <= opaque <= INT32_MAX
-        ):
-            return None
-        inbox.pos = end
-        # Straight to the tuple: the named tuple's own argument handling would be a tenth of the whole path.
-        return _new_tuple(Put, (topic, partition, data[body_start:end], flag, opaque, checksum, None))
+        return run
 
     def _any_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         if self._head is None:
@@ -136,23 +172,58 @@ class CommandDecoder(_Decoder):
             if parsed.length > self._body_bytes_max:
                 return self._skip_body(parsed)
             self._head = parsed
-        body = self._inbox.exactly(self._head.length)
+        body = self._body(self._head)
         if body is None:
             return NEED_DATA
         head, self._head = self._head, None
         return head.finish(body)
+
+    def _body(self, head: Head) -> Buffer | None:
+        """Return the body at hand, ``None`` if it has not all come."""
+        if self._room is None:
+            body = self._inbox.exactly(head.length)
+            if body is not None or self._rooms is None or not head.is_block:
+                return body
+            if self._inbox.pending_bytes * ROOM_SHARE < head.length:
+                return None
+            self._room = self._rooms(head.length)
+        room = self._room
+        return room if self._fill(room) else None
 
     def _skip_body(self, head: Head) -> Oversized:
         self._inbox.skip(head.length)
         return Oversized(head.word, head.topic, head.partition, head.length, self._body_bytes_max, head.opaque)
 
 
+Rooms = Callable[[int, int], memoryview | None]
+"""Asked with the opaque and the length of each value: where its body is to go, writable; ``None`` = nowhere special."""
+
+
+def _no_rooms(opaque: int, length: int) -> memoryview | None:
+    return None
+
+
 class ReplyDecoder(_Decoder):
-    """The client's side: decodes replies. Takes ``data`` for ``value``, a name that some documents give it."""
+    """The client's side: decodes replies. Takes ``data`` for ``value``, a name that some documents give it.
+
+    A value that ``rooms`` has a place for comes out as ``Filled``. While its body is under way, ``room`` is where the
+    next bytes belong: who receives them there himself and says so (``room_taken``) saves a copy of each.
+    """
 
     _head: tuple[ReplyHead, int] | None = None  # with the opaque
+    _room: memoryview | None = None  # where the body of _head goes, exactly as long as that
+    _filled = 0
 
-    def next_reply(self) -> Reply | Literal[_NeedData.NEED_DATA]:
+    def __init__(
+        self,
+        line_bytes_max: int = LINE_BYTES_MAX,
+        body_bytes_max: int = BODY_BYTES_MAX,
+        rooms: Rooms = _no_rooms,
+    ) -> None:
+        super().__init__(line_bytes_max, body_bytes_max)
+        self._rooms = rooms
+
+    def next_reply(self) -> Reply | Filled | Literal[_NeedData.NEED_DATA]:
         """Return the next complete reply.
 
         Raises:
@@ -166,7 +237,7 @@ class ReplyDecoder(_Decoder):
             self._fail(error)
             raise
 
-    def _any_reply(self) -> Reply | Literal[_NeedData.NEED_DATA]:
+    def _any_reply(self) -> Reply | Filled | Literal[_NeedData.NEED_DATA]:
         if self._head is None:
             line = self._inbox.line(self._line_bytes_max)
             if line is None:
@@ -174,7 +245,14 @@ class ReplyDecoder(_Decoder):
             self._head = parse_reply(line)
             if self._head[0].length > self._body_bytes_max:
                 raise ProtocolError(f"body above the limit of {self._body_bytes_max} bytes", line)
+            (code, length), opaque = self._head
+            self._room = self._rooms(opaque, length) if code is None else None
         (code, length), opaque = self._head
+        if self._room is not None:
+            if not self._fill(self._room):
+                return NEED_DATA
+            self._head = None
+            return Filled(length, opaque)
         body = self._inbox.exactly(length)
         if body is None:
             return NEED_DATA

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, get_args
 
-from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, TransactionId, parse_transaction_id
+from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Buffer, TransactionId, parse_transaction_id
 from metaq.wire.text.commands import (
     Command,
+    Copy,
     Decide,
     Get,
     GetFiltered,
@@ -66,12 +67,21 @@ def _put(put: Put) -> bytes:
     return b"".join((b"put %b %d %d %d %b%b%d\r\n" % head, body))
 
 
-def _put_batch(batch: PutBatch) -> bytes:
+def encode_put_batch_line(batch: PutBatch) -> bytes:
+    """Return the line of an ``mput`` alone, for a sender that writes the block behind it from where it is.
+
+    Raises:
+        ValueError: As ``encode``.
+    """
     topic, partition, block, count, opaque, transaction = batch
     _int32s(partition, opaque)
     key = b"" if transaction is None else b"%b " % _key(transaction)
     head = (_name("topic", topic), partition, _length(block), _int32("count", count, 1), key, opaque)
-    return b"".join((b"mput %b %d %d %d %b%d\r\n" % head, block))
+    return b"mput %b %d %d %d %b%d\r\n" % head
+
+
+def _put_batch(batch: PutBatch) -> bytes:
+    return b"".join((encode_put_batch_line(batch), batch.block))
 
 
 def _sync(sync: Sync) -> bytes:
@@ -80,6 +90,16 @@ def _sync(sync: Sync) -> bytes:
     given = b"" if checksum is None else b"%d " % _int32("checksum", checksum)
     head = (_name("topic", topic), partition, _length(body), flag, _int64("message id", message_id), given, opaque)
     return b"".join((b"sync %b %d %d %d %d %b%d\r\n" % head, body))
+
+
+def _copy(copy: Copy) -> bytes:
+    topic, partition, block, offset, segment_start, first, ordinal, incarnation, opaque = copy
+    _int32s(partition, opaque)
+    for number in (offset, segment_start, first, ordinal):
+        _int64("offset or count", number)
+    place, life = (_name("topic", topic), partition, _length(block)), (_name("incarnation", incarnation), opaque)
+    head = (*place, offset, segment_start, first, ordinal, *life)
+    return b"".join((b"copy %b %d %d %d %d %d %d %b %d\r\n" % head, block))
 
 
 def _decide(decide: Decide) -> bytes:
@@ -160,6 +180,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Put: _put,
     PutBatch: _put_batch,
     Sync: _sync,
+    Copy: _copy,
     Decide: _decide,
     Get: _get,
     GetFiltered: _get_filtered,
@@ -209,5 +230,5 @@ def _int64(what: str, value: int) -> int:
     return value
 
 
-def _length(body: bytes) -> int:
+def _length(body: Buffer) -> int:
     return _int32("length", len(body), 0)

@@ -26,8 +26,23 @@ EXT_PUT_BATCH: Final = "mput"
 EXT_DECIDE: Final = "decide"
 """``decide``: record durably which branches of a batch are to be committed."""
 
+EXT_DECISIONS: Final = "decisions"
+"""``transaction null ... DECIDED`` and ``FORGET`` of a query: what was decided last, and that it is over."""
+
 EXT_FILTER: Final = "fget"
 """``fget``: read only messages of certain types."""
+
+EXT_ORDINAL: Final = "ordinal"
+"""``offset ... ordinal`` and ``offset ... message``: byte offsets to message counts and back."""
+
+EXT_INCARNATION: Final = "incarnation"
+"""``offset ... incarnation`` and ``stats incarnations``: which life of a partition the offsets belong to."""
+
+EXT_SEGMENTS: Final = "segments"
+"""``stats segments``: where the last segment of each partition begins, for those who copy them."""
+
+EXT_COPY: Final = "copy"
+"""``copy``: a piece of a partition's log, from a master to its synchronous slave."""
 
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")

@@ -4,8 +4,8 @@
   follows. A tab is an ordinary character.
 * The first byte chooses the command. ``v...`` and ``q...`` do not care for the rest of the word, all others do.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
-* ``put``, ``sync``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts; others ignore what
-  follows.
+* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts; others ignore
+  what follows.
 
 Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
 connection without a word, and so should a caller.
@@ -19,13 +19,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from metaq.errors import ProtocolError
-from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, TransactionId, parse_transaction_id
+from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Buffer, TransactionId, parse_transaction_id
 from metaq.wire.text.commands import (
     NO_OPAQUE,
     Command,
+    Copy,
     Decide,
     Get,
     GetFiltered,
@@ -50,18 +51,19 @@ KEY_SEPARATOR: Final = b"\r\n"
 # 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
 _NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
+_INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 TYPE_SEPARATOR: Final = ","
 """Between the message types of an ``fget`` line."""
 
 _REPLY_HEAD_BYTES_MAX: Final = 100
 _TRANSACTION_TYPES: Final[dict[bytes, TransactionType]] = {name.encode(): name for name in get_args(TransactionType)}
-_OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {b"boundary": "boundary", b"timestamp": "timestamp"}
+_OFFSET_MODES: Final[dict[bytes, OffsetMode]] = {mode.encode(): mode for mode in get_args(OffsetMode)}
 
 
 class Head(NamedTuple):
     """A command whose body is still to be read: ``finish(body)`` makes the command, or raises ``ProtocolError``.
 
-    ``topic`` is empty and ``partition`` -1 for ``decide``.
+    ``topic`` is empty and ``partition`` -1 for ``decide``. The body is ``bytes``; a block may be any buffer.
     """
 
     word: str
@@ -69,7 +71,8 @@ class Head(NamedTuple):
     partition: int
     length: int
     opaque: int
-    finish: Callable[[bytes], Command]
+    finish: Callable[[Any], Command]
+    is_block: bool = False
 
 
 class ReplyHead(NamedTuple):
@@ -152,10 +155,10 @@ def _put_batch(tokens: list[bytes]) -> Head:
         raise ValueError(f"count {count}: expected 1 or more")
     key = _key(tokens[5]) if len(tokens) == 7 else None
 
-    def finish(block: bytes) -> PutBatch:
+    def finish(block: Buffer) -> PutBatch:
         return PutBatch(topic, partition, block, count, opaque, key)
 
-    return Head("mput", topic, partition, length, opaque, finish)
+    return Head("mput", topic, partition, length, opaque, finish, is_block=True)
 
 
 def _sync(tokens: list[bytes]) -> Head:
@@ -169,6 +172,21 @@ def _sync(tokens: list[bytes]) -> Head:
         return Sync(topic, partition, body, flag, message_id, opaque, checksum)
 
     return Head("sync", topic, partition, length, opaque, finish)
+
+
+def _copy(tokens: list[bytes]) -> Head:
+    """``copy TOPIC PARTITION LENGTH OFFSET SEGMENT FIRST ORDINAL INCARNATION OPAQUE``."""
+    _count_must_be("copy", tokens, 10, 10)
+    topic, partition, length = _name("topic", tokens[1]), _int32("partition", tokens[2]), _length(tokens[3])
+    offset, segment_start, first, ordinal = (_number("number", token, 0, INT64_MAX) for token in tokens[4:8])
+    incarnation, opaque = _name("incarnation", tokens[8]), _int32("opaque", tokens[9])
+    if not _INCARNATION.fullmatch(incarnation):
+        raise ValueError(f"incarnation {_shown(tokens[8])}: expected 32 hex digits")
+
+    def finish(block: bytes) -> Copy:
+        return Copy(topic, partition, block, offset, segment_start, first, ordinal, incarnation, opaque)
+
+    return Head("copy", topic, partition, length, opaque, finish)
 
 
 def _decide(tokens: list[bytes]) -> Head:
@@ -207,7 +225,7 @@ def _get_filtered(tokens: list[bytes]) -> GetFiltered:
 
 
 def _offset(tokens: list[bytes]) -> GetOffset:
-    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [boundary|timestamp]``; other words in that place are ignored."""
+    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``; other words in that place are ignored."""
     _count_must_be("offset", tokens, 6)
     topic, group, partition = _name("topic", tokens[1]), _name("group", tokens[2]), _int32("partition", tokens[3])
     mode: OffsetMode = _OFFSET_MODES.get(tokens[6], "segment") if len(tokens) > 6 else "segment"
@@ -253,6 +271,7 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"put": _put,
     b"mput": _put_batch,
     b"sync": _sync,
+    b"copy": _copy,
     b"decide": _decide,
     b"get": _get,
     b"fget": _get_filtered,

@@ -1,0 +1,231 @@
+"""MetaQ's tree in ZooKeeper: the paths, and the texts of the nodes in both directions. Pure.
+
+::
+
+    ROOT/brokers/ids/ID                          meta://HOST:PORT             where the master is, or was before a crash
+    ROOT/brokers/ids/ID/master                   meta://HOST:PORT             ephemeral, as everything of a live broker
+    ROOT/brokers/ids/ID/slaveK                   meta://HOST:PORT
+    ROOT/brokers/ids/ID/master_config_checksum   CRC-32 of server.ini
+    ROOT/brokers/topics/TOPIC/ID-m               2                            ID-sK of slave K; for clients before 1.4
+    ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
+    ROOT/brokers/topics-sub/TOPIC/ID-m           the same
+    ROOT/members/ID                              meta://HOST:PORT             not MetaQ's: a master that is or was there
+    ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas
+    ROOT/consumers/GROUP/offsets/TOPIC/ID-INDEX  MESSAGE_ID-OFFSET
+
+Whoever reads must cope with nodes of others: what is not of this form is no broker, no slave, no partition.
+
+Source: docs/operations.md, "ZooKeeper".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.model import BROKER_ID_MAX, INT64_MAX, INT64_MIN, Address, Partition, TopicPartition
+
+DEFAULT_ROOT: Final = "/meta"
+NO_MESSAGE: Final = -1
+"""Stands for the id of the last message where there was none, or where it is not known."""
+
+_SCHEME: Final = "meta://"
+_REGISTRANT: Final = re.compile(r"(\d{1,4})-(?:m|s(\d{1,9}))")
+_SLAVE: Final = re.compile(r"slave(\d{1,9})")
+_ROOT: Final = re.compile(r"(?:/[^/\s]+)+")
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAddress:
+    """Where MetaQ's tree is: ``hosts`` as ``host:port,host:port``, and the path of its root."""
+
+    hosts: str
+    root: str = DEFAULT_ROOT
+
+    def __str__(self) -> str:
+        return self.hosts + self.root
+
+    @classmethod
+    def parse(cls, text: str) -> ZooKeeperAddress:
+        """Read ``host:port,host:port/root``; without a root it is ``/meta``, without a port 2181.
+
+        Raises:
+            ValueError: The text is not that.
+        """
+        hosts, slash, rest = text.strip().partition("/")
+        faults = [host for host in hosts.split(",") if not _is_host(host.strip())]
+        if faults or (slash and not _ROOT.fullmatch(slash + rest)):
+            raise ValueError("expected host:port,host:port/root, for example zk1:2181,zk2:2181/meta")
+        return cls(",".join(host.strip() for host in hosts.split(",")), slash + rest or DEFAULT_ROOT)
+
+
+def _is_host(text: str) -> bool:
+    match = _HOST.fullmatch(text)
+    return match is not None and (match[1] is None or 1 <= int(match[1]) <= 65535)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Registrant:
+    """Who registers topics: a master (``slave`` is ``None``), or a slave of it. Prints as ``3-m``, ``3-s1``."""
+
+    broker_id: int
+    slave: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}-m" if self.slave is None else f"{self.broker_id}-s{self.slave}"
+
+    @classmethod
+    def parse(cls, name: str) -> Registrant | None:
+        """Read the name of a node below a topic; ``None`` if it is of another form."""
+        match = _REGISTRANT.fullmatch(name)
+        if match is None or int(match[1]) > BROKER_ID_MAX:
+            return None
+        return cls(int(match[1]), None if match[2] is None else int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths below ``root``. Topics, groups and consumers contain no slash."""
+
+    root: str = DEFAULT_ROOT
+
+    @property
+    def ids(self) -> str:
+        """Parent of all broker ids."""
+        return f"{self.root}/brokers/ids"
+
+    @property
+    def topics(self) -> str:
+        """Parent of all topics, in the tree for clients before 1.4."""
+        return f"{self.root}/brokers/topics"
+
+    @property
+    def topics_pub(self) -> str:
+        """Parent of the topics that can be written."""
+        return f"{self.root}/brokers/topics-pub"
+
+    @property
+    def topics_sub(self) -> str:
+        """Parent of the topics that can be read."""
+        return f"{self.root}/brokers/topics-sub"
+
+    def broker(self, broker_id: int) -> str:
+        """The persistent node of a broker id."""
+        return f"{self.ids}/{broker_id}"
+
+    def master(self, broker_id: int) -> str:
+        """The node that a broker's master holds as long as it lives."""
+        return f"{self.broker(broker_id)}/master"
+
+    def slave(self, broker_id: int, slave: int) -> str:
+        """The same of a slave."""
+        return f"{self.broker(broker_id)}/slave{slave}"
+
+    def config_checksum(self, broker_id: int) -> str:
+        """The node with the checksum of the master's configuration."""
+        return f"{self.broker(broker_id)}/master_config_checksum"
+
+    @property
+    def members(self) -> str:
+        """Parent of the nodes that masters of this project leave behind when they stop."""
+        return f"{self.root}/members"
+
+    def member(self, broker_id: int) -> str:
+        """The node that says that a broker belongs to the cluster, whether it runs now or not."""
+        return f"{self.members}/{broker_id}"
+
+    def consumer_ids(self, group: str) -> str:
+        """Parent of the consumers of a group that are running."""
+        return f"{self.root}/consumers/{group}/ids"
+
+    def offset(self, group: str, where: TopicPartition) -> str:
+        """The node with a group's offset in one partition."""
+        return f"{self.root}/consumers/{group}/offsets/{where.topic}/{where.partition}"
+
+
+def parse_broker_id(name: str) -> int | None:
+    """Read the name of a node below ``ids``; ``None`` if it is no broker id."""
+    return int(name) if re.fullmatch(r"\d{1,4}", name) and int(name) <= BROKER_ID_MAX else None
+
+
+def parse_slave(name: str) -> int | None:
+    """Read the name of a node below a broker id: the number of a slave, ``None`` of anything else."""
+    match = _SLAVE.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def address_text(address: Address) -> str:
+    """What a broker's nodes say."""
+    return f"{_SCHEME}{address}"
+
+
+def parse_address(text: str) -> Address | None:
+    """Read what a broker's node says; ``None`` of an empty text, which a master leaves for its slaves' sake.
+
+    Raises:
+        ValueError: It is no address.
+    """
+    return Address.parse(text.partition("?")[0].rstrip("/")) if text else None
+
+
+def partition_count_text(count: int) -> str:
+    """What a topic's node says in the tree for clients before 1.4."""
+    return str(count)
+
+
+def topic_text(count: int, registrant: Registrant) -> str:
+    """What a topic's node says in the trees for writing and reading. Java clients accept no other keys."""
+    return json.dumps({"numParts": count, "broker": str(registrant)}, separators=(",", ":"))
+
+
+def parse_partition_count(text: str) -> int:
+    """Read what a topic's node says, in any of the three trees.
+
+    Raises:
+        ValueError: There is no number of partitions in it.
+    """
+    try:
+        count = json.loads(text)
+    except json.JSONDecodeError:
+        count = None
+    if isinstance(count, dict):
+        count = count.get("numParts")
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError(f'{text!r} is no number of partitions; expected 2 or {{"numParts":2,"broker":"0-m"}}')
+    return count
+
+
+def partitions_of(broker_id: int, count: int) -> Iterator[Partition]:
+    """The partitions that a broker with ``count`` of them offers."""
+    return (Partition(broker_id, index) for index in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """Where a consumer group is in a partition: ``offset`` is the next byte to fetch, ``message_id`` the last consumed.
+
+    ``message_id`` is any signed 64-bit number, also a negative one; ``NO_MESSAGE`` if there is none.
+    """
+
+    offset: int
+    message_id: int = NO_MESSAGE
+
+    def __str__(self) -> str:
+        return f"{self.message_id}-{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> GroupOffset:
+        """Read ``MESSAGE_ID-OFFSET``, split at the last dash, or the plain ``OFFSET`` of clients before 1.4.
+
+        Raises:
+            ValueError: It is neither.
+        """
+        match = re.fullmatch(r"(?:(-?\d{1,19})-)?(\d{1,19})", text)
+        message_id = int(match[1]) if match and match[1] else NO_MESSAGE
+        if match is None or int(match[2]) > INT64_MAX or not INT64_MIN <= message_id <= INT64_MAX:
+            raise ValueError(f"{text!r} is no offset of a group; expected MESSAGE_ID-OFFSET, for example -1-0")
+        return cls(int(match[2]), message_id)

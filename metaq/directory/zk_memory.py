@@ -1,0 +1,121 @@
+"""The last that was known of ZooKeeper's tree: looked at often enough, and still there while ZooKeeper is away.
+
+A look is a session of some ten milliseconds, and nothing of it stays: no thread, no socket, no watch that a forked
+process would share. In between, what was seen last stands. While ZooKeeper is away that may become old: then brokers
+that have moved are not found, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.errors import ZooKeeperAway
+
+if TYPE_CHECKING:
+    from metaq.directory.survey import Hidden
+    from metaq.directory.zk_map import Offers, RegisteredBroker, TreeReader
+
+LOOK_AGE_S_MAX: Final = 5.0
+"""How old an answer may be before ZooKeeper is asked again."""
+
+AWAY_PAUSE_S: Final = 10.0
+"""How long ZooKeeper is left alone after it did not answer, if there is an older answer to go on with."""
+
+FORGET_S: Final = 600.0
+"""How long a broker is still asked that has left the tree: it may only be restarting, and have what nobody else has."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    answer: Any
+    at_s: float
+
+
+class TreeMemory:
+    """What is known of the tree at ``address``. Thread-safe; meant to be one for each process.
+
+    All methods raise ``ZooKeeperAway`` if ZooKeeper cannot be asked and never could, and ``ZooKeeperRefused`` if the
+    tree cannot be read.
+    """
+
+    def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.address = address
+        self._timeout_s, self._clock = timeout_s, clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, _Seen] = {}
+        self._left: dict[int, tuple[RegisteredBroker, float]] = {}
+        self._away_until_s: float | None = None
+
+    def brokers(self) -> Mapping[int, RegisteredBroker]:
+        """The brokers by id; those that have left not long ago are still among them, without a master."""
+        with self._lock:
+            before = self._seen.get("brokers")
+            found = self._known("brokers", lambda tree: tree.brokers())
+            if before is not None and before.answer is not found:
+                self._note_who_left(before.answer, found)
+            left = {id_: broker for id_, (broker, _) in self._left.items()}
+            return dict(sorted((left | found).items()))
+
+    def hidden(self) -> Hidden:
+        """What brokers do not offer to readers."""
+        with self._lock:
+            return self._known("hidden", lambda tree: tree.hidden())
+
+    def offers(self, topic: str) -> Offers:
+        """Who takes messages of ``topic``."""
+        with self._lock:
+            return self._known(f"offers {topic}", lambda tree: tree.offers(topic))
+
+    def doubt(self) -> None:
+        """Ask ZooKeeper the next time: something that it said has turned out not to work."""
+        with self._lock:
+            self._seen = {key: replace(seen, at_s=float("-inf")) for key, seen in self._seen.items()}
+
+    def _known(self, key: str, read: Callable[[TreeReader], _T]) -> _T:
+        now_s, seen = self._clock.monotonic(), self._seen.get(key)
+        if seen is not None and (now_s - seen.at_s < LOOK_AGE_S_MAX or now_s < (self._away_until_s or now_s)):
+            answer: _T = seen.answer
+            return answer
+        try:
+            answer = self._look(read)
+        except ZooKeeperAway as error:
+            if seen is None:
+                raise
+            if self._away_until_s is None:
+                _LOG.warning("%s. Going on with the brokers as they were last known", error)
+            self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
+            return seen.answer  # type: ignore[no-any-return]
+        if self._away_until_s is not None:
+            _LOG.warning("ZooKeeper at %s is back", self.address.hosts)
+            self._away_until_s = None
+        self._seen[key] = _Seen(answer, self._clock.monotonic())
+        return answer
+
+    def _look(self, read: Callable[[TreeReader], _T]) -> _T:
+        from metaq.directory.zk_client import connected  # here: kazoo is for those who use ZooKeeper
+        from metaq.directory.zk_map import TreeReader
+
+        with connected(self.address.hosts, self._timeout_s) as client:
+            return read(TreeReader(client, self.address))
+
+    def _note_who_left(self, before: Mapping[int, RegisteredBroker], now: Mapping[int, RegisteredBroker]) -> None:
+        now_s = self._clock.monotonic()
+        self._left = {
+            id_: (broker, since_s)
+            for id_, (broker, since_s) in self._left.items()
+            if id_ not in now and now_s - since_s < FORGET_S
+        }
+        for id_ in before.keys() - now.keys():
+            broker = before[id_]
+            _LOG.warning("broker %d at %s has left ZooKeeper at %s", id_, broker.readable, self.address)
+            self._left[id_] = replace(broker, master=None, slaves={}, last=broker.readable), now_s

@@ -1,0 +1,49 @@
+"""The C function at the address gives zlib's CRC-32; whatever else is there is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import zlib
+from collections.abc import Iterator
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from metaq import native_crc
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Look the function up anew, and again after the test."""
+    native_crc.crc32_address.cache_clear()
+    yield
+    native_crc.crc32_address.cache_clear()
+
+
+def test_it_is_zlibs() -> None:
+    address = native_crc.crc32_address()
+    assert address, "the test environment has isal"
+    function = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64)(address)
+    random = Random(7)
+    for length in (0, 1, 3, 20, 99, 511, 4096, 70_001):
+        data = random.randbytes(length)
+        assert function(0, data, length) == zlib.crc32(data)
+
+
+def test_without_isal_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+    assert native_crc.crc32_address() == 0
+
+
+@pytest.mark.parametrize("symbol", ["nothing_of_this_name", "crc32_ieee"])
+def test_a_missing_or_another_function_is_refused(symbol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``crc32_ieee`` is isal's as well, with the bits in another order."""
+    monkeypatch.setattr(native_crc, "_SYMBOL", symbol)
+    assert native_crc.crc32_address() == 0
+
+
+def test_a_library_that_cannot_be_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", SimpleNamespace(isal_zlib=SimpleNamespace(__file__="/nowhere.so")))
+    assert native_crc.crc32_address() == 0

@@ -1,0 +1,133 @@
+"""Puts as columns mean what they mean one by one, whatever stands between them and however the stream is cut."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from feeding import take
+
+from metaq.errors import ProtocolError
+from metaq.wire.text.commands import Get, Put
+from metaq.wire.text.decode import NEED_DATA, CommandDecoder
+from metaq.wire.text.encode import encode
+from metaq.wire.text.put_runs import PutRun
+
+USUAL = [
+    Put("t", 0, b"", 0, 0, 0),
+    Put("t", 0, b"abc", 0, -2147483648, 5),
+    Put("t", 0, b"put t 0 3 0 5 6\r\n", 0, 2147483647, 2147483647),
+    Put("t", 1, b"abc", 7, -1, -1),
+    Put("other", -1, b"\r\n\r\n", 0, 12, 9),
+    Put("t", 0, b"abc", 0, 77, 5),
+]
+
+
+def as_commands(run: PutRun) -> list[Put]:
+    topics, partitions, flags, checksums, bodies, opaques = run
+    return [*map(Put, topics, partitions, bodies, flags, opaques, checksums)]
+
+
+def take_in_runs(decoder: CommandDecoder, count_max: int = 1000) -> tuple[list[object], list[int]]:
+    """All that is complete now, in the order of a broker: runs as long as there are any; and how long runs were."""
+    taken: list[object] = []
+    lengths = []
+    try:
+        while True:
+            run = decoder.next_puts(count_max)
+            if run is not None:
+                taken += as_commands(run)
+                lengths.append(len(run.bodies))
+            elif (command := decoder.next_command()) is NEED_DATA:
+                return taken, lengths
+            else:
+                taken.append(command)
+    except ProtocolError:
+        return [*taken, ProtocolError], lengths
+
+
+def both(stream: bytes) -> tuple[list[object], list[int]]:
+    """Decode a stream in runs; it has to be what comes out one by one."""
+    one_by_one, in_runs = CommandDecoder(), CommandDecoder()
+    one_by_one.receive_data(stream)
+    in_runs.receive_data(stream)
+    taken, lengths = take_in_runs(in_runs)
+    assert taken == take(one_by_one)
+    return taken, lengths
+
+
+def test_usual_puts_are_one_run() -> None:
+    assert both(b"".join(map(encode, USUAL))) == (USUAL, [len(USUAL)])
+
+
+def test_a_run_has_at_most_so_many() -> None:
+    decoder = CommandDecoder()
+    decoder.receive_data(b"".join(map(encode, USUAL)))
+    assert take_in_runs(decoder, 4) == (USUAL, [4, 2])
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        b"get t g 0 0 100 1\r\n",
+        b"put t 0 3 0 6\r\nold",  # without checksum, as long as a usual head
+        b"put t 0 3 0 5 TX:s:1 6\r\ntxn",
+        b"put t 0 3 0 TX:s:1 6\r\ntxn",
+        b"put t 0 3 0 +5 6\r\nabc",
+        b"put t 0 3 0 5 +6\r\nabc",
+        b"put t 0 3 0 5 6  \r\nabc",
+        b"put t 0 3 0 5  6\r\nabc",  # the empty token is a transaction key
+        b"put t 0 3 0 , 6\r\nabc",
+        b"put t 0 3 0 5 , 6\r\nabc",
+        b"put t 0 3 0 5 1_0\r\nabc",
+        b"put t 0 3 0 5 --6\r\nabc",
+        b"put t 0 3 0 5 6-\r\nabc",
+        b"put t 0 3 0 2147483648 6\r\nabc",
+        b"put t 0 3 0 5 -2147483649\r\nabc",
+        b"put t 0 -3 0 5 6\r\nabc",
+        b"put t 0 3 0 \xb2 6\r\nabc",
+        b"nonsense\r\n",
+        b"\r\n",
+    ],
+)
+def test_whatever_stands_between_means_what_it_always_does(between: bytes) -> None:
+    run = b"".join(map(encode, USUAL))
+    taken, _ = both(run + between + run)
+    assert taken[: len(USUAL)] == USUAL
+    both(run + between + between + run + between)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_however_the_stream_is_cut(seed: int) -> None:
+    random = Random(seed)
+    commands = [random.choice([*USUAL, Get("t", "g", 0, 0, 9, 1), Put("t", 0, b"old", 0, 1, None)]) for _ in range(50)]
+    stream = b"".join(map(encode, commands))
+    decoder = CommandDecoder()
+    taken: list[object] = []
+    while stream:
+        size = random.randrange(1, 90)
+        decoder.receive_data(stream[:size])
+        stream = stream[size:]
+        taken += take_in_runs(decoder)[0]
+    assert taken == commands
+
+
+def test_unusual_puts_are_not_tried_again_and_again() -> None:
+    """A stream of puts that look usual and are not costs one look at each, not one for each of those before it."""
+    decoder = CommandDecoder()
+    decoder.receive_data(b"put t 0 3 0 5 +6\r\nabc" * 100)
+    for _ in range(100):
+        assert decoder.next_puts(1000) is None
+        assert decoder.next_command() == Put("t", 0, b"abc", 0, 6, 5)
+        assert decoder._singly < 100
+    decoder.receive_data(encode(USUAL[1]))
+    run = decoder.next_puts(1000)
+    assert run is not None
+    assert as_commands(run) == [USUAL[1]]
+
+
+def test_single_puts_go_before_a_run() -> None:
+    run = PutRun.of(USUAL[2:])
+    assert as_commands(run.behind(USUAL[:2])) == USUAL
+    assert run.behind([]) is run
+    assert as_commands(PutRun.of(USUAL).picked([5, 0])) == [USUAL[5], USUAL[0]]

@@ -1,0 +1,224 @@
+"""Producers that find brokers in ZooKeeper and remember what was acknowledged, and the judge of what is stored.
+
+Every payload is sent once, whatever becomes of it. So it may be stored once, or, if nobody acknowledged it, not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from fix_broker import DEADLINE_S, wait_until
+
+from metaq.client.consumer import Consumer
+from metaq.client.pool import SessionPool
+from metaq.client.producer import put
+from metaq.client.transport import Timeouts
+from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.directory.zk_memory import TreeMemory
+from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, Message, Partition
+
+TOPIC = "test"
+AGAIN_S = 0.02
+"""Pause after a failure; a producer in trouble must not take the machine from the brokers."""
+PACE_S = 0.004
+"""Pause after a success, for the same reason."""
+
+Place = tuple[Partition, int]
+"""Partition and offset of a message."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A message that the broker at ``by`` has acknowledged."""
+
+    partition: Partition
+    offset: int
+    payload: bytes
+    by: Address
+
+
+@dataclass
+class View:
+    """One process's way to the brokers, as a client has it."""
+
+    option: str
+    memory: TreeMemory = field(init=False)
+    pool: SessionPool = field(init=False)
+    directory: ZooKeeperDirectory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = TreeMemory(ZooKeeperAddress.parse(self.option), 2.0)
+        self.pool = SessionPool(Timeouts(connect_s=2.0, request_s=5.0))
+        self.directory = ZooKeeperDirectory(self.memory, self.pool)
+
+
+class Producers:
+    """Threads that put messages, to each partition that is open for writing in turn, until ``end``."""
+
+    def __init__(self, option: str, count: int = 2) -> None:
+        self.receipts: list[Receipt] = []
+        self._ending = threading.Event()
+        self._broken: list[Exception] = []
+        self._threads = [
+            threading.Thread(target=self._work, args=(View(option), number), daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Put no more; fail if a thread met what is no trouble of brokers or ZooKeeper."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        assert not self._broken, self._broken
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def go_on(self, *broker_ids: int, count: int = 10, deadline_s: float = DEADLINE_S) -> None:
+        """Return when each of the brokers has acknowledged ``count`` more messages."""
+        begun = len(self.receipts)
+
+        def done() -> bool:
+            assert not self._broken, self._broken
+            new = Counter(receipt.partition.broker_id for receipt in self.receipts[begun:])
+            return all(new[broker_id] >= count for broker_id in broker_ids)
+
+        wait_until(done, f"{count} more messages on each of {broker_ids}", deadline_s)
+
+    def _work(self, view: View, thread: int) -> None:
+        number = 0
+        try:
+            while not self._ending.is_set():
+                for partition, address in self._places(view).items():
+                    number += 1
+                    self._put(view, partition, address, b"%d-%d-" % (thread, number) + b"x" * (number % 200))
+        except Exception as error:  # told by end() and go_on()
+            self._broken.append(error)
+        view.pool.close()
+
+    def _places(self, view: View) -> Mapping[Partition, Address]:
+        try:
+            return view.directory.writable(TOPIC)
+        except (TopicNotFound, MetaqError):
+            self._ending.wait(AGAIN_S)
+            return {}
+
+    def _put(self, view: View, partition: Partition, address: Address, payload: bytes) -> None:
+        try:
+            with view.pool.lease(address) as session:
+                stored = put(session, TOPIC, partition.index, Message(payload))
+        except MetaqError:
+            view.memory.doubt()  # it may have moved
+            self._ending.wait(AGAIN_S)
+        else:
+            self.receipts.append(Receipt(partition, stored.offset, payload, address))
+            self._ending.wait(PACE_S)
+
+
+def stored(option: str) -> dict[Place, bytes]:
+    """Every message of the topic, as a client reads it that finds the brokers in ZooKeeper."""
+    view = View(option)
+    consumer = Consumer(view.directory, view.pool)
+    partitions = view.directory.partitions(TOPIC)
+    found = {
+        (partition, frame.offset): frame.message.payload
+        for partition in partitions
+        for frame in consumer.messages(TOPIC, partition)
+    }
+    view.pool.close()
+    return found
+
+
+def lost(receipts: Collection[Receipt], found: Mapping[Place, bytes]) -> list[Receipt]:
+    """What was acknowledged and is not where it was acknowledged."""
+    return [each for each in receipts if found.get((each.partition, each.offset)) != each.payload]
+
+
+def repeated(found: Mapping[Place, bytes]) -> list[bytes]:
+    """Payloads that are stored more than once."""
+    return [payload for payload, times in Counter(found.values()).items() if times > 1]
+
+
+def holes(receipts: Collection[Receipt], found: Mapping[Place, bytes]) -> list[Receipt]:
+    """What is lost although something that stood behind it in its partition is not: no tail that was cut off."""
+    missing = lost(receipts, found)
+    kept: dict[Partition, int] = {}
+    for each in receipts:
+        if each not in missing:
+            kept[each.partition] = max(each.offset, kept.get(each.partition, -1))
+    return [each for each in missing if each.offset < kept.get(each.partition, -1)]
+
+
+class Cable:
+    """The connection of one broker to ZooKeeper: a TCP relay that can be cut and mended."""
+
+    def __init__(self, port: int) -> None:
+        self._there = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._whole = True
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def hosts(self) -> str:
+        """What stands for ZooKeeper at the broker's end."""
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """Reset what is connected, and everybody who tries from now on."""
+        with self._lock:
+            self._whole = False
+            ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def mend(self) -> None:
+        """Let connections through again."""
+        with self._lock:
+            self._whole = True
+
+    def close(self) -> None:
+        """Cut it for good."""
+        self.cut()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                here, _ = self._listener.accept()
+                with contextlib.suppress(OSError):  # ZooKeeper is away
+                    self._join(here)
+
+    def _join(self, here: socket.socket) -> None:
+        with self._lock:
+            if not self._whole:
+                here.close()
+                return
+            try:
+                there = socket.create_connection(self._there, DEADLINE_S)
+            except OSError:
+                here.close()
+                raise
+            there.settimeout(None)
+            self._ends += [here, there]
+        for source, target in ((here, there), (there, here)):
+            threading.Thread(target=_carry, args=(source, target), daemon=True).start()
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while chunk := source.recv(1 << 16):
+            target.sendall(chunk)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)

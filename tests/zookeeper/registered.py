@@ -1,0 +1,42 @@
+"""Brokers that register themselves in the ZooKeeper of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fix_broker import RunningBroker, StartBroker
+from fix_zookeeper import ZooKeeperRoot
+
+from metaq.model import Address
+
+
+class Brokers:
+    """Starts brokers that register in one ZooKeeper. Each has a folder named after it, with its server.ini."""
+
+    def __init__(self, zookeeper: ZooKeeperRoot, folder: Path, start_broker: StartBroker) -> None:
+        self.zookeeper, self._folder, self._start = zookeeper, folder, start_broker
+
+    def write(
+        self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, port: int = 0, **zookeeper: object
+    ) -> Path:
+        (self._folder / name).mkdir(exist_ok=True)
+        ini = self._folder / name / "server.ini"
+        ini.write_text(
+            f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\nunflushThreshold=0\n"
+            f"unflushInterval=10000\nmaxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
+            f"dataPath={self._folder / name / 'data'}\n{self.zookeeper.ini(**zookeeper)}{topics}"
+        )
+        return ini
+
+    def start(
+        self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, **zookeeper: object
+    ) -> RunningBroker:
+        return self._start("start", "-f", self.write(name, topics, broker_id, **zookeeper))
+
+    def master(self, broker_id: int = 3) -> str | None:
+        return self.zookeeper.text(f"/brokers/ids/{broker_id}/master")
+
+
+def meta(address: Address) -> str:
+    """What a broker's nodes say."""
+    return f"meta://{address}"

@@ -1,0 +1,270 @@
+"""Finding brokers in a real ZooKeeper. The brokers are in memory, their nodes are written as MetaQ writes them."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from fix_client import MemoryCluster
+from fix_zookeeper import ZooKeeperRoot
+
+from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.directory.zk_memory import AWAY_PAUSE_S, FORGET_S, LOOK_AGE_S_MAX, TreeMemory
+from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused
+from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+MASTER_7, MASTER_2, SLAVE_2 = (Address("127.0.0.1", port) for port in (8123, 8124, 8125))
+
+
+class Tree:
+    """MetaQ's nodes, written by hand."""
+
+    def __init__(self, zookeeper: ZooKeeperRoot) -> None:
+        self.zookeeper = zookeeper
+
+    def broker(self, broker_id: int, member: str, address: Address) -> None:
+        if member == "master":
+            self.zookeeper.put(f"/brokers/ids/{broker_id}", f"meta://{address}")
+            self.zookeeper.put(f"/brokers/ids/{broker_id}/master_config_checksum", "17", ephemeral=True)
+        self.zookeeper.put(f"/brokers/ids/{broker_id}/{member}", f"meta://{address}", ephemeral=True)
+
+    def topic(self, name: str, registrant: str, count: int, *trees: str) -> None:
+        self.zookeeper.put(f"/brokers/topics/{name}/{registrant}", str(count), ephemeral=True)
+        for tree in trees or ("pub", "sub"):
+            text = f'{{"numParts":{count},"broker":"{registrant}"}}'
+            self.zookeeper.put(f"/brokers/topics-{tree}/{name}/{registrant}", text, ephemeral=True)
+
+    def gone(self, path: str) -> None:
+        self.zookeeper.client.delete(self.zookeeper.root + path, recursive=True)
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeperRoot) -> Tree:
+    """Broker 7, and broker 2 with a slave."""
+    tree = Tree(zookeeper)
+    tree.broker(7, "master", MASTER_7)
+    tree.broker(2, "master", MASTER_2)
+    tree.broker(2, "slave0", SLAVE_2)
+    tree.topic("orders", "7-m", 2)
+    tree.topic("orders", "2-m", 1)
+    tree.topic("orders", "2-s0", 1)
+    tree.topic("quiet", "7-m", 1)
+    tree.topic("wild*", "7-m", 9)
+    return tree
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    """The same brokers, and the slave of the second."""
+    first = MemoryBroker({"orders": 2, "quiet": 1, "wild*": 9}, broker_id=7)
+    second = MemoryBroker({"orders": 1}, broker_id=2)
+    slave = MemoryBroker({"orders": 1}, broker_id=2, slave=True)
+    first.partition("orders", 1).append(b"x" * 15)
+    second.partition("orders", 0).append(b"x" * 30)
+    slave.partition("orders", 0).append(b"x" * 20)
+    return MemoryCluster(first, second, slave)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def memory(zookeeper: ZooKeeperRoot, clock: ManualClock) -> TreeMemory:
+    return TreeMemory(ZooKeeperAddress.parse(zookeeper.option), 2.0, clock)
+
+
+@pytest.fixture
+def directory(tree: Tree, memory: TreeMemory, cluster: MemoryCluster) -> ZooKeeperDirectory:
+    assert cluster.addresses == [MASTER_7, MASTER_2, SLAVE_2]
+    return ZooKeeperDirectory(memory, cluster.pool)
+
+
+def test_what_it_tells(directory: ZooKeeperDirectory, cluster: MemoryCluster) -> None:
+    ours, other = Partition(7, 1), Partition(2, 0)
+    assert directory.brokers() == {2: MASTER_2, 7: MASTER_7}
+    assert directory.topics() == {"orders": [other, ours], "quiet": []}
+    assert list(directory.partitions("orders").items()) == [(other, MASTER_2), (ours, MASTER_7)]
+    assert directory.partitions("quiet") == directory.partitions("nosuch") == {}
+    assert directory.ends(["orders", "quiet"]) == {
+        TopicPartition("orders", other): OffsetRange(0, 30),
+        TopicPartition("orders", ours): OffsetRange(0, 15),
+    }
+    incarnation = cluster.brokers[0].partition("orders", 1).incarnation
+    assert directory.held()[TopicPartition("orders", ours)] == Held(OffsetRange(0, 15), incarnation)
+    assert directory.held_by_reachable(["orders"]) == (directory.held(["orders"]), {})
+
+
+def test_where_to_write(directory: ZooKeeperDirectory) -> None:
+    assert list(directory.writable("orders").items()) == [
+        (Partition(2, 0), MASTER_2),
+        (Partition(7, 0), MASTER_7),
+        (Partition(7, 1), MASTER_7),
+    ]
+    assert directory.writable("quiet") == {Partition(7, 0): MASTER_7}
+
+
+def test_a_topic_that_only_a_pattern_admits_is_asked_for(directory: ZooKeeperDirectory) -> None:
+    assert directory.writable("wild-west") == {Partition(7, 0): MASTER_7}, "the system's number, not the pattern's"
+
+
+def test_a_topic_of_a_pattern_that_one_broker_has_written_is_asked_for_at_the_others(
+    tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster
+) -> None:
+    tree.topic("wild*", "2-m", 1)
+    tree.topic("wild-west", "2-m", 1)
+    assert list(directory.writable("wild-west")) == [Partition(2, 0), Partition(7, 0)]
+
+
+def test_a_topic_that_nobody_accepts(directory: ZooKeeperDirectory, memory: TreeMemory) -> None:
+    with pytest.raises(TopicNotFound) as unknown:
+        directory.writable("nosuch")
+    assert str(unknown.value) == (f"topic 'nosuch' does not exist on {memory.address}; topics there: orders, quiet")
+
+
+def test_a_slave_serves_reads_when_its_master_is_gone(
+    tree: Tree, directory: ZooKeeperDirectory, clock: ManualClock, cluster: MemoryCluster
+) -> None:
+    assert directory.brokers()[2] == MASTER_2
+    tree.gone("/brokers/ids/2/master")
+    tree.gone("/brokers/topics-pub/orders/2-m")
+    cluster.brokers[1].kill()
+    clock.sleep(LOOK_AGE_S_MAX)
+    assert directory.brokers() == {2: SLAVE_2, 7: MASTER_7}
+    assert directory.ends(["orders"])[TopicPartition("orders", Partition(2, 0))] == OffsetRange(0, 20)
+    assert list(directory.writable("orders")) == [Partition(7, 0), Partition(7, 1)]
+
+
+def test_a_broker_that_crashed_is_away_not_empty(
+    tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster
+) -> None:
+    for node in ("/ids/7/master", "/ids/7/master_config_checksum", "/topics-sub/orders/7-m", "/topics/orders/7-m"):
+        tree.gone(f"/brokers{node}")
+    cluster.brokers[0].kill()
+    with pytest.raises(ConnectionFailed, match=r"broker 127\.0\.0\.1:8123"):
+        directory.held(["orders"])
+    held, away = directory.held_by_reachable(["orders"])
+    assert (list(held), list(away)) == ([TopicPartition("orders", Partition(2, 0))], [MASTER_7])
+    assert list(directory.writable("orders")) == [Partition(2, 0)]
+
+
+def test_a_broker_that_left_is_asked_for_a_while(
+    tree: Tree, directory: ZooKeeperDirectory, clock: ManualClock, cluster: MemoryCluster
+) -> None:
+    assert 7 in directory.brokers()
+    tree.gone("/brokers/ids/7")
+    cluster.brokers[0].kill()
+    clock.sleep(LOOK_AGE_S_MAX)
+    with pytest.raises(ConnectionFailed, match=r"broker 127\.0\.0\.1:8123"):
+        directory.partitions("orders")
+    clock.sleep(FORGET_S)
+    assert list(directory.partitions("orders")) == [Partition(2, 0)]
+
+
+def test_a_broker_of_ours_that_stopped_stays_known(
+    tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster, zookeeper: ZooKeeperRoot
+) -> None:
+    tree.gone("/brokers/ids/2")
+    tree.gone("/brokers/topics-pub/orders/2-m")
+    zookeeper.put("/members/2", f"meta://{MASTER_2}")
+    cluster.brokers[1].kill()
+    assert directory.brokers() == directory.masters() == {2: MASTER_2, 7: MASTER_7}
+    with pytest.raises(ConnectionFailed, match=r"broker 127\.0\.0\.1:8124"):
+        directory.topics()
+    assert list(directory.writable("orders")) == [Partition(7, 0), Partition(7, 1)]
+
+
+def test_masters_are_never_slaves(tree: Tree, directory: ZooKeeperDirectory) -> None:
+    tree.gone("/brokers/ids/2/master")
+    assert directory.brokers()[2] == SLAVE_2
+    assert directory.masters()[2] == MASTER_2, "where it was"
+
+
+def test_a_broker_that_moved_is_found_after_a_failure(
+    tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster
+) -> None:
+    assert directory.brokers()[2] == MASTER_2
+    cluster.brokers[1].kill()
+    tree.broker(2, "master", SLAVE_2)
+    with pytest.raises(ConnectionFailed):
+        directory.ends(["orders"])
+    assert directory.brokers()[2] == SLAVE_2, "long before the last look is too old"
+
+
+def test_what_is_not_for_readers_is_not_seen(tree: Tree, directory: ZooKeeperDirectory, cluster: MemoryCluster) -> None:
+    cluster.brokers[0].topics["secret"] = 1
+    cluster.brokers[0].partition("secret", 0).append(b"x")
+    tree.topic("secret", "7-m", 1, "pub")
+    assert "secret" not in directory.topics()
+    assert directory.partitions("secret") == directory.ends(["secret"]) == directory.held(["secret"]) == {}
+    assert list(directory.writable("secret")) == [Partition(7, 0)]
+
+
+def test_the_last_map_stands_while_zookeeper_is_away(
+    directory: ZooKeeperDirectory, clock: ManualClock, zookeeper: ZooKeeperRoot, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = directory.held(["orders"]), directory.writable("orders"), directory.brokers()
+    zookeeper.server.freeze()
+    with caplog.at_level(logging.WARNING, "metaq"):
+        for _ in range(3):
+            clock.sleep(max(LOOK_AGE_S_MAX, AWAY_PAUSE_S))
+            assert (directory.held(["orders"]), directory.writable("orders"), directory.brokers()) == before
+        zookeeper.server.thaw()
+        clock.sleep(AWAY_PAUSE_S)
+        assert directory.brokers() == before[2]
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("metaq")]
+    assert told == [
+        f"ZooKeeper at {zookeeper.server.hosts} cannot be reached: no connection within 2 s. Going on with the brokers "
+        "as they were last known",
+        f"ZooKeeper at {zookeeper.server.hosts} is back",
+    ]
+
+
+def test_without_zookeeper_from_the_start_there_is_no_map(cluster: MemoryCluster) -> None:
+    directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress("127.0.0.1:1"), 0.2), cluster.pool)
+    with pytest.raises(
+        ZooKeeperAway, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached: no connection within 0\.2"
+    ):
+        directory.held(["orders"])
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "reason"),
+    [
+        ("/brokers/ids/7/master", "nonsense", "broker address 'nonsense': expected host:port"),
+        ("/brokers/topics-pub/orders/7-m", "many", "'many' is no number of partitions"),
+    ],
+)
+def test_nodes_that_make_no_sense(path: str, text: str, reason: str, tree: Tree, directory: ZooKeeperDirectory) -> None:
+    tree.zookeeper.put(path, text)
+    with pytest.raises(ZooKeeperRefused, match=reason) as refused:
+        directory.writable("orders")
+    assert refused.value.path == tree.zookeeper.root + path
+
+
+def test_nodes_of_others_are_passed_over(tree: Tree, directory: ZooKeeperDirectory) -> None:
+    tree.zookeeper.put("/brokers/ids/readme", "hello")
+    tree.zookeeper.put("/brokers/ids/9/slavery", "hello")
+    tree.zookeeper.put("/brokers/topics-pub/orders/7", "hello")
+    assert directory.brokers() == {2: MASTER_2, 7: MASTER_7}
+    assert len(directory.writable("orders")) == 3
+
+
+def test_an_empty_zookeeper(memory: TreeMemory, cluster: MemoryCluster) -> None:
+    directory = ZooKeeperDirectory(memory, cluster.pool)
+    assert directory.brokers() == directory.topics() == directory.held() == {}
+    with pytest.raises(TopicNotFound):
+        directory.writable("orders")
+
+
+def test_who_does_not_use_zookeeper_does_not_import_kazoo() -> None:
+    code = "import sys, metaq.directory.zookeeper, metaq_broker.app; sys.exit('kazoo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
