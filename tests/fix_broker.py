@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import resource
 import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -142,6 +143,14 @@ def broker_command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "metaq_broker.cli", *map(str, arguments)]
 
 
+def first_line(process: subprocess.Popen[str]) -> str:
+    """Return the first line that a process prints; empty if it prints none in time."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:  # select.select cannot look at a descriptor above 1023
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline() if selector.select(DEADLINE_S) else ""
+
+
 def launch(arguments: Sequence[str | Path], log_path: Path, file_bytes_max: int | None = None) -> RunningBroker:
     """Start a broker, wait until it is ready. ``file_bytes_max``: no file of it can grow beyond this (a full disk)."""
     log = open(log_path, "w")  # noqa: SIM115 - the broker's, closed with it
@@ -149,14 +158,13 @@ def launch(arguments: Sequence[str | Path], log_path: Path, file_bytes_max: int 
     process = subprocess.Popen(
         broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit
     )
-    assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
-    line = process.stdout.readline() if readable else ""
+    line = first_line(process)
     match = READY.fullmatch(line.strip())
     if match is None:
         process.kill()
         process.wait(DEADLINE_S)
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
         log.close()
         pytest.fail(f"the broker did not get ready, it said {line!r} and {log_path.read_text()}")
     return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import logging
 import os
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import metaq
 from metaq.errors import MetaqError
@@ -23,14 +24,20 @@ from metaq.message_id import IdWorker
 from metaq.model import Address
 from metaq.wire.text.extensions import (
     EXT_BOUNDARY,
+    EXT_COPY,
     EXT_DECIDE,
+    EXT_DECISIONS,
     EXT_FILTER,
+    EXT_INCARNATION,
+    EXT_ORDINAL,
     EXT_PUT_BATCH,
+    EXT_SEGMENTS,
     EXT_TIMESTAMP,
     version_text,
 )
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig, SystemConfig
+from metaq_broker.config_replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
@@ -39,7 +46,12 @@ from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import server_context
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
+from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
+from metaq_broker.replication.local import LocalPartitions
+from metaq_broker.replication.paired_commit import PairedCommit
+from metaq_broker.replication.roles import Replication
 from metaq_broker.retention import Retention
 from metaq_broker.statistics import Statistics
 from metaq_broker.stats_report import StatsReport
@@ -51,12 +63,29 @@ from metaq_broker.tx.manager import TransactionManager
 from metaq_broker.tx.recovery import JournalIncomplete
 from metaq_broker.tx.seams import Durability, TransactionLimits
 
+if TYPE_CHECKING:
+    from metaq_broker.registration.registration import Registration
+
 _LOG: Final = logging.getLogger(__name__)
+
+JOIN_AGAIN_S: Final = 2.0
+"""Between two attempts of a promoted slave to be registered in ZooKeeper."""
 
 STOP_PATIENCE_S: Final = 10.0
 """How long a stop waits for clients that do not take their replies."""
 
-EXTENSIONS: Final = (EXT_BOUNDARY, EXT_TIMESTAMP, EXT_PUT_BATCH, EXT_DECIDE, EXT_FILTER)
+EXTENSIONS: Final = (
+    EXT_BOUNDARY,
+    EXT_TIMESTAMP,
+    EXT_PUT_BATCH,
+    EXT_DECIDE,
+    EXT_DECISIONS,
+    EXT_FILTER,
+    EXT_ORDINAL,
+    EXT_INCARNATION,
+    EXT_SEGMENTS,
+    EXT_COPY,
+)
 
 
 class StartFailed(MetaqError):
@@ -71,8 +100,11 @@ class Broker:
         self.config = config
         self._file, self._stop = file, stop
         self._operating: Operating | None = None
+        self._registration: Registration | None = None
+        self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
-        self._commit = GroupCommit(self._flush_policy)
+        paired = isinstance(config.role, SamsaConfig)
+        self._commit = PairedCommit(self._flush_policy) if paired else GroupCommit(self._flush_policy)
         self._closing = contextlib.AsyncExitStack()
 
     async def open(self) -> None:
@@ -100,6 +132,16 @@ class Broker:
         await self._open_transactions()
         self._retention = Retention(self._files, self._clock, self.config, self._stores, self._transactions)
         self._closing.push_async_callback(self._retention.stop)
+        maintenance = PartitionMaintenance(
+            self._engine, self._commit, self._transactions.users_of, self._retention.settle
+        )
+        local = LocalPartitions(self._engine, self._commit, maintenance, self._files)
+        try:
+            heard = self._promoted, self._fenced
+            self._replication = Replication(self.config.role, local, self._commit, self._clock, *heard)
+        except MetaqError as error:
+            raise StartFailed(str(error)) from error
+        self.config = dataclasses.replace(self.config, role=self._replication.role)
 
     def _bind(self) -> None:
         host, port = self.config.system.bind_address, self.config.system.server_port
@@ -137,15 +179,18 @@ class Broker:
         await self._commit.drain()  # what was committed before the crash is readable before anybody asks
 
     async def serve(self) -> None:
-        """Accept clients.
+        """Accept clients, and tell ZooKeeper about it if there is one.
 
         Raises:
-            StartFailed: Another program listens on the port now.
+            StartFailed: Another program listens on the port now, or the broker id cannot be had in ZooKeeper.
         """
+        await self._claim_id()
         version = version_text(metaq.__version__, EXTENSIONS)
-        report = StatsReport(self._engine, self._transactions.counters, version, self._retention, self._guard)
-        commands = TransactionCommands(self._transactions, self._statistics)
-        server = TextServer(TextServices(self._engine, report, commands, version), self.config.system, self._tls)
+        counters, replication = self._transactions.counters, self._replication
+        report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
+        commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate)
+        services = TextServices(self._engine, report, commands, version, replication.receiver)
+        server = TextServer(services, self.config.system, self._tls)
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:
             await server.start(self._listener)
@@ -153,7 +198,45 @@ class Broker:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
         self._guard.start()
         self._retention.start()
+        self._closing.push_async_callback(self._replication.stop)
+        self._replication.start()
+        await self._publish()
         await self._open_to_operators()
+
+    async def _publish(self) -> None:
+        if self._registration is not None:
+            self._closing.push_async_callback(self._registration.withdraw)
+            self._stores.topics_changed = self._registration.refresh
+            await self._registration.publish()
+            if self._replication.fenced:  # heard in the meantime
+                await self._registration.withdraw()
+
+    async def _stop_moving(self) -> None:
+        if self._moving is not None:
+            self._moving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._moving
+
+    async def _claim_id(self) -> None:
+        zookeeper = self.config.zookeeper
+        if not (zookeeper.enable and zookeeper.connect) or isinstance(self.config.role, GregorConfig):
+            return  # the slave of a synchronous pair is for its master alone
+        if self._replication.fenced:
+            return  # another broker is the master of this id
+        from metaq_broker.registration.registration import Registration, RegistrationFailed  # here: only who needs it
+
+        self._registration = Registration(zookeeper, self._wanted_nodes)
+        self._closing.push_async_callback(self._end_registration)
+        try:
+            await self._registration.claim()
+        except RegistrationFailed as error:
+            raise StartFailed(str(error)) from error
+
+    def _wanted_nodes(self) -> BrokerNodes:
+        address = Address(self.config.system.host_name, self.port)
+        slave = self.config.role.slave_id if isinstance(self.config.role, SlaveConfig) else None
+        root, stored = self.config.zookeeper.address.root, self._stores.partition_counts()
+        return broker_nodes(root, self.config, address, stored, slave)
 
     async def _open_to_operators(self) -> None:
         parts = OperatedBroker(
@@ -167,10 +250,13 @@ class Broker:
             self._transactions,
             self._retention,
             self._guard,
+            self._replication,
+            self._registration,
         )
         self._operating = Operating(parts, self._file, self._metrics_listener)
         self._closing.push_async_callback(self._operating.quiesce, STOP_PATIENCE_S)
         await self._operating.open()
+        self._replication.follow_config(self._operating.reloader)
 
     async def _close_operating(self) -> None:
         if self._operating is not None:
@@ -182,6 +268,38 @@ class Broker:
         self._commit.policies_changed()
         self._retention.update(config)
         self._guard.guard(_written_folders(config))
+        if self._registration is not None:
+            self._registration.refresh()
+
+    def _promoted(self) -> None:
+        """Go on as a master, whatever the configuration says; in ZooKeeper too."""
+        self._apply(dataclasses.replace(self.config, role=None))
+        if self._registration is None:  # the slave of a pair was not there at all
+            self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
+
+    def _fenced(self) -> None:
+        """Leave the master's place in ZooKeeper to the broker that was promoted."""
+        if self._registration is not None:
+            leave = self._registration.withdraw()
+            self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
+
+    async def _join_zookeeper(self) -> None:
+        while True:
+            try:
+                await self._claim_id()
+            except StartFailed as error:
+                fields = {"reason": str(error)}
+                _LOG.error("a master now, but not in ZooKeeper; trying again", extra={"fields": fields})
+                await self._end_registration()
+                await asyncio.sleep(JOIN_AGAIN_S)
+            else:
+                break
+        await self._publish()
+
+    async def _end_registration(self) -> None:
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            await registration.end()
 
     def hang_up(self) -> None:
         """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
@@ -194,6 +312,7 @@ class Broker:
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
+        await self._stop_moving()
         await self._closing.aclose()
 
     def vital_facts(self) -> dict[str, object]:
@@ -240,7 +359,8 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
         loop.add_signal_handler(number, react)
     try:
         await broker.open()
-        await broker.serve()
+        if not await _before(stop, broker.serve()):
+            return
         address = Address(config.system.host_name, broker.port)
         _LOG.info("ready", extra={"fields": broker.vital_facts()})
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
@@ -250,6 +370,20 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
     finally:
         await broker.close()
     _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
+    """Await ``starting``, which may wait for ZooKeeper; give it up when ``stop`` is set. Say whether it was done."""
+    task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return False
+    await task
+    return True
 
 
 def transaction_manager(

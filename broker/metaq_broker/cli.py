@@ -12,13 +12,16 @@ import metaq
 from metaq_broker.app import StartFailed, run
 from metaq_broker.config import BrokerConfig, load
 from metaq_broker.config_access import exposure_warning
+from metaq_broker.config_replication import with_plugin
 from metaq_broker.control.ctl import add_ctl_command
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
 from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
 from metaq_broker.fsck.command import add_fsck_command
 from metaq_broker.ini import ConfigError
+from metaq_broker.registration.forget import add_forget_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     start = commands.add_parser("start", help="run a broker from a server.ini")
     start.add_argument("-f", "--file", required=True, type=Path, help="the configuration, in MetaQ's server.ini format")
     start.add_argument("--port", type=_port, help="listen here instead of serverPort (0 = any free port)")
+    start.add_argument("-F", dest="plugins", action="append", default=[], metavar="ROLE=FILE", help=_ROLE_HELP)
     start.set_defaults(command=_start)
 
     dev = commands.add_parser("dev", help="run a broker for development: no configuration, every topic accepted")
@@ -56,11 +60,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--log-format", choices=FORMATS, default="text", help="default %(default)s")
     add_ctl_command(commands)
     add_fsck_command(commands)
+    add_forget_command(commands)
     return parser
 
 
 def _start(options: argparse.Namespace) -> int:
     config = load(options.file)
+    for plugin in options.plugins:
+        config = with_plugin(config, plugin)
     if options.port is not None:
         config = _with_port(config, options.port)
     for warning in config.warnings:
@@ -68,12 +75,6 @@ def _start(options: argparse.Namespace) -> int:
     exposed = exposure_warning(config.system)
     if exposed is not None:
         print(f"metaq-broker: {exposed}", file=sys.stderr)
-    if config.zookeeper.connect and config.zookeeper.enable:
-        print(
-            "metaq-broker: WARNING: this broker does not register itself in ZooKeeper, clients find it by its address "
-            f"only; zk.zkConnect={config.zookeeper.connect} has no effect (zk.zkEnable=false removes this warning)",
-            file=sys.stderr,
-        )
     run(config, file=options.file.absolute())
     return EXIT_OK
 

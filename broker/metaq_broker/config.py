@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaq.directory.zk_layout import ZooKeeperAddress
 from metaq_broker.config_access import check_allow_lists, check_topic_allow_lists, settle_tls
 from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
+from metaq_broker.config_replication import PLUGINS, Role, read_role
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
 from metaq_broker.log.settings import Verify
@@ -113,6 +115,12 @@ class ZooKeeperConfig:
     enable: bool
     root: str
 
+    @property
+    def address(self) -> ZooKeeperAddress:
+        """Where MetaQ's tree is; a path behind the hosts of ``connect`` is above ``root``."""
+        hosts, slash, above = self.connect.partition("/")
+        return ZooKeeperAddress(hosts, slash + above + self.root)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
@@ -123,6 +131,8 @@ class BrokerConfig:
     topics: Mapping[str, TopicConfig]
     text: bytes
     warnings: tuple[str, ...] = ()
+    role: Role | None = None
+    """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
 
     @property
     def checksum(self) -> int:
@@ -193,8 +203,6 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     sections = {section.name: section for section in parse_ini(raw, source)}
     if "system" not in sections:
         raise ConfigError(source, "section [system] is missing")
-    if "slave" in sections:
-        raise ConfigError(f"{source} [slave]", "slaves are not configured here; remove this section")
     system = _system(sections["system"], source)
     zookeeper_section = sections.get("zookeeper", Section("zookeeper", 0))
     zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
@@ -202,7 +210,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
     if not topics:
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
-    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)))
+    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), read_role(sections, source))
 
 
 def development(data_path: Path | str, port: int, partitions: int) -> BrokerConfig:
@@ -266,7 +274,7 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
-    known = ("system", "zookeeper")
+    known = ("system", "zookeeper", *PLUGINS.values())
     return [
         f"{source} [{name}]: unknown section, ignored"
         for name in sections

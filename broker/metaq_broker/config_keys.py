@@ -26,6 +26,8 @@ from metaq_broker.config_values import (
     one_of,
     plain,
     schedule,
+    zookeeper_hosts,
+    zookeeper_path,
 )
 from metaq_broker.ini import ConfigError, Section
 
@@ -108,12 +110,12 @@ SYSTEM_KEYS: Final = (
 )
 
 ZOOKEEPER_KEYS: Final = (
-    Key("zk.zkConnect", "connect", plain, ""),
+    Key("zk.zkConnect", "connect", zookeeper_hosts, ""),
     Key("zk.zkSessionTimeoutMs", "session_timeout_ms", _MILLISECONDS, 30_000),
     Key("zk.zkConnectionTimeoutMs", "connection_timeout_ms", _MILLISECONDS, 30_000),
     Key("zk.zkSyncTimeMs", "sync_time_ms", _COUNT, 5_000),
     Key("zk.zkEnable", "enable", boolean, True),
-    Key("zk.zkRoot", "root", plain, "/meta"),
+    Key("zk.zkRoot", "root", zookeeper_path, "/meta"),
 )
 
 TOPIC_ATTRIBUTES: Final = (

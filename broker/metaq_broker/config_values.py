@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from metaq.directory.zk_layout import ZooKeeperAddress
 from metaq_broker.log.retention import RetentionPolicy
 from metaq_broker.quartz import Schedule
 
@@ -129,4 +130,21 @@ def schedule(text: str) -> str:
         Schedule.parse(text)
     except ValueError as fault:
         raise ValueError(f"a Quartz schedule of six or seven fields such as 0 0 6,18 * * ? ({fault})") from None
+    return text
+
+
+def zookeeper_hosts(text: str) -> str:
+    """Return the hosts of a ZooKeeper, and the path behind them if there is one, without blanks."""
+    hosts = ",".join(host.strip() for host in text.split(","))
+    try:
+        ZooKeeperAddress.parse(hosts)
+    except ValueError:
+        raise ValueError("HOST:PORT,HOST:PORT, with /PATH behind the last one if all of MetaQ is below it") from None
+    return hosts
+
+
+def zookeeper_path(text: str) -> str:
+    """Return the path of a node in ZooKeeper."""
+    if not re.fullmatch(r"(?:/[^/\s]+)+", text):
+        raise ValueError("a path such as /meta")
     return text

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.message_id import IDS_PER_MS, IdRange, IdWorker
-from metaq.model import INT64_MAX
+from metaq.model import INT64_MAX, Buffer
 from metaq.wire.text.filtered import Selection, encode_types
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.clock import Clock
@@ -40,6 +40,7 @@ from metaq_broker.outcomes import (
     Refused,
 )
 from metaq_broker.put_block import BlockRefused, check_count, number_block
+from metaq_broker.replication.gate import PutGate
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
 from metaq_broker.type_filter import InsideMessage, LargeFrame, scan
@@ -50,12 +51,25 @@ ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
 """What a put carries when it does not say its checksum."""
 
+NO_INCARNATION: Final = "-"
+"""Stands for the incarnation of a partition of which nothing is durable yet."""
+
 MARK_BYTES: Final = 1 << 14
 """Bytes between two frames of a block that the index hears of, at least: more of them cost more than they save."""
 
-OffsetQuestion = Literal["segment", "boundary", "timestamp"]
+OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
 _HEADER: Final = struct.Struct(">iiqi")
 _CHECKSUM_FAULT: Final = "Checksum failure,message may be corrupted when transfering on networking."
+
+
+_ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
+    "segment": PartitionLog.segment_start,
+    "boundary": PartitionLog.boundary,
+    "timestamp": PartitionLog.first_at,
+    "ordinal": PartitionLog.ordinal,
+    "message": PartitionLog.offset_of_message,
+    "incarnation": lambda log, _offset: log.incarnation or NO_INCARNATION,
+}
 
 
 class Engine:
@@ -75,6 +89,7 @@ class Engine:
         self.stores = stores
         self.statistics = statistics
         self.space = space or PlentyOfSpace()
+        self.gate = PutGate()
         self.port = config.system.server_port
         self._system = config.system
         self._commit = commit
@@ -170,15 +185,18 @@ class Engine:
             ids[position], offsets[position] = message_id, offset
         return Appended(log.index, ids, offsets, rest.log_end, rejected)
 
-    def put_block(self, topic: str, partition: int, block: bytes, count: int) -> BlockAppended | Refused:
-        """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all."""
+    def put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
+        """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all.
+
+        A ``block`` that can be written gets its ids where it is; nothing of it is kept when this returns.
+        """
         self.statistics.puts(topic, count, max(0, len(block) - count * HEADER_BYTES))
         outcome = self._put_block(topic, partition, block, count)
         if isinstance(outcome, Refused):
             self.statistics.puts_failed(topic, count)
         return outcome
 
-    def _put_block(self, topic: str, partition: int, block: bytes, count: int) -> BlockAppended | Refused:
+    def _put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
         log = self.log_for_put(topic, partition)
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
@@ -186,7 +204,7 @@ class Engine:
             check_count(block, count)  # first: ids that are taken for nothing are gone
             ids = self.reserve_ids(count)
             numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
-            first = log.append_block(bytes(numbered), count, marks)
+            first = log.append_block(numbered, count, marks)
         except (BlockRefused, LogFailed) as fault:
             self.note_failure(topic, fault)
             return self.put_refused(topic, partition, str(fault))
@@ -224,6 +242,8 @@ class Engine:
 
         The refusal's text is the bare reason; ``put_refused`` makes MetaQ's sentence of it.
         """
+        if self.gate.shut_by is not None:
+            return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
             return Refused(FORBIDDEN, f"{self._partition_words('partition', partition)} has been closed")
         if not self.config.accepts(topic):
@@ -324,20 +344,20 @@ class Engine:
             return Refused(MOVED, str(log.readable_end))
         return Refused(NOT_FOUND, f"Could not find message at position {offset}")
 
-    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | Refused:
-        """Answer one of three questions about a partition, with a byte offset.
+    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refused:
+        """Answer one of the questions about positions in a partition.
 
         ``segment``: start of the segment that holds ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary
         at or below it. ``timestamp``: the first message at or after ``offset``, read as epoch milliseconds.
+        ``ordinal``: how many messages are before that boundary. ``message``: where the message with ``offset`` others
+        before it begins. ``incarnation``: the partition's UUID, ``NO_INCARNATION`` while it has none.
         """
         self.statistics.offset(topic)
         log = self.stores.get(topic, partition)
         if log is None:
             return self._no_store(topic, partition)
         try:
-            if question == "boundary":
-                return log.boundary(offset)
-            return log.first_at(offset) if question == "timestamp" else log.segment_start(offset)
+            return _ANSWERS[question](log, offset)
         except OSError as error:
             return Refused(FAILED, str(error))
 

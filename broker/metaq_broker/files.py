@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from metaq.model import Buffer
 
 _NEW_FILE_MODE = 0o644
+_LARGE_BYTES = 1 << 16  # from here on a write of its own costs less than a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,29 @@ class Files:
             position += written
             written = os.pwrite(fd, rest, position)
             rest = rest[written:]
+
+    def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
+        """Write all of ``parts`` behind each other at ``position``; after an error any part may have been written.
+
+        Small ones are joined, large ones are written from where they are.
+        """
+        small: list[Buffer] = []
+        for part in parts:
+            if len(part) < _LARGE_BYTES:
+                small.append(part)
+                continue
+            position = self._pwrite_joined(fd, small, position)
+            self.pwrite(fd, part, position)
+            position += len(part)
+        self._pwrite_joined(fd, small, position)
+
+    def _pwrite_joined(self, fd: int, parts: list[Buffer], position: int) -> int:
+        if parts:
+            data = b"".join(parts)
+            parts.clear()
+            self.pwrite(fd, data, position)
+            position += len(data)
+        return position
 
     def append(self, fd: int, data: Buffer) -> int:
         """Write all of ``data`` behind the last byte of the file; return the position of its first byte."""

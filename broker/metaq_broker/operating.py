@@ -28,11 +28,13 @@ from metaq_broker.log.flush import GroupCommit
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.metrics.measures import Distribution, Measure, Sources, TopicLabels, disk_free, gather
 from metaq_broker.reload import Reloader
+from metaq_broker.replication.roles import Replication
 from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
 
 if TYPE_CHECKING:
     from metaq_broker.metrics.exposition import MetricsServer
+    from metaq_broker.registration.registration import Registration
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class OperatedBroker:
     transactions: TransactionManager
     retention: Retention
     guard: DiskGuard
+    replication: Replication
+    registration: Registration | None
 
 
 class Operating:
@@ -87,7 +91,14 @@ class Operating:
         engine = broker.engine
         self.reloader = Reloader(file, broker.config, engine.stores, broker.apply, broker.clock)
         self._sources = Sources(
-            engine, broker.commit, broker.transactions, broker.retention, broker.guard, TopicLabels()
+            engine,
+            broker.commit,
+            broker.transactions,
+            broker.retention,
+            broker.guard,
+            broker.replication,
+            broker.registration,
+            TopicLabels(),
         )
         self._metrics = self._metrics_server(metrics_listener)
         services = ControlServices(
@@ -100,7 +111,9 @@ class Operating:
             transactions=broker.transactions,
             retention=broker.retention,
             guard=broker.guard,
+            registration=broker.registration,
             reloader=self.reloader,
+            replication=broker.replication,
             stop=broker.stop,
         )
         directory = Path(broker.config().system.data_path)

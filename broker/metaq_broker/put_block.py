@@ -1,7 +1,7 @@
 """A batched put: a block of whole frames is checked and given its message ids in one pass.
 
-The plain loop handles about 1.3 million frames a second. A broker that is given many of them compiles the loop of
-``block_kernel`` in a background thread and uses that from then on, where numba and isal are installed.
+The plain loop handles about 1.3 million frames a second. A broker that is given more than a few of them loads the
+compiled loop of ``block_kernel`` in a background thread and uses that from then on, where numba and isal are installed.
 
 Source: docs/adr/0014; the frame is in docs/protocol.md.
 """
@@ -16,16 +16,17 @@ from typing import Final
 
 from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.message_id import EPOCH_MS, IdRange
+from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 from metaq_broker import block_kernel
 
-PLAIN_BYTES_MAX: Final = 16 << 20
-"""Bytes of batched puts that a process handles before it compiles the loop: that costs it a second."""
+PLAIN_BYTES_MAX: Final = 4 << 20
+"""Bytes of batched puts that a process handles before it loads the compiled loop: that costs it half a second."""
 
 Marks = list[tuple[int, int]]
 """(relative offset, relative ordinal) of frame starts, ascending, the first (0, 0)."""
 
-Kernel = Callable[[bytearray, int, IdRange, int, int], Marks | None]
+Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 
 _LOG: Final = logging.getLogger(__name__)
 _HEADER: Final = struct.Struct(">iiqi")
@@ -37,7 +38,7 @@ class BlockRefused(Exception):
     """The block is not ``count`` whole, correct frames; the text names the frame that is wrong."""
 
 
-def check_count(block: bytes, count: int) -> None:
+def check_count(block: Buffer, count: int) -> None:
     """Refuse a count that the block cannot hold, before ids are reserved for so many messages.
 
     Raises:
@@ -56,15 +57,17 @@ class BlockNumbering:
         self._kernel: Kernel | None = None
 
     def number(
-        self, block: bytes, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
-    ) -> tuple[bytearray, Marks]:
+        self, block: Buffer, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
+    ) -> tuple[Buffer, Marks]:
         """Return the block with the ids written into it, and marks for the index, at least ``mark_bytes`` apart.
+
+        A block that can be written is numbered where it is, and is worth nothing when it was refused.
 
         Raises:
             BlockRefused: A frame is cut, too long or fails its checksum, or there are not exactly ``count`` of them.
         """
         if self._kernel is not None:
-            numbered = bytearray(block)
+            numbered = _writable(block)
             marks = self._kernel(numbered, count, ids, message_bytes_max, mark_bytes)
             if marks is not None:
                 return numbered, marks
@@ -92,7 +95,7 @@ class BlockNumbering:
             self._loading.join()
 
     def load(self) -> None:
-        """Make it now; takes about a second."""
+        """Load it now: half a second, one more if it was never compiled on this machine."""
         try:
             kernel = block_kernel.compiled()
         except Exception as reason:  # not installed, no files left to open, ...: the plain loop needs none of it
@@ -103,10 +106,10 @@ class BlockNumbering:
 
 
 def number_plainly(
-    block: bytes, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
-) -> tuple[bytearray, Marks]:
+    block: Buffer, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
+) -> tuple[Buffer, Marks]:
     """Do what ``BlockNumbering.number`` promises, in plain Python."""
-    numbered = bytearray(block)
+    numbered = _writable(block)
     total, start, next_mark = len(block), 0, 0
     marks: Marks = []
     for ordinal, message_id in enumerate(ids):
@@ -127,6 +130,12 @@ def number_plainly(
     if start != total:
         raise BlockRefused(f"{count} frames take {start} bytes, but the block has {total} bytes")
     return numbered, marks
+
+
+def _writable(block: Buffer) -> bytearray | memoryview:
+    if isinstance(block, bytes) or (isinstance(block, memoryview) and block.readonly):
+        return bytearray(block)
+    return block
 
 
 _SHARED: Final = BlockNumbering()

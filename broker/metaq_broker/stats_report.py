@@ -1,4 +1,4 @@
-"""Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and ``durability``, ``failures``, ``retention``.
+"""Texts of the ``stats`` command: MetaQ's items in MetaQ's format, and some of our own, listed in ``help``.
 
 Source: docs/protocol.md (stats); the recorded replies of a Java broker fix the order of lines and how
 numbers are written.
@@ -14,7 +14,7 @@ from typing import Final
 
 from metaq_broker.config import BrokerConfig
 from metaq_broker.disk_guard import DiskGuard
-from metaq_broker.engine import Engine
+from metaq_broker.engine import NO_INCARNATION, Engine
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.retention import Retention
 from metaq_broker.statistics import KINDS, Kind, Realtime
@@ -27,6 +27,9 @@ _HELP: Final = (
     "offsets Returns partitions detail info.",
     "realtime Returns realtime statistics detail info.",
     "config Returns broker's config file content.",
+    "incarnations Returns per partition its incarnation and what can be read.",
+    "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.",
+    "replication Returns the broker's part in keeping copies, and how far it is.",
     "durability Returns what an acknowledgement means, per topic.",
     "failures Returns partitions that take no more messages, damaged ranges and full disks.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
@@ -38,7 +41,13 @@ class StatsReport:
     """Makes the reply body of each item. ``version`` is the text of the version reply."""
 
     def __init__(
-        self, engine: Engine, transactions: TransactionCounters, version: str, retention: Retention, guard: DiskGuard
+        self,
+        engine: Engine,
+        transactions: TransactionCounters,
+        version: str,
+        retention: Retention,
+        guard: DiskGuard,
+        replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
     ) -> None:
         self._engine = engine
         self._retention, self._guard = retention, guard
@@ -50,8 +59,11 @@ class StatsReport:
             "help": lambda: _HELP,
             "topics": self._topics,
             "offsets": self._offsets,
+            "incarnations": self._incarnations,
+            "segments": self._segments,
             "realtime": self._realtime,
             "reset": self._reset,
+            "replication": replication,
             "durability": self._durability,
             "failures": self._failures,
             "retention": self._plans,
@@ -76,7 +88,7 @@ class StatsReport:
         yield f"port {self._engine.port}"
         yield f"uptime {statistics.uptime_s}"
         yield f"version {self._version}"
-        yield "slave false"
+        yield f"slave {_word(self._engine.gate.slave)}"
         yield f"curr_connections {statistics.connections}"
         yield f"threads {threading.active_count()}"
         for name in ("put", "get", "offset"):
@@ -104,6 +116,19 @@ class StatsReport:
     def _offsets(self) -> Iterator[str]:
         for log in self._engine.stores.logs():
             yield f"{log.topic} part {log.index} min_offset {log.start_offset} max_offset {log.readable_end}"
+
+    def _incarnations(self) -> Iterator[str]:
+        # With the offsets, so that both are of one moment: between two answers a partition can be made anew.
+        for log in self._engine.stores.logs():
+            incarnation = log.incarnation or NO_INCARNATION
+            yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {log.readable_end}"
+
+    def _segments(self) -> Iterator[str]:
+        for log in self._engine.stores.logs():
+            last = log.active  # without its name yet it may not be there any more after a crash
+            start = last.start if last.named else log.segment_start(min(last.start, log.readable_end) - 1)
+            incarnation = log.incarnation or NO_INCARNATION
+            yield f"{log.topic} {log.index} {incarnation} {log.start_offset} {start} {log.readable_end}"
 
     def _realtime(self) -> Iterator[str]:
         for kind in KINDS:

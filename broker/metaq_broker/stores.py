@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,8 @@ class TopicStores:
         self._stores: dict[str, LogStore] = {}
         self._only: LogStore | None = None
         self._topics: set[str] = set()
+        self.topics_changed: Callable[[], None] = lambda: None
+        """Called when partitions of a topic are there for the first time, or none are left."""
 
     @classmethod
     def open(cls, files: Files, clock: Clock, config: BrokerConfig) -> TopicStores:
@@ -79,7 +81,7 @@ class TopicStores:
         """Serve the partitions of one more data folder, which is no other's."""
         self._stores[str(store.data_path)] = store
         self._only = store if len(self._stores) == 1 else None
-        self._topics.update(log.topic for log in store.logs())
+        self._know(log.topic for log in store.logs())
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by another configuration; every data folder in it has been adopted."""
@@ -116,13 +118,13 @@ class TopicStores:
         log = self.get(topic, index)
         if log is None:
             log = self.store_of(topic).get_or_create(topic, index)
-            self._topics.add(topic)
+            self._know([topic])
         return log
 
     def admit(self, log: PartitionLog) -> None:
         """Put a withdrawn partition back into service, or one that could not be opened before."""
         self.store_of(log.topic).admit(log)
-        self._topics.add(log.topic)
+        self._know([log.topic])
 
     def vacate(self, topic: str, index: int) -> None:
         """Take note that a withdrawn partition is not there any more."""
@@ -130,11 +132,22 @@ class TopicStores:
         store.vacate(topic, index)
         if not any(log.topic == topic for log in store.logs()):
             self._topics.discard(topic)
+            self.topics_changed()
+
+    def _know(self, topics: Iterable[str]) -> None:
+        new = set(topics) - self._topics
+        if new:
+            self._topics |= new
+            self.topics_changed()
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the partitions in (topic, index) order."""
         found = [log for store in self._stores.values() for log in store.logs() if self.store_of(log.topic) is store]
         return sorted(found, key=lambda log: (log.topic, log.index))
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return topic -> number of its partitions, counted to the last one that is there."""
+        return {log.topic: log.index + 1 for log in self.logs()}
 
     def has_topic(self, topic: str) -> bool:
         """Say whether any partition of ``topic`` is there."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -223,6 +224,10 @@ class FaultyFiles(Files):
         if fault is not None:
             self._break("pwrite", fault)
 
+    def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
+        """As the real one; one changing call, named ``pwrite``."""
+        self.pwrite(fd, b"".join(parts), position)
+
     def truncate(self, fd: int, size: int) -> None:
         """As the real one."""
         self._pass("truncate")
@@ -306,6 +311,11 @@ class FaultyFiles(Files):
             shutil.rmtree(child) if child.is_dir() else child.unlink()
         _materialise(self.root, self._tree, random)
         return FaultyFiles(self.root)
+
+    def __del__(self) -> None:
+        """A process that nobody looks at any more has no descriptors either."""
+        for fd in getattr(self, "_open", ()):
+            os.close(fd)
 
     def _close_all(self) -> None:
         self._dead = True

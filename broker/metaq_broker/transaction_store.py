@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.message_id import IdRange
+from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, Frame
 from metaq_broker.engine import Engine
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.pieces import Piece
 from metaq_broker.outcomes import Refused
 from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.seams import Unit
@@ -58,17 +62,25 @@ class EngineStore:
         """See ``TransactionStore``."""
         appended: list[PartitionLog] = []
         first_error: Exception | None = None
-        for unit in units:
+        for (topic, partition), group in groupby(units, attrgetter("place")):
+            pieces = [self._piece(unit) for unit in group]
             try:
-                log = self._engine.stores.get_or_create(unit.topic, unit.partition)
-                log.append_block(unit.block, unit.messages, _marks(unit.block, self._mark_bytes))
+                log = self._engine.stores.get_or_create(topic, partition)
+                log.append_blocks(pieces)
             except (OSError, MetaqError) as error:
-                self._engine.note_failure(unit.topic, error)
+                self._engine.note_failure(topic, error)
                 first_error = first_error or error
             else:
                 appended.append(log)
-                self._engine.statistics.stored(unit.topic, unit.messages, len(unit.block))
+                self._engine.statistics.stored(
+                    topic, sum(piece.messages for piece in pieces), sum(len(piece.block) for piece in pieces)
+                )
         _WaitForAll(self._commit, appended, first_error, done)
+
+    def _piece(self, unit: Unit) -> Piece:
+        """A unit as the log takes it. Only one that was read after a restart has no marks: its frames are walked."""
+        marks = _marks(unit.block, self._mark_bytes) if unit.marks is None else unit.marks
+        return Piece(unit.block, unit.messages, marks)
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
         """See ``TransactionStore``."""
@@ -101,7 +113,7 @@ class _WaitForAll:
             self._done(self._error)
 
 
-def _marks(block: bytes, mark_bytes: int) -> list[tuple[int, int]]:
+def _marks(block: Buffer, mark_bytes: int) -> list[tuple[int, int]]:
     """Return (offset, ordinal) of some frames of a block, at least ``mark_bytes`` apart, the first (0, 0)."""
     marks, start, ordinal, next_mark = [], 0, 0, 0
     while start < len(block):

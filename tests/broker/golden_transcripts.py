@@ -80,6 +80,7 @@ _MASKS: list[tuple[str, str]] = [
     (r"\A1\.4\.6\S*\Z", "<version>"),
     (r"Count/Duration=[\d.]+,Duration=\d+", "<rate>"),
     (r"(?m)^(serverPort|dataPath)=.*", r"\1=<ours>"),
+    (r"(?m)^zk\.zk(Connect|Enable)=.*", "<ZooKeeper, or none>"),
 ]
 
 
@@ -142,5 +143,3 @@ def _normal_text(step: Step, text: str) -> str:
         # Java lists topics in the order of a hash table, this broker by name.
         text = "\n".join(sorted(text.splitlines()))
     return text
-
-

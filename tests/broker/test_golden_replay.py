@@ -22,6 +22,9 @@ pytestmark = pytest.mark.process
 CORE, SAMPLE, TRANSACTIONS = "01_core.jsonl", "10_sample_segment.jsonl", "04_local_transactions.jsonl"
 
 HELP_LINES = (
+    "incarnations Returns per partition its incarnation and what can be read.\r\n"
+    "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.\r\n"
+    "replication Returns the broker's part in keeping copies, and how far it is.\r\n"
     "durability Returns what an acknowledgement means, per topic.\r\n"
     "failures Returns partitions that take no more messages, damaged ranges and full disks.\r\n"
     "retention Returns per topic what becomes of old segments, when, and what was done.\r\n"
@@ -40,13 +43,13 @@ class Difference(NamedTuple):
 DELIBERATE: dict[tuple[str, int], Difference] = {
     (CORE, 6): Difference(
         "stats help 8",
-        "the help names this broker's three own items as well",
+        "the help names this broker's own items as well",
         Result(200, "", 8),  # filled in from the recorded text, see expected()
     ),
     (CORE, 50): Difference(
         "sync on non-gregor",
         "the same code; Java's text is Chinese and names a Java class",
-        Result(503, "sync is for synchronous slaves; this broker is none", 53),
+        Result(503, "sync and copy are for synchronous slaves; this broker is none", 53),
     ),
     (SAMPLE, 7): Difference(
         "get with maxSize 2 MiB: still capped at maxTransferSize",
@@ -72,10 +75,11 @@ DELIBERATE: dict[tuple[str, int], Difference] = {
 
 
 def recorded_ini(data: Path) -> str:
-    """The configuration that the recorded broker showed in ``stats config``, with folder and port of this run."""
+    """What the recorded broker showed in ``stats config``, with folder and port of this run and without ZooKeeper."""
     recorded = next(step.reply for step in steps(CORE) if step.label == "stats config")
     assert isinstance(recorded, Result)
     text = re.sub(r"(?m)^dataPath=.*", f"dataPath={data}", recorded.text)
+    text = re.sub(r"(?m)^zk\.zkConnect=.*", "zk.zkEnable=false", text)
     return re.sub(r"(?m)^serverPort=.*", "serverPort=0", text)
 
 

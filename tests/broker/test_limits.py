@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -195,7 +195,8 @@ class TestRequests:
         before = memory_bytes(broker)
         for _ in range(10):
             client = rude.enter_context(closing(broker.client()))
-            send_until_blocked(client, b"fget typed g 0 0 1048576 kind 7\r\n", MIB)
+            with suppress(ConnectionError):  # all together reach maxBufferedBytes: then one of them is cut
+                send_until_blocked(client, b"fget typed g 0 0 1048576 kind 7\r\n", MIB)
         others_go_on(broker)
         assert memory_bytes(broker) - before < 32 * MIB
 

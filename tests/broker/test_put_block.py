@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+
 import pytest
+from metaq_broker import block_loop
 from metaq_broker.put_block import BlockNumbering, BlockRefused, number_plainly
 
 from metaq.checksum import checksum
@@ -75,3 +80,50 @@ def test_the_compiled_loop_is_loaded_after_so_many_bytes_and_not_before() -> Non
         assert numbering.loading is expected
     numbering.join()
     assert numbering.compiled
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_block_that_can_be_written_is_numbered_where_it_is(compiled: bool) -> None:
+    numbering = BlockNumbering()
+    if compiled:
+        numbering.load()
+    memory = bytearray(BLOCK + b"behind")
+    numbered, marks = numbering.number(memoryview(memory)[: len(BLOCK)], len(BODIES), IDS, 1000, 30)
+    assert (numbered, marks) == number_plainly(BLOCK, len(BODIES), IDS, 1000, 30)
+    assert memory == bytes(numbered) + b"behind"
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("block", [BLOCK, memoryview(BLOCK)])
+def test_one_that_cannot_is_copied(block: bytes | memoryview, compiled: bool) -> None:
+    numbering = BlockNumbering()
+    if compiled:
+        numbering.load()
+    numbered, _ = numbering.number(block, len(BODIES), IDS, 1000, 30)
+    assert [frame.message_id for frame in walk(bytes(numbered))] == list(IDS)
+    assert block == BLOCK
+
+
+def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def njit(_signature: str, *, nogil: bool, cache: bool) -> Callable[[object], str]:
+        asked.append(cache)
+        if len(asked) == 1:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: "compiled"
+
+    monkeypatch.setattr(block_loop.numba, "njit", njit)
+    monkeypatch.setattr(block_loop, "private_folder", lambda: "")
+    monkeypatch.setattr(block_loop.numba.config, "CACHE_DIR", block_loop.numba.config.CACHE_DIR)
+    assert block_loop._compiled(lambda: None) == "compiled"
+    assert asked == [True, False]
+
+
+def test_a_later_process_finds_the_machine_code_on_disk() -> None:
+    """The stamp of numba's cache: compiling again would count as a miss."""
+    BlockNumbering().load()
+    script = "from metaq_broker.block_loop import number; print(number.stats.cache_hits, number.stats.cache_misses)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.count("Counter()") == 1
+    assert done.stdout.rstrip().endswith("Counter()")

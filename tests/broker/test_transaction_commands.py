@@ -37,7 +37,8 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
-    assert (code, text.partition(";")[2]) == (200, "ext=boundary,timestamp,mput,decide,fget")
+    announced = "ext=boundary,timestamp,mput,decide,decisions,fget,ordinal,incarnation,segments,copy"
+    assert (code, text.partition(";")[2]) == (200, announced)
 
 
 def test_a_prepared_transaction_survives_kill_9_and_an_open_one_does_not(
@@ -109,3 +110,23 @@ def test_steps_may_be_sent_without_waiting(dev_broker: RunningBroker) -> None:
     assert [reply.opaque for reply in client.replies(3)] == [1, 2, 4]
     value = client.reply()
     assert bodies(value.data) == [b"one"]  # type: ignore[union-attr]
+
+
+def test_what_was_decided_last_and_the_end_of_a_query(dev_broker: RunningBroker) -> None:
+    client = dev_broker.client()
+    assert step(client, "DECIDED", None, "job") == (200, "")
+    begin_with(client, XIDS[0], b"kept")
+    assert step(client, "PREPARE", XIDS[0]) == (200, "0")
+    assert client.result(encode(Decide("job", 12, (XIDS[0],), 7))) == (200, str(XIDS[0]))
+    assert step(client, "COMMIT_TWO_PHASE", XIDS[0]) == (200, "")  # answered when it is readable
+    assert step(client, "DECIDED", None, "job") == (200, "12")
+    begin_with(client, XIDS[1], b"late")
+    assert step(client, "FORGET", None, "job") == (200, "")
+    assert step(client, "DECIDED", None, "job") == (200, "")
+    code, text = step(client, "PREPARE", XIDS[1])
+    assert (code, text) == (500, f"XAException:code=-6,msg=query job of XA transaction '{XIDS[1]}' is over")
+    assert step(client, "ROLLBACK", XIDS[1]) == (200, "")
+    assert step(client, "BEGIN", XIDS[2])[0] == 500
+    assert step(client, "BEGIN", Xid(1, b"query", b"branch-2", "another")) == (200, "")
+    assert bodies(client.value(get("t", 0))) == [b"kept"]
+    assert step(client, "FORGET", None) == (500, "XAException:code=-4,msg=Null xid")

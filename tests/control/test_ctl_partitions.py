@@ -96,6 +96,32 @@ def test_a_closed_partition_is_deleted(broker: RunningBroker) -> None:
     assert read(client, "orders", 1) == contents(1)
 
 
+def incarnations(client: WireClient) -> dict[int, str]:
+    code, text = client.result(b"stats incarnations 1\r\n")
+    assert code == 200
+    return {int(index): uuid for _, index, uuid, _, _ in map(str.split, text.splitlines()[1:-1])}
+
+
+def test_a_deleted_and_recreated_partition_is_another_one(
+    broker: RunningBroker, ini: Path, start_broker: StartBroker
+) -> None:
+    client = broker.client()
+    fill(client, 0, 1)
+    before = incarnations(client)
+    tell(broker, "delete", "orders", "0", "--force")
+    assert incarnations(client) == {1: before[1]}
+    fill(client, 0)
+    after = incarnations(client)
+    assert client.result(b"offset orders g 0 0 1 incarnation\r\n") == (200, after[0])
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    tell(broker, "close", "orders", "1")
+    tell(broker, "move", "orders", "1", "--to", "3")
+    assert incarnations(client) == {0: after[0], 3: after[1]}
+    broker.kill()
+    assert incarnations(start_broker("start", "-f", ini).client()) == {0: after[0], 3: after[1]}
+
+
 def test_delete_by_force_takes_open_ones_and_leaves_out_what_is_not_there(broker: RunningBroker) -> None:
     client = broker.client()
     fill(client, 0, 2)

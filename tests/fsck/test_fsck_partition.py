@@ -88,6 +88,10 @@ def broken_quarantine(root: Path) -> None:
     (root / "orders-0" / "quarantine").write_bytes(b"nonsense")
 
 
+def broken_incarnation(root: Path) -> None:
+    flip(root / "orders-0" / "incarnation", 30)
+
+
 DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (torn, "torn tail: "),
     (zeros, "torn tail: 4096 bytes from offset"),
@@ -96,6 +100,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (broken_index, "the index of the segment that starts at 0 is damaged"),
     (index_of_others, "is damaged, or of other bytes"),
     (broken_quarantine, "the quarantine file cannot be read"),
+    (broken_incarnation, "the incarnation file cannot be read: its checksum does not match; readers that know it"),
 ]
 
 
@@ -163,6 +168,32 @@ def test_a_missing_index_is_made_again(tmp_path: Path) -> None:
     assert list(orders(findings).notes()) == ["1 index missing"]
     run(tmp_path, repair=True)
     assert snapshot(tmp_path) == before
+
+
+def test_a_folder_without_incarnation_is_sound(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "orders-0" / "incarnation").unlink()
+    before = snapshot(tmp_path)
+    findings = run(tmp_path, repair=True)
+    assert (exit_status(findings), orders(findings).incarnation) == (0, None)
+    assert list(orders(findings).notes()) == []
+    assert snapshot(tmp_path) == before, "the next start makes one"
+
+
+def test_the_incarnation_is_told_and_a_repair_makes_another(tmp_path: Path) -> None:
+    fill(tmp_path)
+    former = orders(run(tmp_path)).incarnation
+    assert former is not None
+    broken_incarnation(tmp_path)
+    assert orders(run(tmp_path)).incarnation is None
+    made = orders(run(tmp_path, repair=True)).incarnation
+    assert made not in (None, former)
+    store = open_store(tmp_path)
+    log = store.get("orders", 0)
+    assert log is not None
+    assert log.incarnation == made
+    store.close()
+    assert as_json(run(tmp_path))["folders"][0]["partitions"][0]["incarnation"] == made
 
 
 def test_a_gap_is_a_problem_that_nothing_repairs(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Story:
         self.acknowledged: dict[int, bytes] = {}
         self.start_offset = 0
         self.number = 0
+        self.told: str | None = None
         self.log: PartitionLog | None = None
 
     def run(self, files: FaultyFiles) -> PartitionLog:
@@ -52,6 +53,8 @@ class Story:
     def acknowledge(self) -> None:
         self.log.sync()
         self.acknowledged |= {at: item for at, item in self.appended.items() if at < self.log.readable_end}
+        self.told = self.told or self.log.incarnation
+        assert self.log.incarnation == self.told
 
     def append(self, items: list[bytes]) -> None:
         # Noted before the write: the bytes may arrive though the append fails.
@@ -90,6 +93,8 @@ class Story:
         self.log.drop_segments(gone)
 
     def check(self, log: PartitionLog) -> None:
+        assert self.told in (None, log.incarnation)
+        assert log.recovery.incarnation_fault is None
         found = contents(log)
         must = {at: item for at, item in self.acknowledged.items() if at >= self.start_offset}
         assert must.items() <= found.items()

@@ -45,6 +45,9 @@ class Model:
     def ordinal(self, offset: int) -> int:
         return sum(end <= offset for end in self.ends)
 
+    def offset_of_message(self, ordinal: int) -> int:
+        return [*self.offsets, self.end()][min(max(ordinal, 0), len(self.offsets))]
+
     def first_at(self, time_ms: int) -> int:
         later = [
             at for at, known in zip(self.offsets, self.times, strict=True) if known is not None and known >= time_ms
@@ -62,6 +65,8 @@ def check(log: PartitionLog, model: Model, random: Random) -> None:
         assert log.ordinal(offset) == model.ordinal(clamped)
         segment = log.segment_start(offset)
         assert segment == end if offset >= end else segment <= clamped
+    for ordinal in (-1, 0, len(model.offsets), 2**63 - 1, *(random.randint(0, len(model.offsets)) for _ in range(25))):
+        assert log.offset_of_message(ordinal) == model.offset_of_message(ordinal)
     for time_ms in {START_MS - 1, START_MS + 10**6, *(START_MS + random.randint(-30, 300) for _ in range(25))}:
         assert log.first_at(time_ms) == model.first_at(time_ms)
 
@@ -198,6 +203,7 @@ def test_positions_around_damage(tmp_path: Path) -> None:
     assert log.boundary(offsets[4] + 10) == offsets[4]
     assert log.boundary(offsets[5] + 3) == offsets[5]
     assert [log.ordinal(at) for at in offsets] == list(range(60))
+    assert [log.offset_of_message(number) for number in range(61)] == [*offsets, log.readable_end]
     assert log.first_at(START_MS + 4) == offsets[5]
     assert log.message_count == 59
 
@@ -281,6 +287,37 @@ def test_ordinals_go_on_after_old_segments_are_gone(tmp_path: Path) -> None:
             path.unlink()
         log = open_log(tmp_path, SMALL)
         assert {at: log.ordinal(at) for at in kept} == kept
+        assert {log.offset_of_message(number): number for number in kept.values()} == kept
+        assert log.offset_of_message(0) == start
         assert log.message_count == len(kept)
         assert contents(log) == {at: item for at, item in by_offset(stored).items() if at >= start}
         log.close()
+
+
+def test_where_all_indexes_are_lost_ordinals_shift_by_the_messages_that_are_gone(tmp_path: Path) -> None:
+    offsets = filled(tmp_path, frames(150), SMALL)
+    log = open_log(tmp_path, SMALL)
+    log.drop_segments(log.segments()[:2])
+    gone = log.ordinal(log.start_offset)
+    log.close()
+    for path in (tmp_path / FOLDER).glob("*.index"):
+        path.unlink()
+    for verify in ("tail", "full", "trust"):
+        log = open_log(tmp_path, SMALL, verify=verify)
+        assert {log.ordinal(at) + gone for at in offsets[gone:]} == set(range(gone, 150))
+        assert [log.offset_of_message(number - gone) for number in range(gone, 150)] == offsets[gone:]
+        log.close()
+
+
+def test_damage_that_stands_for_several_messages_is_one_place(tmp_path: Path) -> None:
+    """With the index, the damaged range counts as many messages as were in it; all others keep their ordinals."""
+    offsets = filled(tmp_path, frames(60), SMALL)
+    segment = min((tmp_path / FOLDER).glob("*.meta"))
+    content = bytearray(segment.read_bytes())
+    content[offsets[4] : offsets[7]] = bytes(offsets[7] - offsets[4])
+    segment.write_bytes(content)
+    log = open_log(tmp_path, SMALL, verify="full")
+    (damaged,) = log.quarantined
+    assert (damaged.start, damaged.end) == (offsets[4], offsets[7])
+    assert [log.offset_of_message(number) for number in range(3, 9)] == [offsets[3], *[offsets[4]] * 3, *offsets[7:9]]
+    assert [log.ordinal(at) for at in (offsets[3], offsets[4], offsets[7], offsets[8])] == [3, 4, 7, 8]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from metaq_broker.clock import ManualClock
 from metaq_broker.files import Files
+from metaq_broker.log.incarnation import FILE_NAME as INCARNATION
 from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
 
 from metaq.message_id import EPOCH_MS
@@ -45,5 +46,6 @@ def contents(log: PartitionLog) -> list[bytes]:
 
 
 def names(root: Path) -> list[str]:
-    """The files of the partition, without indexes."""
-    return sorted(path.name for path in (root / FOLDER).iterdir() if path.suffix != ".index")
+    """The segment files of the partition and what became of others: no indexes, no incarnation."""
+    files = (root / FOLDER).iterdir()
+    return sorted(path.name for path in files if path.suffix != ".index" and path.name != INCARNATION)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from metaq_broker.clock import ManualClock
@@ -17,6 +18,7 @@ from metaq_broker.fsck.partition import check_partition
 from metaq_broker.log.errors import LogFailed
 from metaq_broker.log.log_store import LogStore
 from metaq_broker.log.partition_log import LogSettings, PartitionLog
+from metaq_broker.log.pieces import Piece
 from metaq_broker.log.retention import Removal, RetentionPolicy
 from metaq_broker.retiring import Retiring
 from metaq_broker.tx.refusals import TransactionRefused
@@ -24,6 +26,7 @@ from metaq_broker.tx.seams import Unit
 from tx_world import PlainStore, World
 
 from metaq.message_id import IdWorker
+from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, Frame
 
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=90)
@@ -56,10 +59,10 @@ class LogPartitions(PlainStore):
 
     def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         failure: Exception | None = None
-        for unit in units:
+        for place, group in groupby(units, lambda unit: unit.place):
             try:
-                log = self.logs.get_or_create(unit.topic, unit.partition)
-                log.append_block(unit.block, unit.messages, marks(unit.block))
+                log = self.logs.get_or_create(*place)
+                log.append_blocks([Piece(unit.block, unit.messages, unit.marks or marks(unit.block)) for unit in group])
                 log.sync()
             except (OSError, LogFailed) as error:
                 failure = failure or error
@@ -133,7 +136,7 @@ class LogWorld(World):
                 assert list(check_partition(log.directory, SETTINGS).problems()) == []
 
 
-def marks(block: bytes) -> list[tuple[int, int]]:
+def marks(block: Buffer) -> list[tuple[int, int]]:
     """Every frame of a block as (offset, ordinal)."""
     found, at = [], 0
     while at < len(block):

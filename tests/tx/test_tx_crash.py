@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from metaq_broker.tx import applying
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.seams import TransactionLimits
@@ -23,6 +24,12 @@ P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)
 CHECKPOINT = CheckpointSettings(checkpoints_max=1, file_bytes=900)
 LIMITS = TransactionLimits(spill_bytes=300)
 POWER_CUT = None
+
+
+@pytest.fixture(autouse=True)
+def few_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some transactions of the script are read by a worker, the others at once."""
+    monkeypatch.setattr(applying, "AT_ONCE_BYTES", 150)
 
 
 def open_world(root: Path, files: FaultyFiles) -> World:

@@ -198,3 +198,47 @@ def test_many_branches_are_appended_one_a_turn(world: World) -> None:
     assert world.decide("q1", 1, keys) == Decision(1, tuple(keys))
     stored = [body for partition in range(4) for body in world.bodies(partition=partition)]
     assert sorted(stored) == sorted(b"m%d" % number for number in range(50))
+
+
+def test_what_was_decided_last_is_told_when_it_is_durable(world: World) -> None:
+    heard: list[object] = []
+    world.tx.decide("q1", 7, [FOREIGN], lambda _: None)
+    world.tx.last_decided("q1", heard.append)
+    world.tx.last_decided("q2", heard.append)
+    assert heard == []
+    world.settle()
+    assert heard == [Decision(7, (FOREIGN,)), None]
+
+
+def test_a_query_that_is_over_leaves_nothing_behind(world: World) -> None:
+    """A prepare on its way is done before the answer, one that comes later is refused: RECOVER then shows all."""
+    early, late = xid("early"), xid("late")
+    for key in (early, late):
+        world.begin(key)
+        world.put(key, b"x")
+    prepared(world, A)
+    world.decide("q", 0, [A])
+    answers: list[object] = []
+    world.tx.prepare(early, lambda vote: answers.append(vote))
+    world.tx.end_query(early.unique, answers.append)
+    world.tx.prepare(late, lambda vote: answers.append(str(vote)))
+    world.settle()
+    assert answers == [f"XAException:code=-6,msg=query {late.unique} of XA transaction '{late}' is over", 0, None]
+    assert world.recover() == [str(early)]
+    assert world.rollback(early) == world.rollback(late) == "200"
+    assert "is over" in world.begin(xid("later"))
+    world.restart()  # nothing can be under way any more
+    assert world.begin(xid("later")) == "200"
+
+
+def test_the_end_of_a_query_forgets_its_decisions(world: World) -> None:
+    prepared(world, A)
+    world.decide(A.unique, 3, [A])
+    answers: list[object] = []
+    for name in (A.unique, "nobody"):
+        world.tx.end_query(name, answers.append)
+    world.settle()
+    assert (answers, world.tx.decision(A.unique)) == ([None, None], None)
+    world.restart()
+    assert world.tx.decision(A.unique) is None
+    assert world.bodies() == [b"a"]

@@ -33,8 +33,8 @@ def killed_in_commit(files: FaultyFiles, bodies: list[bytes]) -> tuple[World, by
     world.store.hold = True
     world.tx.commit(X1, False, None, lambda refusal: None)
     world.settle()
-    (unit,) = world.tx._writer.units(world.tx._open.find(X1, None))
-    return world, unit.block
+    (group,) = world.tx._writer.units(world.tx._open.find(X1, None))
+    return world, b"".join(unit.block for unit in group)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.34, 0.5, 0.7, 0.99, 1.0])

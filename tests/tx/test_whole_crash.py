@@ -132,7 +132,7 @@ def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: P
 def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -> None:
     """Without a restart: the operator reopens what failed, and everything goes on as it was promised."""
     reopened = 0
-    for at in range(20, calls // 2, 4):
+    for at in range(20, calls // 2, 3):
         fault = Fault(at, errno.EIO, 0.5, calls=frozenset({"pwrite", "fdatasync"}))
         files, told = accident(tmp_path / f"at{at}", fault)
         world = getattr(told, "world", None)

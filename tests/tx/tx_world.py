@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class ManualLoop:
         error: BaseException | None = None
         try:
             job()
-        except OSError as failure:
+        except Exception as failure:
             error = failure
         finished(error)
 
@@ -155,8 +156,8 @@ class PlainStore:
 
     def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         try:
-            for unit in units:
-                self.put((unit.topic, unit.partition), unit.block)
+            for place, group in groupby(units, lambda unit: unit.place):
+                self.put(place, b"".join(unit.block for unit in group))
         except OSError as error:
             done(error)
             return

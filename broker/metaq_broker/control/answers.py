@@ -20,6 +20,8 @@ def _status(result: Mapping[str, Any]) -> list[str]:
         *(("data", f"{folder['path']}, {size(folder['free_bytes'])} free") for folder in result["data"]),
         ("configuration", f"{config['file'] or 'none (development)'}, checksum {config['checksum']}"),
         *(("needs a restart", key) for key in config["restart_needed"]),
+        *_zookeeper(result["zookeeper"]),
+        *_replication(result["replication"]),
         ("durability", _durability(result["durability"])),
         *((f"  {name}", _durability(mode)) for name, mode in result["durability"]["topics"].items()),
         ("connections", f"{result['connections']:,}"),
@@ -28,6 +30,25 @@ def _status(result: Mapping[str, Any]) -> list[str]:
         *_troubles(result),
     ]
     return facts(pairs)
+
+
+def _zookeeper(standing: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    if standing is not None:
+        because = f": {standing['reason']}" if standing["reason"] else ""
+        yield "zookeeper", f"{standing['address']}, {standing['state']}{because}"
+
+
+def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if part["role"] == "alone":
+        return
+    lag = "" if part["lag_bytes"] is None else f", {size(part['lag_bytes'])} behind its master"
+    yield "replication", f"{part['role'].replace('_', ' ')}{lag}"
+    if part["trouble"] is not None:
+        yield "NOT REPLICATED", part["trouble"]
+    if part["not_followed"] is not None:
+        yield "NOT FOLLOWED", part["not_followed"]
+    for row in part["not_copied"]:
+        yield "NOT COPIED", f"{_partition(row)}: {row['reason']}"
 
 
 def _stored(result: Mapping[str, Any]) -> str:
@@ -164,6 +185,10 @@ def _reload(result: Mapping[str, Any]) -> list[str]:
     return [f"reloaded {result['file']}, checksum {result['checksum']}", *(lines or ["nothing changed"])]
 
 
+def _promoted(_result: Mapping[str, Any]) -> list[str]:
+    return ["this broker is a master now; see that the old master does not come back as one"]
+
+
 def _shutdown(result: Mapping[str, Any]) -> list[str]:
     return ["stopped" if result.get("stopped") else "stopping"]
 
@@ -181,6 +206,7 @@ ANSWERS: Final[Mapping[str, Lines]] = {
     "transaction": _transaction,
     "retention": _retention,
     "reload": _reload,
+    "promote": _promoted,
     "shutdown": _shutdown,
 }
 """Command -> how its result reads."""

@@ -12,6 +12,7 @@ from metaq_broker.control.messages import MALFORMED, REFUSED, CommandRefused, Re
 from metaq_broker.control.services import ControlServices
 from metaq_broker.log.report import RecoveryReport
 from metaq_broker.reload import ReloadRefused
+from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.tx.heuristics import Outcome
 from metaq_broker.tx.refusals import TransactionRefused
 
@@ -132,7 +133,7 @@ def _key(text: str) -> TransactionId:
 
 
 class BrokerCommands:
-    """``retention``, ``reload`` and ``shutdown``."""
+    """``retention``, ``reload``, ``promote`` and ``shutdown``."""
 
     def __init__(self, services: ControlServices) -> None:
         self._services = services
@@ -165,6 +166,16 @@ class BrokerCommands:
         except ReloadRefused as refused:
             raise CommandRefused(REFUSED, f"{refused}; nothing has changed") from refused
         return dataclasses.asdict(report)
+
+    async def promote(self, arguments: Arguments) -> Result:
+        """Make this slave a master."""
+        force = arguments.flag("force")
+        arguments.end()
+        try:
+            await self._services.replication.promote(force=force)
+        except PromotionRefused as refused:
+            raise CommandRefused(REFUSED, str(refused)) from refused
+        return {"promoted": True}
 
     async def shutdown(self, arguments: Arguments) -> Result:
         """Stop as SIGTERM does. The reply comes first; the connection is closed when the broker has stopped."""

@@ -28,5 +28,6 @@ def control_commands(services: ControlServices) -> dict[str, Command]:
         "transaction": transactions.transaction,
         "retention": broker.retention,
         "reload": broker.reload,
+        "promote": broker.promote,
         "shutdown": broker.shutdown,
     }

@@ -55,6 +55,8 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     retention = _add(actions, "retention", "remove old segments without waiting for deleteWhen")
     retention.add_argument("verb", choices=["run"])
     retention.add_argument("topic", nargs="?")
+    promote = _add(actions, "promote", "make a slave a master, for good")
+    promote.add_argument("--force", action="store_true", help="without asking its master whether it lives")
     shutdown = _add(actions, "shutdown", "stop the broker, as SIGTERM does")
     shutdown.add_argument("--wait", action="store_true", help="return when it has stopped")
 
@@ -128,7 +130,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
         arguments["topic"] = options.topic
     if options.action in ("close", "open", "delete", "move"):
         arguments["first"], arguments["last"] = options.partitions
-    if options.action == "delete":
+    if options.action in ("delete", "promote"):
         arguments["force"] = options.force
     elif options.action == "move":
         arguments["offset"] = options.offset if options.to is None else options.to - options.partitions[0]

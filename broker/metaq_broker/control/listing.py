@@ -50,6 +50,8 @@ class Listing:
                 "loaded_ms": reloader.loaded_ms,
                 "restart_needed": list(reloader.restart_needed),
             },
+            "zookeeper": self._zookeeper(),
+            "replication": self._services.replication.facts(),
             "durability": self._durability(),
             "connections": engine.statistics.connections,
             "topics": len({log.topic for log in logs}),
@@ -65,6 +67,13 @@ class Listing:
             ],
             "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
         }
+
+    def _zookeeper(self) -> dict[str, str] | None:
+        registration = self._services.registration
+        if registration is None:
+            return None
+        standing, reason = registration.standing.value, registration.reason
+        return {"address": str(registration.address), "state": standing, "reason": reason}
 
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config

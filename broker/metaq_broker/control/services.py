@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from metaq.model import Address
 from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import Engine
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.reload import Reloader
+from metaq_broker.replication.roles import Replication
 from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from metaq_broker.registration.registration import Registration
 
 
 @dataclass(frozen=True, slots=True)
 class ControlServices:
-    """``stop`` makes the broker end as SIGTERM does; ``metrics_address`` is ``None`` when no metrics are served."""
+    """``stop`` makes the broker end as SIGTERM does.
+
+    ``metrics_address`` is ``None`` when no metrics are served, ``registration`` when there is no ZooKeeper.
+    """
 
     address: Address
     metrics_address: Address | None
@@ -25,5 +33,7 @@ class ControlServices:
     transactions: TransactionManager
     retention: Retention
     guard: DiskGuard
+    registration: Registration | None
     reloader: Reloader
+    replication: Replication
     stop: Callable[[], None]

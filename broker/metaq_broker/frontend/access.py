@@ -1,7 +1,7 @@
 """Who may do what: commands of a client against the allow lists, by the names in its certificate.
 
 ========================== =======================================================================
-publish to a topic          ``put``, ``mput``, also inside of transactions: ``allowPublish``
+publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``: ``allowPublish``
 subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
 transactions                ``transaction``, ``decide``: who may publish to at least one topic
 looking                     ``stats``: who may publish or subscribe to at least one topic
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from metaq.wire.text.commands import (
+    Copy,
     Decide,
     Get,
     GetFiltered,
@@ -26,6 +27,7 @@ from metaq.wire.text.commands import (
     Put,
     PutBatch,
     Stats,
+    Sync,
     Transaction,
 )
 from metaq_broker.config import BrokerConfig
@@ -44,7 +46,7 @@ class Access:
     def refusal(self, command: object) -> Refused | None:
         """Return why a command is not carried out, ``None`` if it may be."""
         match command:
-            case Put(topic=topic) | PutBatch(topic=topic):
+            case Put(topic=topic) | PutBatch(topic=topic) | Sync(topic=topic) | Copy(topic=topic):
                 return self.publish(topic)
             case Oversized(word="put" | "mput", topic=topic):
                 return self.publish(topic)

@@ -30,7 +30,7 @@ class CostlyReply(NamedTuple):
 class Output(NamedTuple):
     """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
 
-    ``costly``: making it took a while, do no more in this turn.
+    ``costly``: making it took a while, or the turn's time is over: do no more in this turn.
     """
 
     data: bytes
@@ -40,6 +40,11 @@ class Output(NamedTuple):
 
 def _nobody() -> None:
     pass
+
+
+def never() -> bool:
+    """Say that a turn is not over: whoever asks has no limit of time."""
+    return False
 
 
 Question = Callable[[], bytes | FileReply | CostlyReply]
@@ -116,11 +121,15 @@ class ReplyQueue:
         self.ready_bytes += data_bytes
         self._wake()
 
-    def take(self, bytes_max: int) -> Output:
-        """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file."""
+    def take(self, bytes_max: int, over: Callable[[], bool] = never) -> Output:
+        """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
+
+        When ``over`` says so, no further question is answered. One always is, if there are any.
+        """
         parts: list[bytes] = []
         size = 0
         while self._slots and size < bytes_max and not self.ended:
+            asked = callable(self._slots[0])
             data = self._answer(self._slots[0])
             if data is None:
                 break
@@ -131,6 +140,8 @@ class ReplyQueue:
                 return Output(b"".join((*parts, data.data)), None, costly=True)
             parts.append(data)
             size += len(data)
+            if asked and over():
+                return Output(b"".join(parts), None, costly=True)
         return Output(b"".join(parts), None)
 
     def _answer(self, slot: bytes | Later | Question | None) -> bytes | FileReply | CostlyReply | None:

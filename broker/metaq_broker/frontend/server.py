@@ -29,6 +29,9 @@ ACCEPTED_AT_ONCE: Final = 32
 OTHER_FILES: Final = OPEN_HANDLES_MAX + 64
 """Open files that are no connections: read handles, the newest segments of some partitions, locks, the journal."""
 
+RECEIVE_BYTES: Final = 1 << 18
+"""Bytes that are taken from a connection at once, except those of a block."""
+
 CONNECTION_FILES_SHARE: Final = 0.75
 """Connections never get more than this share of the files that the process may open: partitions need some each."""
 
@@ -72,6 +75,8 @@ class TextServer:
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
         self._connections_max = min(limits.connections_max, connections_that_fit())
+        self.received: Final = memoryview(bytearray(RECEIVE_BYTES))
+        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
         self._held_bytes = 0
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -107,7 +112,7 @@ class TextServer:
             connection.abort()
         await self._empty.wait()
 
-    def _client(self) -> asyncio.Protocol:
+    def _client(self) -> asyncio.BaseProtocol:
         return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
 
     def access_of(self, transport: asyncio.BaseTransport) -> Access | None:

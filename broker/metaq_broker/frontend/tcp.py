@@ -5,9 +5,14 @@ with ``sendfile`` while the transport buffers nothing. When the socket takes no 
 transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most
 one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
 
-Input. A connection that has too many unanswered requests, or too many reply bytes that its client does not take, is not
-read from until half of them are gone. Nothing is dropped. A slow or silent client costs only its own place, until
-the idle timeout closes it.
+Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
+memory from which they are written to the log. A connection that has too many unanswered requests, or too many reply
+bytes that its client does not take, is not read from until half of them are gone, nor is one that sent more than its
+turns suffice for. Nothing is dropped. A slow or silent client costs only its own place, until the idle timeout closes
+it.
+
+Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
+until the others had theirs.
 
 Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
 server, which keeps the sum over all connections in bounds.
@@ -17,9 +22,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
+from metaq.model import Buffer
 from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.text import TextSession
 from metaq_broker.log.reads import Slice
@@ -35,14 +42,20 @@ TAKE_BYTES: Final = 1 << 18
 BRIDGE_BYTES: Final = 1 << 16
 """Part of a file slice that goes through memory when the socket is full."""
 
+READ_AHEAD_BYTES: Final = 1 << 18
+"""Bytes of commands that may wait for the connection's next turn while more is read."""
+
 TURN_REQUESTS: Final = 4096
 """Commands that one connection may carry out before others get their turn."""
 
 TURN_BYTES: Final = 1 << 22
 """Bytes that one connection may send before others get their turn."""
 
+TURN_S: Final = 0.005
+"""Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
 
-class Connection(asyncio.Protocol):
+
+class Connection(asyncio.BufferedProtocol):
     """See the module. Its ``server`` gives it the services and the limits, and keeps the list of connections."""
 
     def __init__(self, server: TextServer) -> None:
@@ -54,9 +67,11 @@ class Connection(asyncio.Protocol):
         self._file_sent = 0
         self._scheduled = False
         self._blocked = False  # the transport holds bytes that the socket did not take
-        self._paused = False  # not reading
+        self._paused = False  # not carrying out commands
+        self._reading = True
         self._input = False  # the session may hold whole commands
         self._eof = False
+        self._turn_end = 0.0
         self.last_activity = self._loop.time()
         self.held_bytes = 0
         """Bytes of input and output that wait in this connection, as the server has been told."""
@@ -81,14 +96,32 @@ class Connection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=BRIDGE_BYTES, low=0)
         self._server.opened(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Carry out what arrived."""
-        self.last_activity = self._loop.time()
-        if self._session.finished:
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
+        room = self._session.room
+        return self._server.received if room is None else room
+
+    def buffer_updated(self, size: int) -> None:
+        """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
+        if self._session.room is None:
+            self.data_received(self._server.received[:size])
             return
-        self._session.receive_data(data)
+        self.last_activity = self._loop.time()
+        self._session.room_taken(size)
+        if self._session.room is None:
+            self._carry_out()
+
+    def data_received(self, data: Buffer) -> None:
+        """Carry out what arrived elsewhere; a copy of it is taken."""
+        self.last_activity = self._loop.time()
+        if not self._session.finished:
+            self._session.receive_data(data)
+            self._carry_out()
+
+    def _carry_out(self) -> None:
         self._input = True
-        self._work()
+        if not self._scheduled:  # else its turn comes, and it is not to have two
+            self._work()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked is still answered."""
@@ -119,12 +152,11 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         """Answer what was received, take nothing more, then close."""
-        self._work()
+        self._work(math.inf)
         self._eof = True
         self._input = False
-        if not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
+        self._paused = True
+        self._read(False)
         self._schedule()
 
     def abort(self) -> None:
@@ -141,19 +173,23 @@ class Connection(asyncio.Protocol):
         # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._work)
+            self._loop.call_soon(self._take_turn)
 
-    def _work(self) -> None:
+    def _take_turn(self) -> None:
         self._scheduled = False
+        self._work()
+
+    def _work(self, turn_s: float = TURN_S) -> None:
         if self._transport.is_closing():
             return
+        self._turn_end = self._loop.time() + turn_s
         self._send()
         requests = TURN_REQUESTS
-        while self._input and not self._session.finished and requests > 0:
+        while self._input and not self._session.finished and requests > 0 and not self._turn_over():
             room = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
             if room <= 0 or self._paused:
                 break
-            self._input = self._session.handle(room)
+            self._input = self._session.handle(room, self._turn_over)
             requests -= room
             self._send()
         self._regulate()
@@ -162,22 +198,25 @@ class Connection(asyncio.Protocol):
         self._report()
         self._close_when_done()
 
+    def _turn_over(self) -> bool:
+        return self._loop.time() >= self._turn_end
+
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
-        held_bytes = self._session.pending_bytes + output_bytes
+        held_bytes = self._session.reserved_bytes + output_bytes
         if held_bytes != self.held_bytes:
             self._server.holds(self, held_bytes)
 
     def _send(self) -> None:
         quota = TURN_BYTES
         while not self._blocked:
-            if quota <= 0:
+            if quota <= 0 or self._turn_over():
                 self._schedule()
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
-            data, reply, costly = self._replies.take(TAKE_BYTES)
+            data, reply, costly = self._replies.take(TAKE_BYTES, self._turn_over)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
                 self._file, self._file_sent = reply.file, 0
@@ -221,11 +260,19 @@ class Connection(asyncio.Protocol):
         requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
         if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
             self._paused = True
-            self._transport.pause_reading()
         elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
             self._paused = False
-            if not self._eof:
-                self._transport.resume_reading()
+        behind = self._input and self._session.pending_bytes > READ_AHEAD_BYTES
+        self._read(not self._paused and not behind)
+
+    def _read(self, wanted: bool) -> None:
+        if wanted == self._reading or (wanted and self._eof):
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _close_when_done(self) -> None:
         done = self._replies.ended or (self._eof and self._replies.empty and not self._input)

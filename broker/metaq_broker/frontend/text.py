@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
 from metaq.wire.text.commands import (
+    Copy,
     Decide,
     Get,
     GetFiltered,
@@ -35,12 +36,15 @@ from metaq.wire.text.commands import (
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode, encode_value_line
 from metaq.wire.text.filtered import encode_single_head
+from metaq.wire.text.put_runs import PutRun
 from metaq_broker.engine import ANY_PARTITION, Engine
 from metaq_broker.frontend.access import Access
+from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.put_replies import PutReplies
-from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue
+from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue, never
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.outcomes import FAILED, OK, UNAVAILABLE, Refused
+from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.stats_report import StatsReport
 from metaq_broker.type_filter import LargeFrame
 
@@ -49,12 +53,17 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TextServices:
-    """What all text sessions of a broker share. ``version`` is the text of the version reply."""
+    """What all text sessions of a broker share. ``version`` is the text of the version reply.
+
+    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one.
+    """
 
     engine: Engine
     report: StatsReport
     transactions: TransactionCommands
     version: str
+    receiver: SyncSlave | None = None
+    rooms: BlockRooms = field(default_factory=BlockRooms)
 
 
 class TextSession:
@@ -68,9 +77,10 @@ class TextSession:
         self._replies = replies
         self._peer = peer
         self._access = access
-        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max)
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.rooms.take)
         self._finished = False
         self.receive_data: Final = self._decoder.receive_data
+        self.room_taken: Final = self._decoder.room_taken
 
     @property
     def pending_bytes(self) -> int:
@@ -78,32 +88,52 @@ class TextSession:
         return self._decoder.pending_bytes
 
     @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that hold them or are kept for the rest of a block."""
+        return self._decoder.reserved_bytes
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``room_taken``); ``None``: give them to ``receive_data``."""
+        return self._decoder.room
+
+    @property
     def finished(self) -> bool:
         """Whether no further command will be carried out: the client quit, or sent what is no command."""
         return self._finished
 
-    def handle(self, requests_max: int) -> bool:
-        """Carry out up to ``requests_max`` received commands; return whether there may be more.
+    def handle(self, requests_max: int, over: Callable[[], bool] = never) -> bool:
+        """Carry out up to ``requests_max`` received commands, until ``over``; return whether there may be more.
 
+        Plain puts are gathered, however many there are: they are quick, and the more the quicker each.
         Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
         """
-        next_command = self._decoder.next_command
         puts: list[Put] = []
+        left = requests_max
         try:
-            for _ in range(requests_max):
-                command = next_command()
-                if type(command) is Put and command[6] is None:
+            while left > 0:
+                run = self._decoder.next_puts(left)
+                if run is not None:
+                    self._put(run.behind(puts))
+                    puts = []
+                    left -= len(run.bodies)
+                    continue
+                command = self._decoder.next_command()
+                left -= 1
+                if type(command) is Put and command.transaction is None:
                     puts.append(command)
                     continue
                 if puts:
-                    self._put(puts)
+                    self._put(PutRun.of(puts))
                     puts = []
                 if command is NEED_DATA or not self._dispatch(command):
                     return False
+                if over():
+                    break
         except ProtocolError as error:
             self._end(error)
         if puts:
-            self._put(puts)
+            self._put(PutRun.of(puts))
         if self._finished:
             self._replies.end()
         return not self._finished
@@ -139,12 +169,12 @@ class TextSession:
 
     # ---- puts
 
-    def _put(self, puts: list[Put]) -> None:
+    def _put(self, run: PutRun) -> None:
         """Carry out a run of puts without transaction, one engine call per partition."""
-        topics, partitions, *_ = zip(*puts, strict=True)
-        topic, partition, count = topics[0], partitions[0], len(puts)
+        topics, partitions, count = run.topics, run.partitions, len(run.topics)
+        topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
-            self._put_group(topic, partition, puts, range(count), PutReplies(self._replies, count, 1))
+            self._put_group(topic, partition, run, range(count), PutReplies(self._replies, count, 1))
             return
         groups: dict[tuple[str, int], list[int]] = {}
         for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
@@ -152,30 +182,34 @@ class TextSession:
             groups.setdefault((topic, index), []).append(position)
         replies = PutReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
-            self._put_group(topic, partition, [puts[position] for position in positions], positions, replies)
+            self._put_group(topic, partition, run.picked(positions), positions, replies)
 
     def _put_group(
-        self, topic: str, partition: int, puts: Sequence[Put], positions: Sequence[int], replies: PutReplies
+        self, topic: str, partition: int, run: PutRun, positions: Sequence[int], replies: PutReplies
     ) -> None:
-        _, _, bodies, flags, opaques, checksums, _ = zip(*puts, strict=True)
         forbidden = None if self._access is None else self._access.publish(topic)
         if forbidden is not None:
-            replies.refuse(positions, opaques, forbidden)
+            replies.refuse(positions, run.opaques, forbidden)
             return
-        outcome = self._engine.put(topic, partition, flags, checksums, bodies)
+        outcome = self._engine.put(topic, partition, run.flags, run.checksums, run.bodies)
         if isinstance(outcome, Refused):
-            replies.refuse(positions, opaques, outcome)
+            replies.refuse(positions, run.opaques, outcome)
             return
-        durable = replies.stored(positions, opaques, outcome)
-        self._engine.when_durable(topic, outcome.index, outcome.log_end, len(puts), durable)
+        durable = replies.stored(positions, run.opaques, outcome)
+        self._engine.when_durable(topic, outcome.index, outcome.log_end, len(run.bodies), durable)
 
     def _put_in_transaction(self, put: Put) -> None:
         self._services.transactions.put(self, put, self._replies)
 
     def _put_batch(self, batch: PutBatch) -> None:
-        if batch.transaction is not None:
+        if batch.transaction is None:
+            self._put_block(batch)
+        else:
             self._services.transactions.put_batch(self, batch, self._replies)
-            return
+        if isinstance(batch.block, memoryview):  # written or copied, whichever it was
+            self._services.rooms.give_back(batch.block)
+
+    def _put_block(self, batch: PutBatch) -> None:
         partition = batch.partition
         if partition == ANY_PARTITION:
             partition = self._engine.pick_partition(batch.topic)
@@ -248,8 +282,21 @@ class TextSession:
     def _version(self, command: Version) -> None:
         self._replies.add(encode(Result(OK, self._services.version, command.opaque)))
 
-    def _sync(self, command: Sync) -> None:
-        self._refuse(Refused(UNAVAILABLE, "sync is for synchronous slaves; this broker is none"), command.opaque)
+    def _from_master(self, command: Sync | Copy) -> None:
+        receiver = self._services.receiver
+        if receiver is None:
+            text = "sync and copy are for synchronous slaves; this broker is none"
+            self._refuse(Refused(UNAVAILABLE, text), command.opaque)
+            return
+        slot = self._replies.later()
+
+        def answer(code: int, text: str) -> None:
+            slot.complete(encode(Result(code, text, command.opaque)))
+
+        if isinstance(command, Sync):
+            receiver.sync(command, answer)
+        else:
+            receiver.copy_soon(command, answer)
 
     def _transaction(self, command: Transaction) -> None:
         self._services.transactions.transaction(self, command, self._replies)
@@ -270,7 +317,8 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     GetOffset: TextSession._offset,
     Stats: TextSession._stats,
     Version: TextSession._version,
-    Sync: TextSession._sync,
+    Sync: TextSession._from_master,
+    Copy: TextSession._from_master,
     Transaction: TextSession._transaction,
     Decide: TextSession._decide,
 }

@@ -15,6 +15,7 @@ from metaq.wire.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.wire.text.encode import encode
 from metaq_broker.frontend.replies import Later, ReplyQueue
 from metaq_broker.outcomes import OK
+from metaq_broker.replication.gate import PutGate
 from metaq_broker.statistics import Statistics
 from metaq_broker.tx.decisions import Decision
 from metaq_broker.tx.manager import TransactionManager
@@ -25,12 +26,16 @@ NO_OFFSET: Final = -1
 """What a put inside a transaction is answered with: its offset exists only after the commit."""
 
 _KEYS_END: Final = "\r\n"
+_GATED: Final = frozenset({"BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE"})
+"""Steps that nothing comes of while no messages are taken; the others end something, or ask."""
 
 
 class TransactionCommands:
     """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
 
-    def __init__(self, manager: TransactionManager, statistics: Statistics) -> None:
+    def __init__(self, manager: TransactionManager, statistics: Statistics, gate: PutGate | None = None) -> None:
+        """``gate`` may keep transactions from beginning and committing."""
+        self._gate = gate or PutGate()
         self._manager = manager
         self._statistics = statistics
         self._steps: Final[dict[str, Callable[[object, Transaction, ReplyQueue], None]]] = {
@@ -42,10 +47,14 @@ class TransactionCommands:
             "RECOVER": self._recover,
             "FORGET": self._forget,
             "END": self._end,
+            "DECIDED": self._decided,
         }
 
     def transaction(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
         """Carry out a ``transaction`` command."""
+        if self._gate.shut_by is not None and command.type in _GATED:
+            replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
+            return
         self._steps[command.type](connection, command, replies)
 
     def put(self, connection: object, command: Put, replies: ReplyQueue) -> None:
@@ -72,6 +81,9 @@ class TransactionCommands:
 
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
         """Record which branches a batch consists of; the reply names those of the first decision for it."""
+        if self._gate.shut_by is not None:
+            replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
+            return
         slot = replies.later()
 
         def told(decision: Decision | TransactionRefused) -> None:
@@ -118,11 +130,27 @@ class TransactionCommands:
         _answer(replies, command.opaque, lambda: _KEYS_END.join(map(str, self._manager.recover(command.unique))))
 
     def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        if command.key is None and command.unique is not None:
+            slot = replies.later()
+            self._manager.end_query(command.unique, lambda no: _complete(slot, command.opaque, no))
+            return
+
         def forget() -> str:
             self._manager.forget(command.key)
             return ""
 
         _answer(replies, command.opaque, forget)
+
+    def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
+        slot = replies.later()
+
+        def told(decision: Decision | TransactionRefused | None) -> None:
+            if isinstance(decision, TransactionRefused):
+                _complete(slot, command.opaque, decision)
+            else:
+                _complete(slot, command.opaque, None, "" if decision is None else str(decision.batch_id))
+
+        self._manager.last_decided(command.unique or "", told)
 
     def _end(self, _connection: object, command: Transaction, _replies: ReplyQueue) -> None:
         self._manager.end(command.key)  # END is the one command without a reply

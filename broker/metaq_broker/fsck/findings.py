@@ -40,7 +40,8 @@ class PartitionFindings:
 
     ``known`` damage is in the quarantine file already, ``damage`` is not. ``refusal``: why it was not, or not wholly,
     read. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing meanwhile.
-    ``kept``: files in which a repair kept what it cut off.
+    ``kept``: files in which a repair kept what it cut off. ``incarnation``: the partition's UUID; without one the next
+    start makes it.
     """
 
     topic: str
@@ -58,6 +59,8 @@ class PartitionFindings:
     suspect: list[OffsetRange] = field(default_factory=list)
     indexes: dict[int, IndexState] = field(default_factory=dict)
     quarantine_unreadable: bool = False
+    incarnation: str | None = None
+    incarnation_fault: str | None = None
     unfinished: list[str] = field(default_factory=list)
     refusal: str | None = None
     unsettled: bool = False
@@ -89,6 +92,9 @@ class PartitionFindings:
                 yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
         if self.quarantine_unreadable:
             yield "the quarantine file cannot be read"
+        if self.incarnation_fault is not None:
+            consequence = "readers that know it will take the partition for another one"
+            yield f"the incarnation file cannot be read: {self.incarnation_fault}; {consequence}"
 
     def notes(self) -> Iterator[str]:
         """Yield one sentence for each note."""

@@ -21,6 +21,7 @@ from metaq_broker.fsck.untouched import UntouchedDisk
 from metaq_broker.log import index as index_file
 from metaq_broker.log.damage import read_quarantine
 from metaq_broker.log.errors import PartitionRefused
+from metaq_broker.log.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
 from metaq_broker.log.loading import Loaded, load
 from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.segment import SegmentFile, find_segment_files, index_path
@@ -39,6 +40,7 @@ def check_partition(
     try:
         findings.quarantine_unreadable = read_quarantine(disk, directory) is None
         findings.indexes = _index_states(disk, directory)
+        findings.incarnation, findings.incarnation_fault = _incarnation(disk, directory)
         loaded = load(disk, directory, settings, "full")
     except PartitionRefused as refused:
         findings.refusal = f"{refused.reason}; its messages were not looked at"
@@ -47,14 +49,15 @@ def check_partition(
         findings.refusal = f"cannot be read: {error.strerror or error}{name}"
     else:
         _describe(findings, loaded)
-        findings.unsettled = bool(disk.changes)
+        findings.unsettled = bool(disk.changes) or findings.incarnation_fault is not None
     return findings
 
 
 def repair_partition(files: Files, settings: LogSettings, findings: PartitionFindings) -> PartitionFindings:
     """Put right what ``check_partition`` found in a partition that nobody has open; return the findings anew.
 
-    The messages are those that the check saw: none that is whole and was ever durable is dropped.
+    The messages are those that the check saw: none that is whole and was ever durable is dropped. A damaged incarnation
+    is replaced by a new one, as the next start would do.
 
     Raises:
         OSError: The disk fails; a further repair goes on from there.
@@ -63,6 +66,9 @@ def repair_partition(files: Files, settings: LogSettings, findings: PartitionFin
         return findings
     kept = _keep(files, findings)
     load(files, findings.directory, settings, "full")
+    if findings.incarnation_fault is not None:
+        findings.incarnation = Incarnation.new().uuid
+        write_incarnation(files, findings.directory, findings.incarnation)
     return replace(findings, unsettled=False, repaired=True, kept=kept)
 
 
@@ -111,6 +117,14 @@ def _index_state(files: Files, directory: Path, file: SegmentFile) -> IndexState
     if not whole or not entries or entries[0].offset != file.start or entries[-1].offset > end:
         return IndexState.DAMAGED
     return IndexState.COMPLETE if entries[-1].offset == end else IndexState.SHORT
+
+
+def _incarnation(files: Files, directory: Path) -> tuple[str | None, str | None]:
+    """Return the partition's incarnation, or why it cannot be read."""
+    try:
+        return read_incarnation(files, directory), None
+    except IncarnationDamaged as damaged:
+        return None, str(damaged)
 
 
 # ---- keeping what is cut off

@@ -122,6 +122,7 @@ def _partition_json(partition: PartitionFindings) -> dict[str, Any]:
         "bytes": partition.bytes,
         "torn_tail": {"offset": torn.offset, "bytes": torn.bytes} if torn else None,
         "missing_bytes": partition.missing_bytes,
+        "incarnation": partition.incarnation,
         "damaged": [_damage_json(entry, known=False) for entry in partition.damage]
         + [_damage_json(entry, known=True) for entry in partition.known],
         "changed_headers": [{"start": span.start, "end": span.end} for span in partition.suspect],

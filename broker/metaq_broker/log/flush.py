@@ -245,15 +245,22 @@ class GroupCommit:
         while self._done:
             partition, job, seconds, error = self._done.popleft()
             self.sync_seconds.observe(seconds)
-            partition.syncing = False
-            self._under_way -= 1
-            partition.log.complete_sync(job, error)
-            self._tell_waiters(partition)
-            self._go_on(partition)
-            settling, partition.settling = partition.settling, []
-            for future in settling:
-                if not future.done():
-                    future.set_result(None)
+            self._synced(partition, job, error)
+
+    def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
+        """A sync has ended; nothing has been told yet. A subclass may let the end of a good one wait for more."""
+        self._end(partition, job, error)
+
+    def _end(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
+        partition.syncing = False
+        self._under_way -= 1
+        partition.log.complete_sync(job, error)
+        self._tell_waiters(partition)
+        self._go_on(partition)
+        settling, partition.settling = partition.settling, []
+        for future in settling:
+            if not future.done():
+                future.set_result(None)
         if not self._under_way and self._idle is not None:
             self._idle.set()
 

@@ -248,7 +248,7 @@ class IndexBuilder:
                 self.mark()
             first, done = last + 1, ends[last]
 
-    def add_block(self, block: bytes, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
+    def add_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
         """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
         view, done, counted = memoryview(block), 0, 0
         for offset, ordinal in marks:
@@ -265,7 +265,7 @@ class IndexBuilder:
             self.mark()
 
 
-def _time_at(block: bytes, offset: int, now_ms: Callable[[], int]) -> int:
+def _time_at(block: Buffer, offset: int, now_ms: Callable[[], int]) -> int:
     known = timestamp_ms(int.from_bytes(block[offset + 8 : offset + 16], signed=True))
     return now_ms() if known is None else known
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.log.damage import Damage
@@ -13,6 +14,7 @@ from metaq_broker.log.segment import Segment
 
 _WALK_BYTES = 1 << 13
 _NO_LENGTH = -1
+_LENGTH: Final = struct.Struct(">i")
 
 
 class Step(NamedTuple):
@@ -65,6 +67,11 @@ class Layout:
         """Return the segment that holds ``offset``, or the first one below it, or the first of all."""
         return self.segments[max(0, bisect_right(self._starts, offset) - 1)]
 
+    def segment_of_message(self, ordinal: int) -> Segment:
+        """Return the segment that holds the message with ``ordinal`` others before it, or the nearest one."""
+        place = bisect_right(self.segments, ordinal, key=lambda segment: segment.first_ordinal)
+        return self.segments[max(0, place - 1)]
+
     def following(self, segment: Segment) -> Iterator[Segment]:
         """Yield ``segment`` and those behind it."""
         place = bisect_right(self._starts, segment.start) - 1
@@ -87,6 +94,25 @@ class Layout:
         """Return where the first damage behind ``offset`` begins, at most ``limit``."""
         place = bisect_right(self._damage_starts, offset)
         return min(limit, self._damage_starts[place]) if place < len(self._damage_starts) else limit
+
+    def pass_intact(self, segment: Segment, offset: int, limit: int, messages_max: int) -> tuple[int, int]:
+        """Go from the frame boundary ``offset`` to a later one: where that is, and how many messages are between.
+
+        It is at or below ``limit``, and as far as the next damage and one read of the file allow. ``walk`` comes
+        further, step by step.
+        """
+        if self.damage:
+            limit = offset if self.damage_at(offset) else self.intact_end(offset, limit)
+        chunk = self.handle(segment).pread(_WALK_BYTES, offset - segment.start) if offset < limit else b""
+        at = passed = 0
+        room, headers_end = min(limit, segment.end) - offset, len(chunk) - HEADER_BYTES
+        while at <= headers_end and passed < messages_max:
+            length = _LENGTH.unpack_from(chunk, at)[0]
+            if length < 0 or at + HEADER_BYTES + length > room:
+                break
+            at += HEADER_BYTES + length
+            passed += 1
+        return offset + at, passed
 
     def walk(self, segment: Segment, offset: int, limit: int) -> Iterator[Step]:
         """Yield the messages of a segment from the frame boundary ``offset`` on, by their headers, up to ``limit``.

@@ -17,6 +17,7 @@ from metaq_broker.log import index as index_file
 from metaq_broker.log.damage import Damage, read_quarantine, write_quarantine
 from metaq_broker.log.failed_sync import read_failed_sync, remove_failed_sync
 from metaq_broker.log.handles import FileHandle
+from metaq_broker.log.incarnation import remove_incarnation
 from metaq_broker.log.index import TIME_UNKNOWN, IndexBuilder, IndexEntry, SegmentIndex
 from metaq_broker.log.recovery import Evidence, Examined, examine
 from metaq_broker.log.report import RecoveryReport
@@ -125,6 +126,7 @@ class _Loading:
     def start_fresh(self) -> Loaded:
         for found in list(self._found.unnamed):
             self._found.remove(found)
+        remove_incarnation(self._files, self._directory)  # offsets begin again
         path = segment_path(self._directory, 0)
         handle = FileHandle(self._files, self._files.open_append(path))
         builder = IndexBuilder.at_start(0, 0, TIME_UNKNOWN, self._interval_bytes)

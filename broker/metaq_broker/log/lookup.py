@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from metaq.message_id import timestamp_ms
+from metaq.model import INT64_MAX
 from metaq_broker.log.layout import Layout
 from metaq_broker.log.segment import Segment
 
@@ -21,10 +22,36 @@ def place_at_or_below(layout: Layout, offset: int) -> Place:
     segment = layout.find(offset)
     entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
+    place = _pass_intact(layout, segment, place, offset, INT64_MAX)
     for step in layout.walk(segment, place.offset, offset):
         if step.end > offset:
             break
         place = Place(step.end, place.ordinal + step.messages)
+    return place
+
+
+def place_of_message(layout: Layout, ordinal: int) -> Place:
+    """Return where the message with ``ordinal`` others before it begins, or the damage that it lies in.
+
+    Below the first kept message: its place.
+    """
+    segment = layout.segment_of_message(ordinal)
+    entry = segment.index.last_where(layout.handles, lambda entry: entry.ordinal <= ordinal)
+    place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
+    place = _pass_intact(layout, segment, place, segment.end, ordinal)
+    for step in layout.walk(segment, place.offset, segment.end):
+        if place.ordinal + step.messages > ordinal:
+            break
+        place = Place(step.end, place.ordinal + step.messages)
+    return place
+
+
+def _pass_intact(layout: Layout, segment: Segment, place: Place, limit: int, ordinal_max: int) -> Place:
+    """Return the last place that can be reached over intact messages only, at most at ``limit`` or ``ordinal_max``."""
+    passed = -1
+    while passed and place.offset < limit and place.ordinal < ordinal_max:
+        offset, passed = layout.pass_intact(segment, place.offset, limit, ordinal_max - place.ordinal)
+        place = Place(offset, place.ordinal + passed)
     return place
 
 

@@ -20,26 +20,29 @@ from itertools import accumulate
 from pathlib import Path
 
 from metaq.model import Buffer, OffsetRange
-from metaq.wire.text.frames import HEADER_BYTES, Frame, walk
+from metaq.wire.text.frames import Frame
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log import lookup
 from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.handles import FileHandle, HandleCache
+from metaq_broker.log.incarnation import Incarnation
 from metaq_broker.log.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.log.layout import Layout
 from metaq_broker.log.loading import Loaded, load
 from metaq_broker.log.names import parse_folder_name
+from metaq_broker.log.pieces import Piece
 from metaq_broker.log.reads import AtEnd, Moved, Slice
 from metaq_broker.log.removal import remove_segment_files
 from metaq_broker.log.report import RecoveryReport
-from metaq_broker.log.segment import Segment, SegmentInfo, index_path, segment_path, unnamed_path
+from metaq_broker.log.scanning import scan
+from metaq_broker.log.segment import Segment, SegmentInfo, index_path, segment_info, segment_path, unnamed_path
 from metaq_broker.log.settings import LogSettings, Verify
-from metaq_broker.log.sync import SegmentTarget, SyncJob
+from metaq_broker.log.sync import SyncJob
+from metaq_broker.log.unsynced import Unsynced
 
 __all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify", "remove_segment_files"]
 
-_SCAN_BYTES = 1 << 20
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -55,14 +58,21 @@ class PartitionLog:
     failure: str | None
 
     def __init__(
-        self, files: Files, clock: Clock, directory: Path, settings: LogSettings, handles: HandleCache, loaded: Loaded
+        self,
+        files: Files,
+        clock: Clock,
+        directory: Path,
+        settings: LogSettings,
+        handles: HandleCache,
+        loaded: Loaded,
+        incarnation: Incarnation,
     ) -> None:
         self.topic, self.index = parse_folder_name(directory.name)
         self.directory = directory
         self._files, self._clock = files, clock
         self._settings = settings
         self._handles = handles
-        self._generation = 0
+        self._incarnation = incarnation
         self._adopt(loaded)
 
     @classmethod
@@ -85,26 +95,27 @@ class PartitionLog:
         """
         parse_folder_name(directory.name)
         loaded = load(files, directory, settings, verify)
-        # An empty cache is false: ask for None.
-        return cls(files, clock, directory, settings, HandleCache(files) if handles is None else handles, loaded)
+        incarnation, fault = (Incarnation.new(), None) if loaded.fresh else Incarnation.of_folder(files, directory)
+        loaded.report.incarnation_fault = fault
+        handles = HandleCache(files) if handles is None else handles  # an empty cache is false: ask for None
+        return cls(files, clock, directory, settings, handles, loaded, incarnation)
 
     def _adopt(self, loaded: Loaded) -> None:
         self._layout = Layout(loaded.segments, loaded.damage, self._handles)
         self._builder: IndexBuilder = loaded.builder
         self.recovery = loaded.report
         self.failure = None
-        self._sync_failed = False
-        self._unsynced = [self._layout.active]
-        self._unsynced_folders = [self.directory.parent, self.directory] if loaded.fresh else []
-        self._sync_under_way = False
+        interval_bytes, active = self._settings.index_interval_bytes, self._layout.active
+        self._unsynced = Unsynced(
+            self._files, self.directory, interval_bytes, active, self._incarnation, fresh=loaded.fresh
+        )
         self._older_messages = sum(segment.messages for segment in loaded.segments[:-1])
         self.end_offset = self.readable_end = self._layout.active.end
         self._durable_ordinal = self._builder.ordinal
 
     def __repr__(self) -> str:
-        state = f" FAILED: {self.failure}" if self.failure else ""
-        offsets = f"[{self.start_offset}, {self.readable_end}..{self.end_offset})"
-        return f"<PartitionLog {self.directory.name} {offsets}{state}>"
+        state = f"{self.end_offset})" + (f" FAILED: {self.failure}" if self.failure else "")
+        return f"<PartitionLog {self.directory.name} [{self.start_offset}, {self.readable_end}..{state}>"
 
     # ---- what it holds
 
@@ -117,6 +128,11 @@ class PartitionLog:
     def segment_count(self) -> int:
         """Segments that are kept, the one being written included."""
         return len(self._layout.segments)
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written; not to be changed from outside."""
+        return self._layout.active
 
     @property
     def message_count(self) -> int:
@@ -132,12 +148,20 @@ class PartitionLog:
     @property
     def sync_failed(self) -> bool:
         """Whether an fsync failed since the log was opened: what was not durable then may never be acknowledged."""
-        return self._sync_failed
+        return self._unsynced.failed
 
     @property
     def quarantined(self) -> Sequence[OffsetRange]:
         """The ranges of damaged bytes, ascending."""
         return [entry.range for entry in self._layout.damage]
+
+    @property
+    def incarnation(self) -> str | None:
+        """The partition's UUID, 32 hex digits; ``None`` while it is not durable, and so nothing is readable yet.
+
+        Also ``None`` where a full or failing disk did not take it; each sync tries again.
+        """
+        return self._incarnation.uuid if self._incarnation.durable else None
 
     # ---- appending
 
@@ -156,13 +180,13 @@ class PartitionLog:
             return first
         data = b"".join(frames)
         if self._layout.active.size + len(data) < self._settings.segment_bytes_max:
-            self._write(data)
+            self._write([data])
             self._builder.add_frames(data, frames, self._clock.now_ms)
         else:
             self._append_over_rolls(frames)
         return first
 
-    def append_block(self, block: bytes, count: int, marks: Sequence[tuple[int, int]]) -> int:
+    def append_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]]) -> int:
         """Append ``count`` whole frames as one unit that no roll divides; return the offset of its first byte.
 
         ``marks`` are (offset, ordinal) of frames in the block, ascending, the first (0, 0); the index uses some of
@@ -171,12 +195,23 @@ class PartitionLog:
         Raises:
             LogFailed: The log is, or has just become, read-only. The block is stored whole or not at all.
         """
+        return self.append_blocks([Piece(block, count, marks)])
+
+    def append_blocks(self, pieces: Sequence[Piece]) -> int:
+        """Append blocks behind each other as one unit, as ``append_block`` would append them joined. Raises as it."""
         first = self.end_offset
         self._check_writable()
-        self._write(block)
-        self._builder.add_block(block, count, marks, self._clock.now_ms)
+        self._write([piece.block for piece in pieces])
+        for block, count, marks in pieces:
+            self._builder.add_block(block, count, marks, self._clock.now_ms)
         self._roll_if_full()
         return first
+
+    def append_copy(self, data: bytes, frames: Sequence[bytes]) -> None:
+        """Append frames of another broker's log (``data``: all joined), without rolling. Raises as ``append``."""
+        self._check_writable()
+        self._write([data])
+        self._builder.add_frames(data, frames, self._clock.now_ms)
 
     def _check_writable(self) -> None:
         if self.failure is not None:
@@ -189,22 +224,23 @@ class PartitionLog:
             count = bisect_left(ends, room) + 1
             part = frames[:count]
             data = b"".join(part)
-            self._write(data)
+            self._write([data])
             self._builder.add_frames(data, part, self._clock.now_ms)
             self._roll_if_full()
             frames = frames[count:]
             if frames:
                 self._check_writable()
 
-    def _write(self, data: Buffer) -> None:
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        size = sum(map(len, parts))
         active = self._layout.active
         assert active.handle is not None  # the active segment is always open
         try:
-            self._files.pwrite(active.handle.fd, data, active.size)
+            self._files.pwrite_all(active.handle.fd, parts, active.size)
         except OSError as error:
-            raise self._write_failed(active, active.handle, len(data), error) from error
-        active.size += len(data)
-        self.end_offset += len(data)
+            raise self._write_failed(active, active.handle, size, error) from error
+        active.size += size
+        self.end_offset += size
 
     def _write_failed(self, active: Segment, handle: FileHandle, byte_count: int, error: OSError) -> LogFailed:
         undone = False
@@ -223,14 +259,15 @@ class PartitionLog:
         return self.failure
 
     def _roll_if_full(self) -> None:
-        """Finish the active segment and start the next one if it is due. If that fails, the next append is refused.
+        if self._layout.active.size >= self._settings.segment_bytes_max:
+            self.begin_segment()
 
-        On a full disk the active segment grows on instead, and every append tries again.
+    def begin_segment(self) -> None:
+        """Finish the active segment and start the next one; on a full disk the active one grows on instead.
+
+        If it fails otherwise, the next append is refused.
         """
-        active = self._layout.active
-        if active.size < self._settings.segment_bytes_max:
-            return
-        start, builder = self.end_offset, self._builder
+        active, start, builder = self._layout.active, self.end_offset, self._builder
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
         except OSError as error:
@@ -245,9 +282,7 @@ class PartitionLog:
         path, handle = segment_path(self.directory, start), FileHandle(self._files, fd)
         segment = Segment(start, 0, path, index, builder.ordinal, builder.time_ms, named=False, handle=handle)
         self._layout.add(segment)
-        self._unsynced.append(segment)
-        if self.directory not in self._unsynced_folders:
-            self._unsynced_folders.append(self.directory)
+        self._unsynced.add(segment)
         _LOGGER.info("segment begun", extra={"fields": {"partition": self.directory.name, "start": start}})
 
     # ---- making it durable
@@ -257,41 +292,19 @@ class PartitionLog:
 
         Hand the job back to ``complete_sync`` when it has run.
         """
-        if self._sync_under_way or self._sync_failed:
+        if self.end_offset == self.readable_end and not self._unsynced.names:
             return None
-        if self.end_offset == self.readable_end and not self._unsynced_folders:
-            return None
-        self._sync_under_way = True
-        return SyncJob(
-            self._files,
-            self.directory,
-            [SegmentTarget.of(segment) for segment in self._unsynced],
-            tuple(self._unsynced_folders),
-            self.readable_end,
-            self.end_offset,
-            self._builder.ordinal,
-            self._settings.index_interval_bytes,
-            self._generation,
-        )
+        return self._unsynced.capture(self.readable_end, self.end_offset, self._builder.ordinal)
 
     def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
         """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
-        if job.generation != self._generation:
+        if not self._unsynced.owns(job):
             return
-        self._sync_under_way = False
         if error is not None:
-            self._sync_failed = True
+            self._unsynced.fail()
             self._fail(f"making offsets {self.readable_end} to {job.end} durable", error)
             return
-        for target in job.targets:
-            target.settle(job.indexes_written)
-        active = self._layout.active
-        for segment in self._unsynced:
-            if segment is not active and segment.settled:
-                segment.handle = None
-        self._unsynced = [segment for segment in self._unsynced if segment.handle is not None]
-        if self._layout.active.named:
-            self._unsynced_folders = []
+        self._unsynced.settle(job)
         self.readable_end = job.end
         self._durable_ordinal = job.ordinal
 
@@ -309,7 +322,7 @@ class PartitionLog:
                 self.complete_sync(job, error)
             else:
                 self.complete_sync(job, None)
-        if self._sync_failed and self.failure is not None:
+        if self.sync_failed and self.failure is not None:
             raise LogFailed(self.directory.name, self.failure)
 
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
@@ -331,15 +344,19 @@ class PartitionLog:
         Raises:
             PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
         """
-        durable_end = self.readable_end if self._sync_failed else None
-        return load(self._files, self.directory, self._settings, verify, durable_end)
+        durable_end = self.readable_end if self.sync_failed else None
+        loaded = load(self._files, self.directory, self._settings, verify, durable_end)
+        if not loaded.fresh:
+            self._incarnation.settle(self._files, self.directory)
+        return loaded
 
     def resume(self, loaded: Loaded) -> RecoveryReport:
         """Go on with what ``load_again`` returned; segments that were forgotten meanwhile stay so."""
         start = self.start_offset
         loaded.segments[:] = [segment for segment in loaded.segments if segment.start >= start]
         loaded.damage[:] = [entry for entry in loaded.damage if entry.start >= start]
-        self._generation += 1
+        if loaded.fresh:  # somebody removed the files meanwhile: offsets begin again
+            self._incarnation = Incarnation.new()
         self._adopt(loaded)
         return loaded.report
 
@@ -357,8 +374,7 @@ class PartitionLog:
         return trusted
 
     def _close_cleanly(self) -> bool:
-        self._generation += 1  # the sync here overtakes a job that is still under way
-        self._sync_under_way = False
+        self._unsynced.disown()  # the sync here overtakes a job that is still under way
         active = self._layout.active
         try:
             self.sync()
@@ -399,18 +415,7 @@ class PartitionLog:
         Raises:
             CorruptFrame: Damage that nobody knew of yet, or ``offset`` is no frame boundary.
         """
-        bytes_max = _SCAN_BYTES
-        while not isinstance(found := self.read(offset, bytes_max), AtEnd):
-            if isinstance(found, Moved):
-                offset = found.offset
-                continue
-            run = found.read()
-            before = offset
-            for frame in walk(run, offset, where=self.directory.name):
-                yield frame
-                offset = frame.end
-            # Not one whole frame: it is larger than the slice.
-            bytes_max = _SCAN_BYTES if offset > before else HEADER_BYTES + int.from_bytes(run[:4])
+        return scan(self.read, offset, self.directory.name)
 
     # ---- positions
 
@@ -428,9 +433,20 @@ class PartitionLog:
     def ordinal(self, offset: int) -> int:
         """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
 
-        Quarantined messages count, so that ordinals stay what they were. Clamped like ``boundary``.
+        Quarantined messages count, so that ordinals stay what they were. Clamped like ``boundary``. Ordinals last as
+        long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
+        damaged bytes that were not quarantined before stand for one message.
         """
         return lookup.place_at_or_below(self._layout, self._clamp(offset)).ordinal
+
+    def offset_of_message(self, ordinal: int) -> int:
+        """Return the offset of the message before which there are ``ordinal`` others; clamped to [start, readable end].
+
+        Where the message is damaged, this is where the damage begins.
+        """
+        if ordinal >= self._durable_ordinal:
+            return self.readable_end
+        return lookup.place_of_message(self._layout, ordinal).offset
 
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
@@ -448,16 +464,8 @@ class PartitionLog:
 
     def segments(self) -> list[SegmentInfo]:
         """Return all segments, oldest first."""
-        return [self._info(segment) for segment in self._layout.segments]
-
-    def _info(self, segment: Segment) -> SegmentInfo:
-        path = segment.path if segment.named else unnamed_path(self.directory, segment.start)
-        try:
-            mtime_ms = self._files.stat(path).mtime_ms
-        except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
-            mtime_ms = 0
-        read_only = segment is not self._layout.active and segment.settled
-        return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)
+        active = self._layout.active
+        return [segment_info(self._files, segment, active=segment is active) for segment in self._layout.segments]
 
     def forget_segments(self, count: int) -> list[SegmentInfo]:
         """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
@@ -470,7 +478,7 @@ class PartitionLog:
         finished = self._layout.segments[:-1]
         if count > len(finished) or not all(segment.settled for segment in finished[:count]):
             raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {len(finished)} are finished")
-        infos = [self._info(segment) for segment in finished[:count]]
+        infos = [segment_info(self._files, segment, active=False) for segment in finished[:count]]
         for segment in self._layout.forget(count):
             self._older_messages -= segment.messages
         return infos
@@ -486,12 +494,3 @@ class PartitionLog:
         if [segment.start for segment in segments] != oldest:
             raise ValueError(f"{self.directory.name}: only the oldest segments can be dropped, in their order")
         remove_segment_files(self._files, self.forget_segments(len(segments)))
-
-    def delete_segments_before(self, offset: int) -> None:
-        """Delete the segments that lie wholly below ``offset`` (blocking); the one being written stays.
-
-        Raises:
-            OSError: A file cannot be removed; all of them are out of service nevertheless.
-        """
-        candidates = [segment for segment in self._layout.segments[:-1] if segment.end <= offset and segment.settled]
-        remove_segment_files(self._files, self.forget_segments(len(candidates)))

@@ -15,7 +15,8 @@ class RecoveryReport:
 
     ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``:
     starts of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged
-    message. ``missing_bytes``: durable bytes that the last segment does not have any more.
+    message. ``missing_bytes``: durable bytes that the last segment does not have any more. ``incarnation_fault``: why
+    the partition's incarnation could not be read, so that it got another one.
     """
 
     bytes_cut: int = 0
@@ -25,6 +26,7 @@ class RecoveryReport:
     indexes_rebuilt: list[int] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     missing_bytes: int = 0
+    incarnation_fault: str | None = None
 
     @property
     def index_rebuilt(self) -> bool:
@@ -45,4 +47,7 @@ class RecoveryReport:
         yield from (f"damaged bytes quarantined: {entry}" for entry in self.damage)
         for span in self.suspect:
             yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"
+        if self.incarnation_fault is not None:
+            consequence = "it got a new one, and readers that know the old one take it for another partition"
+            yield f"the partition's incarnation cannot be read ({self.incarnation_fault}); {consequence}"
         yield from (f"removed unfinished segment {name}" for name in self.removed)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from metaq_broker.files import Files
 from metaq_broker.log import index
 from metaq_broker.log.handles import FileHandle
 from metaq_broker.log.index import SegmentIndex
@@ -95,3 +96,14 @@ class SegmentInfo(NamedTuple):
     index_path: Path
     mtime_ms: int
     read_only: bool
+
+
+def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo:
+    """Describe a segment as it is now; ``active``: it is the one that is written."""
+    path = segment.path if segment.named else unnamed_path(segment.path.parent, segment.start)
+    try:
+        mtime_ms = files.stat(path).mtime_ms
+    except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note
+        mtime_ms = 0
+    read_only = segment.settled and not active
+    return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)

@@ -12,6 +12,7 @@ from metaq_broker.files import Files
 from metaq_broker.log import index as index_file
 from metaq_broker.log.failed_sync import write_failed_sync
 from metaq_broker.log.handles import FileHandle
+from metaq_broker.log.incarnation import write_incarnation
 from metaq_broker.log.index import IndexEntry
 from metaq_broker.log.segment import Segment, unnamed_path
 
@@ -46,7 +47,8 @@ class SegmentTarget(NamedTuple):
 class SyncJob:
     """What was appended up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
 
-    Everything but ``indexes_written``, which ``run`` sets, is fixed when it is captured.
+    ``incarnation`` is the partition's UUID if that is to be written too. Everything but ``indexes_written`` and
+    ``incarnation_written``, which ``run`` sets, is fixed when it is captured.
     """
 
     files: Files
@@ -57,14 +59,16 @@ class SyncJob:
     end: int
     ordinal: int
     index_interval_bytes: int
-    generation: int
+    incarnation: str | None = None
     indexes_written: bool = False
+    incarnation_written: bool = False
 
     def run(self) -> None:
-        """Sync bytes, then names, then write the indexes (blocking; any thread).
+        """Sync bytes, then names, then write the incarnation and the indexes (blocking; any thread).
 
         Raises:
-            OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index that fails is no error.
+            OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index or an incarnation that
+                fails is no error.
         """
         try:
             for target in self.targets:
@@ -79,6 +83,10 @@ class SyncJob:
             with contextlib.suppress(OSError):
                 write_failed_sync(self.files, self.directory, self.durable_end)
             raise
+        if self.incarnation is not None:
+            with contextlib.suppress(OSError):
+                write_incarnation(self.files, self.directory, self.incarnation)
+                self.incarnation_written = True
         with contextlib.suppress(OSError):
             self._write_indexes()
             self.indexes_written = True

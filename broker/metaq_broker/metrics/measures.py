@@ -12,7 +12,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import metaq
 from metaq_broker.disk_guard import DiskGuard
@@ -20,8 +20,12 @@ from metaq_broker.engine import Engine
 from metaq_broker.histogram import Histogram
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.replication.roles import Replication
 from metaq_broker.retention import Retention
 from metaq_broker.tx.manager import TransactionManager
+
+if TYPE_CHECKING:
+    from metaq_broker.registration.registration import Registration
 
 TOPIC_LABELS_MAX: Final = 500
 """Topics that are told apart; what comes later is counted together."""
@@ -76,6 +80,8 @@ class Sources:
     transactions: TransactionManager
     retention: Retention
     guard: DiskGuard
+    replication: Replication
+    registration: Registration | None
     labels: TopicLabels
 
 
@@ -90,6 +96,8 @@ def gather(sources: Sources) -> list[Measure | Distribution]:
         *_retention(sources.retention),
         *_troubles(sources.engine, logs),
         *_disks(sources.guard),
+        *_replication(sources.replication),
+        *_registration(sources.registration),
         *_transactions(sources.transactions),
         *_distributions(sources),
     ]
@@ -181,6 +189,22 @@ def _disks(guard: DiskGuard) -> Iterator[Measure]:
     times: list[tuple[Labels, float]] = [((folder.path,), folder.times_low) for folder in folders]
     yield Measure("gauge", "metaq_storage_disk_low", "1 while puts are refused for want of space.", ("path",), low)
     yield Measure("counter", "metaq_storage_disk_low_times", "Times that this began.", ("path",), times)
+
+
+def _replication(replication: Replication) -> Iterator[Measure]:
+    states = replication.slave.states() if replication.slave is not None else []
+    lag = "Bytes that the master of this asynchronous slave has and it has not."
+    yield _gauge("metaq_replication_lag_bytes", lag, sum(state.lag_bytes for state in states))
+    refused = sum(state.fault is not None for state in states)
+    yield _gauge("metaq_replication_partitions_refused", "Partitions that this slave does not copy.", refused)
+    broken = "1 while the other broker is not there, or the synchronous pair is out of step."
+    yield _gauge("metaq_replication_broken", broken, replication.trouble is not None)
+
+
+def _registration(registration: Registration | None) -> Iterator[Measure]:
+    values: list[tuple[Labels, float]] = [] if registration is None else [((), registration.registered)]
+    text = "1 while this broker is registered in ZooKeeper; not there without ZooKeeper."
+    yield Measure("gauge", "metaq_zookeeper_registered", text, (), values)
 
 
 def _transactions(manager: TransactionManager) -> Iterator[Measure]:

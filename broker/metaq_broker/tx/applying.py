@@ -7,21 +7,34 @@ finishes.
 
 If a partition does not take its unit (its disk failed), the transaction stays committed: whoever asks is told so, and a
 restart of the broker, with the disk mended, makes it readable.
+
+Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
+partition is appended in a turn of the loop: nobody else waits for more than that.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 from metaq.errors import MetaqError
 from metaq_broker.tx.journal import JournalDamaged
 from metaq_broker.tx.journal_writer import JournalWriter
 from metaq_broker.tx.refusals import TransactionRefused, committed_not_stored
-from metaq_broker.tx.seams import CallLater, TransactionStore, Unit
+from metaq_broker.tx.seams import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.tx.transaction import Transaction
 
 _log = logging.getLogger(__name__)
+
+AT_ONCE_BYTES: Final = MIB
+"""A transaction of up to so many bytes is read and appended in one turn of the loop, without another thread."""
+
+Told = Callable[[Exception | None], None]
+Units = Sequence[Sequence[Unit]]
+"""What goes to the partitions, by partition."""
 
 
 class Applying:
@@ -32,56 +45,130 @@ class Applying:
         writer: JournalWriter,
         store: TransactionStore,
         call_later: CallLater,
+        run_in_worker: RunInWorker,
         applied: Callable[[Transaction], None],
     ) -> None:
-        self._writer = writer
+        self.call_later = call_later
+        self.run_in_worker = run_in_worker
+        self.writer = writer
         self._store = store
-        self._call_later = call_later
         self._applied = applied
-        self._stopped = False
+        self._lane = _Lane(self)
+        self.stopped = False
 
     def stop(self) -> None:
         """Append and note nothing more: the journal is about to close. The next start finishes what is left."""
-        self._stopped = True
+        self.stopped = True
 
     def apply(self, transactions: Sequence[Transaction]) -> None:
-        """Append the messages of transactions whose commit is durable, in order.
+        """Append the messages of transactions whose commit is durable, in order, behind all that were given here."""
+        self._lane.add(transactions)
 
-        One transaction a turn of the loop: a batch of many branches must not keep everybody else waiting.
-        """
-        if not transactions or self._stopped:
-            return
-        self._apply_one(transactions[0])
-        if len(transactions) > 1:
-            self._call_later(0.0, lambda: self.apply(transactions[1:]))
+    def apply_apart(self, transactions: Sequence[Transaction]) -> None:
+        """Append the messages of transactions whose commit is durable, in order; others need not wait for them."""
+        _Lane(self).add(transactions)
 
-    def _apply_one(self, transaction: Transaction) -> None:
-        try:
-            units = self._writer.units(transaction)
-        except (JournalDamaged, OSError) as error:
-            self._finished(transaction, error)
-            return
-        self.append(transaction, units)
-
-    def append(self, transaction: Transaction, units: Sequence[Unit]) -> None:
+    def append(self, transaction: Transaction, units: Units) -> None:
         """Append those units of a committed transaction that are not in the partitions yet."""
         if not units:
-            self._finished(transaction, None)
+            self.finished(transaction, None)
             return
-        try:
-            self._store.append(units, lambda error: self._finished(transaction, error))
-        except (MetaqError, OSError) as error:
-            self._finished(transaction, error)
+        together = _Together(len(units), partial(self.finished, transaction))
+        for group in units:
+            self.append_group(group, together.one)
 
-    def _finished(self, transaction: Transaction, error: Exception | None) -> None:
-        if self._stopped:
+    def append_group(self, group: Sequence[Unit], done: Told) -> None:
+        """Append the units of one partition; ``done`` when they are readable, or with why they never will be."""
+        try:
+            self._store.append(group, done)
+        except (MetaqError, OSError) as error:
+            done(error)
+
+    def finished(self, transaction: Transaction, error: Exception | None) -> None:
+        """Take note that a transaction is readable, or why it is not."""
+        if self.stopped:
             return
         if error is not None:
             _log.error("transaction %s is committed, but not readable: %s", transaction.key, error)
             fail(transaction, committed_not_stored(transaction.key, str(error)))
             return
-        self._writer.applied(transaction)
+        self.writer.applied(transaction)
         self._applied(transaction)
+
+
+class _Lane:
+    """Transactions that are appended in their order, a partition a turn; the next large one is read meanwhile."""
+
+    def __init__(self, applying: Applying) -> None:
+        self._applying = applying
+        self._waiting: deque[Transaction] = deque()
+        self._groups: deque[tuple[Sequence[Unit], Told]] = deque()
+        self._reading = False
+        self._scheduled = False
+
+    def add(self, transactions: Sequence[Transaction]) -> None:
+        """Let these follow those that are here."""
+        self._waiting.extend(transactions)
+        if not self._scheduled:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._applying.stopped:
+            return
+        if self._groups:
+            self._applying.append_group(*self._groups.popleft())
+        elif self._small_next:
+            self._at_once(self._waiting.popleft())
+        if len(self._groups) <= 1 and not self._reading and self._waiting and not self._small_next:
+            self._read_in_worker(self._waiting.popleft())
+        if not self._scheduled and (self._groups or self._small_next):
+            self._scheduled = True
+            self._applying.call_later(0.0, self._turn)
+
+    @property
+    def _small_next(self) -> bool:
+        """Whether the next transaction is to be read and appended at once, when those before it are appended."""
+        return bool(self._waiting) and not self._reading and self._waiting[0].byte_count <= AT_ONCE_BYTES
+
+    def _at_once(self, transaction: Transaction) -> None:
+        try:
+            units = self._applying.writer.units(transaction)
+        except (JournalDamaged, OSError) as error:
+            self._applying.finished(transaction, error)
+        else:
+            self._applying.append(transaction, units)
+
+    def _read_in_worker(self, transaction: Transaction) -> None:
+        writer, self._reading = self._applying.writer, True
+        job = writer.begin_read(transaction)
+
+        def read(error: BaseException | None) -> None:
+            units = writer.end_read(transaction, job)
+            self._reading = False
+            if error is None:
+                done = _Together(len(units), partial(self._applying.finished, transaction)).one
+                self._groups.extend((group, done) for group in units)
+            elif isinstance(error, Exception):
+                self._applying.finished(transaction, error)
+            if not self._scheduled:
+                self._turn()
+
+        self._applying.run_in_worker(job.run, read)
+
+
+class _Together:
+    """Calls ``done`` when ``one`` has been called so many times, with the first error of all."""
+
+    def __init__(self, left: int, done: Told) -> None:
+        self._left, self._done = left, done
+        self._error: Exception | None = None
+
+    def one(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
 
 
 def settle(transaction: Transaction, refusal: TransactionRefused | None) -> None:

@@ -18,7 +18,16 @@ from metaq_broker.tx.journal import JournalFailed
 from metaq_broker.tx.journal_writer import JournalWriter
 from metaq_broker.tx.records import Branch, Decided, Ends
 from metaq_broker.tx.refusals import TransactionRefused, no_room, outcome_unknown
-from metaq_broker.tx.seams import CallLater, Done, PrepareVote, Room, TransactionCounters, TransactionStore, Unit
+from metaq_broker.tx.seams import (
+    CallLater,
+    Done,
+    PrepareVote,
+    Room,
+    RunInWorker,
+    TransactionCounters,
+    TransactionStore,
+    Unit,
+)
 from metaq_broker.tx.state import Event, State
 from metaq_broker.tx.transaction import Transaction, xid_of
 
@@ -35,6 +44,7 @@ class Ending:
         sync: GroupSync,
         store: TransactionStore,
         call_later: CallLater,
+        run_in_worker: RunInWorker,
         heuristics: Heuristics,
         counters: TransactionCounters,
         ended: Callable[[Transaction], None],
@@ -43,7 +53,7 @@ class Ending:
         self._writer = writer
         self._sync = sync
         self._store = store
-        self._applying = Applying(writer, store, call_later, self._applied)
+        self._applying = Applying(writer, store, call_later, run_in_worker, self._applied)
         self._heuristics = heuristics
         self._counters = counters
         self._ended = ended
@@ -87,7 +97,7 @@ class Ending:
         transaction.disarm()
         transaction.waiting.append(done)
         if transaction.messages:
-            self._apply_when_durable([transaction])
+            self._apply_when_durable([transaction], self._applying.apply)
         else:
             self._applied(transaction)
 
@@ -123,7 +133,7 @@ class Ending:
         if committing:
             transaction.state = transaction.after(Event.COMMIT_TWO_PHASE)
             transaction.waiting.append(done)
-            self._apply_when_durable([transaction])
+            self._apply_when_durable([transaction], self._applying.apply)
         else:
             self._roll_back_when_durable(transaction, done)
 
@@ -137,9 +147,9 @@ class Ending:
         self._writer.decide(decided._replace(commits=commits, ends=self._ends(chosen)), chosen)
         for transaction in chosen:
             transaction.state = transaction.after(Event.DECIDE)
-        self._apply_when_durable(chosen)
+        self._apply_when_durable(chosen, self._applying.apply_apart)
 
-    def resume(self, transaction: Transaction, units: Sequence[Unit]) -> None:
+    def resume(self, transaction: Transaction, units: Sequence[Sequence[Unit]]) -> None:
         """Go on with a commit that a crash interrupted: ``units`` are still missing in the partitions."""
         self._applying.append(transaction, units)
 
@@ -158,10 +168,12 @@ class Ending:
         places = {place for transaction in transactions for place in transaction.contents}
         return {place: self._store.log_end(*place) for place in places}
 
-    def _apply_when_durable(self, transactions: Sequence[Transaction]) -> None:
+    def _apply_when_durable(
+        self, transactions: Sequence[Transaction], apply: Callable[[Sequence[Transaction]], None]
+    ) -> None:
         def durable(failure: JournalFailed | None) -> None:
             if failure is None:
-                self._applying.apply(transactions)
+                apply(transactions)
                 return
             for transaction in transactions:
                 fail(transaction, outcome_unknown(transaction.key, str(failure)))

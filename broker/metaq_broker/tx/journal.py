@@ -14,7 +14,7 @@ After a failed fsync nothing more is written (the kernel may have dropped the by
 fsync would report success): ``failure`` says so for ever, and a restart finds out what really is on the disk. A failed
 write is less: the file is cut back, and only that step is refused.
 
-All methods run on the event loop, except ``JournalSync.run``.
+All methods run on the event loop, except ``JournalSync.run`` and ``JournalRead.run``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from metaq.model import Buffer
 from metaq_broker.files import Files
 from metaq_broker.tx.journal_bytes import (
     FILE_HEADER_BYTES,
@@ -40,7 +41,7 @@ from metaq_broker.tx.journal_bytes import (
     records_of,
     start_of,
 )
-from metaq_broker.tx.records import Record, RecordDamaged, decode, encode
+from metaq_broker.tx.records import Record, RecordDamaged, decode, encode_parts
 
 _log = logging.getLogger(__name__)
 
@@ -79,10 +80,23 @@ class _File:
     path: Path
     fd: int
     size: int
+    readers: int = 0
+    gone: bool = False
 
     @property
     def end(self) -> int:
         return self.start + self.size
+
+    def read(self, disk: Files, location: Location) -> Record:
+        at = location.lsn - self.start
+        data = disk.pread(self.fd, location.length, at)
+        try:
+            raw = read_record(data, 0, location.lsn)
+            return decode(raw.kind, raw.payload)
+        except Broken as fault:
+            raise JournalDamaged(self.path, at, fault.reason) from None
+        except RecordDamaged as fault:
+            raise JournalDamaged(self.path, at, str(fault)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,24 @@ class JournalSync:
             self.files.fsync_dir(self.directory)
 
 
+@dataclass(slots=True)
+class JournalRead:
+    """Records that are to be read: captured on the loop, read by ``run``. Their files stay open until they are."""
+
+    disk: Files
+    places: tuple[tuple[_File, Location], ...]
+    records: list[Record] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Read ``records`` (blocking; any thread).
+
+        Raises:
+            JournalDamaged: The bytes have changed since they were written.
+            OSError: The disk does not answer.
+        """
+        self.records = [file.read(self.disk, location) for file, location in self.places]
+
+
 Visit = Callable[[Location, Record], None]
 """Gets every record of the journal in order while it is opened."""
 
@@ -123,6 +155,7 @@ class Journal:
         self._named_start = -1
         self._durable_lsn = 0
         self._in_flight = False
+        self._reads = 0
         self._closed = False
         self.failure: str | None = "the broker is starting"
 
@@ -182,16 +215,27 @@ class Journal:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        file = next(file for file in reversed(self._files) if file.start <= location.lsn)
-        at = location.lsn - file.start
-        data = self._disk.pread(file.fd, location.length, at)
-        try:
-            raw = read_record(data, 0, location.lsn)
-            return decode(raw.kind, raw.payload)
-        except Broken as fault:
-            raise JournalDamaged(file.path, at, fault.reason) from None
-        except RecordDamaged as fault:
-            raise JournalDamaged(file.path, at, str(fault)) from None
+        return self._file_of(location).read(self._disk, location)
+
+    def _file_of(self, location: Location) -> _File:
+        return next(file for file in reversed(self._files) if file.start <= location.lsn)
+
+    def begin_read(self, locations: Sequence[Location]) -> JournalRead:
+        """Capture what is to be read, here or in a worker thread. Hand it back to ``end_read``, read or not."""
+        places = tuple((self._file_of(location), location) for location in locations)
+        for file, _ in places:
+            file.readers += 1
+        self._reads += 1
+        return JournalRead(self._disk, places)
+
+    def end_read(self, job: JournalRead) -> None:
+        """Take note that nobody reads for ``job`` any more."""
+        self._reads -= 1
+        for file, _ in job.places:
+            file.readers -= 1
+            if file.gone and not file.readers:
+                self._disk.close(file.fd)
+        self._close_if_idle()
 
     # ---- writing
 
@@ -204,24 +248,24 @@ class Journal:
         if self.failure is not None:
             raise JournalFailed(self.failure)
         file = self._file_with_room()
-        parts: list[bytes] = []
+        parts: list[Buffer] = []
         locations: list[Location] = []
         lsn = file.end
         for record in records:
-            kind, payload = encode(record)
-            parts += (pack_record(lsn, self._durable_lsn, kind, payload), payload)
-            locations.append(Location(lsn, RECORD_HEADER_BYTES + len(payload)))
+            kind, payload = encode_parts(record)
+            parts += (pack_record(lsn, self._durable_lsn, kind, payload), *payload)
+            locations.append(Location(lsn, RECORD_HEADER_BYTES + sum(map(len, payload))))
             lsn = locations[-1].end
-        self._write(file, b"".join(parts))
+        self._write(file, parts, lsn - file.end)
         return locations
 
-    def _write(self, file: _File, data: bytes) -> None:
+    def _write(self, file: _File, parts: Sequence[Buffer], byte_count: int) -> None:
         try:
-            self._disk.pwrite(file.fd, data, file.size)
+            self._disk.pwrite_all(file.fd, parts, file.size)
         except OSError as error:
             self._cut_back(file, error)
             raise JournalFailed(f"cannot write {file.path}: {error.strerror or error}") from error
-        file.size += len(data)
+        file.size += byte_count
 
     def _cut_back(self, file: _File, cause: OSError) -> None:
         try:
@@ -270,8 +314,7 @@ class Journal:
         """Take note of how ``job`` went."""
         self._in_flight = False
         self._note(job, error)
-        if self._closed:
-            self._close_files()
+        self._close_if_idle()
 
     def _note(self, job: JournalSync, error: BaseException | None) -> None:
         if error is not None:
@@ -310,16 +353,19 @@ class Journal:
             if oldest.end > self._durable_lsn:
                 raise AssertionError(f"{oldest.path} is still being written")
             self._disk.unlink(oldest.path)
-            self._disk.close(oldest.fd)
+            oldest.gone = True
+            if not oldest.readers:
+                self._disk.close(oldest.fd)
             del self._files[0]
 
     def close(self) -> None:
         """Close the files. What is not durable yet is left to the operating system; see ``sync_now``."""
         self._closed = True
-        if not self._in_flight:
-            self._close_files()
+        self._close_if_idle()
 
-    def _close_files(self) -> None:
+    def _close_if_idle(self) -> None:
+        if not self._closed or self._in_flight or self._reads:
+            return
         for file in self._files:
             with contextlib.suppress(OSError):
                 self._disk.close(file.fd)

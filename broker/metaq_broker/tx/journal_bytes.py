@@ -29,9 +29,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from metaq.checksum import crc32
+from metaq.model import Buffer
 
 _MAGIC: Final = b"MetaQTx"
 VERSION: Final = 1
@@ -48,12 +50,15 @@ _NAME: Final = re.compile(r"(\d{20})\.journal")
 
 
 class RawRecord(NamedTuple):
-    """One record as it stands in a file; ``lsn`` is the place of its header's first byte."""
+    """One record as it stands in a file; ``lsn`` is the place of its header's first byte.
+
+    The payload is a view of the bytes that were read.
+    """
 
     lsn: int
     durable_lsn: int
     kind: int
-    payload: bytes
+    payload: memoryview
 
     @property
     def length(self) -> int:
@@ -94,7 +99,7 @@ def pack_file_header(start: int) -> bytes:
     return head + _U32.pack(crc32(head))
 
 
-def check_file_header(data: bytes, start: int) -> None:
+def check_file_header(data: Buffer, start: int) -> None:
     """Check the first bytes of a file that is named after LSN ``start``.
 
     Raises:
@@ -110,13 +115,16 @@ def check_file_header(data: bytes, start: int) -> None:
         raise UnknownVersion(version)
 
 
-def pack_record(lsn: int, durable_lsn: int, kind: int, payload: bytes) -> bytes:
-    """Return the header of a record at ``lsn``; the payload follows it."""
-    head = _HEAD.pack(_MARK, len(payload), crc32(payload), durable_lsn, kind)
+def pack_record(lsn: int, durable_lsn: int, kind: int, payload: Sequence[Buffer]) -> bytes:
+    """Return the header of a record at ``lsn``; the payload, here in parts, follows it."""
+    length = checksum = 0
+    for part in payload:
+        length, checksum = length + len(part), crc32(part, checksum)
+    head = _HEAD.pack(_MARK, length, checksum, durable_lsn, kind)
     return head + _U32.pack(_header_checksum(lsn, head))
 
 
-def _header_checksum(lsn: int, head: bytes) -> int:
+def _header_checksum(lsn: int, head: Buffer) -> int:
     return crc32(head, crc32(_U64.pack(lsn)))
 
 
@@ -127,7 +135,7 @@ class _Head(NamedTuple):
     kind: int
 
 
-def _read_head(data: bytes, at: int, lsn: int) -> _Head | None:
+def _read_head(data: Buffer, at: int, lsn: int) -> _Head | None:
     end = at + RECORD_HEADER_BYTES
     if end > len(data):
         return None
@@ -138,7 +146,7 @@ def _read_head(data: bytes, at: int, lsn: int) -> _Head | None:
     return _Head(length, checksum, durable_lsn, kind) if mark == _MARK else None
 
 
-def read_record(data: bytes, at: int, lsn: int) -> RawRecord:
+def read_record(data: Buffer, at: int, lsn: int) -> RawRecord:
     """Return the record at position ``at`` of ``data``, whose place in the journal is ``lsn``.
 
     Raises:
@@ -148,7 +156,7 @@ def read_record(data: bytes, at: int, lsn: int) -> RawRecord:
     if head is None:
         raise Broken(lsn, f"no record header among the {len(data) - at} bytes left in the file")
     start = at + RECORD_HEADER_BYTES
-    payload = data[start : start + head.length]
+    payload = memoryview(data)[start : start + head.length]
     if len(payload) < head.length:
         raise Broken(lsn, f"the record says {head.length} payload bytes, the file has {len(payload)}")
     if crc32(payload) != head.checksum:
@@ -156,7 +164,7 @@ def read_record(data: bytes, at: int, lsn: int) -> RawRecord:
     return RawRecord(lsn, head.durable_lsn, head.kind, payload)
 
 
-def records_of(data: bytes, start: int) -> Iterator[RawRecord]:
+def records_of(data: Buffer, start: int) -> Iterator[RawRecord]:
     """Yield the records of a whole file whose first byte has LSN ``start``.
 
     Raises:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from metaq.model import Xid
 from metaq_broker.tx.decisions import Decisions
 from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.journal import Journal, JournalFailed, Location
+from metaq_broker.tx.journal import Journal, JournalFailed, JournalRead, Location
 from metaq_broker.tx.ledger import Ledger, Slot
 from metaq_broker.tx.records import (
     NO_SERIAL,
@@ -189,20 +189,33 @@ class JournalWriter:
 
     # ---- reading back
 
-    def units(self, transaction: Transaction) -> list[Unit]:
-        """Return everything that was put, one unit per partition, read from the journal.
+    def begin_read(self, transaction: Transaction) -> JournalRead:
+        """Capture where the messages of a transaction stand. Let it ``run``, here or elsewhere, then ``end_read``."""
+        chunks = range(transaction.chunks)
+        return self._journal.begin_read([self._ledger.location(chunk_slot(transaction.serial, n)) for n in chunks])
+
+    def end_read(self, transaction: Transaction, job: JournalRead) -> list[list[Unit]]:
+        """Return what ``job`` has read: one list for each partition, of units in the order of the puts."""
+        self._journal.end_read(job)
+        units: dict[Place, list[Unit]] = {}
+        for record in job.records:
+            assert isinstance(record, Messages)
+            for unit in transaction.marked(record):
+                units.setdefault(unit.place, []).append(unit)
+        return list(units.values())
+
+    def units(self, transaction: Transaction) -> list[list[Unit]]:
+        """Return everything that was put, as ``end_read``, read from the journal here and now.
 
         Raises:
             JournalDamaged, OSError: It cannot be read.
         """
-        blocks: dict[Place, list[bytes]] = {}
-        for chunk in range(transaction.chunks):
-            location = self._ledger.location(chunk_slot(transaction.serial, chunk))
-            record = self._journal.read(location)
-            assert isinstance(record, Messages)
-            for unit in record.units:
-                blocks.setdefault((unit.topic, unit.partition), []).append(unit.block)
-        return [Unit(*place, b"".join(parts), transaction.contents[place].messages) for place, parts in blocks.items()]
+        job = self.begin_read(transaction)
+        try:
+            job.run()
+        finally:
+            units = self.end_read(transaction, job)
+        return units
 
     # ---- inside
 
@@ -216,8 +229,7 @@ class JournalWriter:
         locations = self._append(records)
         if chunk is not None:
             self._ledger.hold(chunk_slot(transaction.serial, chunk.chunk), locations[0])
-        transaction.chunks = chunks
-        transaction.drop_buffer()
+            transaction.chunk_written(chunk)
         return locations[-1]
 
     def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location) -> None:

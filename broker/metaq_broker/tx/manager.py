@@ -20,18 +20,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from metaq.message_id import IdRange
-from metaq.model import TransactionId, Xid
+from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.tx.checkpoint import Checkpoint, CheckpointSettings
 from metaq_broker.tx.deciding import Deciding, Told
 from metaq_broker.tx.decisions import Decision, Decisions
+from metaq_broker.tx.ended_queries import EndedQueries
 from metaq_broker.tx.ending import Ending, Voted
 from metaq_broker.tx.folder import claim_folder
 from metaq_broker.tx.group_sync import GroupSync, WhenDurable
@@ -107,18 +108,31 @@ class TransactionManager:
         self._pool = BufferPool()
         self._heuristics = Heuristics()
         self._decisions = Decisions(limits.decision_bytes_max)
+        self._ended_queries = EndedQueries()
         self._ledger = Ledger()
         self._journal = Journal(files, directory, checkpoint.file_bytes)
         self._sync = GroupSync(self._journal, durability, run_in_worker, call_later)
         self._checkpoint = Checkpoint(self._journal, self._sync, self._ledger, call_later, checkpoint)
-        self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._checkpoint.after_append)
+        self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._appended)
         self._putting = Putting(self._writer, store, limits, self._pool)
         self._ending = Ending(
-            self._writer, self._sync, store, call_later, self._heuristics, self.counters, self._open.remove, room
+            self._writer,
+            self._sync,
+            store,
+            call_later,
+            run_in_worker,
+            self._heuristics,
+            self.counters,
+            self._open.remove,
+            room,
         )
         self._deciding = Deciding(self._decisions, self._heuristics, self._open, self._ending, self._sync)
         self._last_serial = NO_SERIAL
         self._lock_fd: int | None = None
+
+    def _appended(self) -> None:
+        self._checkpoint.after_append()
+        self._sync.start_early()
 
     @property
     def journal_bytes(self) -> int:
@@ -140,8 +154,8 @@ class TransactionManager:
         ``timeout_s`` seconds later it is rolled back, unless it is prepared or ended by then; ``None`` or 0 = never.
 
         Raises:
-            TransactionRefused: Too many are open, the key is null or an operator or a decision ended it, or the
-                journal has failed.
+            TransactionRefused: Too many are open, the key is null or an operator or a decision ended it, its query is
+                over, or the journal has failed.
         """
         if key is None:
             raise not_an_xid(None)
@@ -150,6 +164,7 @@ class TransactionManager:
             return
         if isinstance(key, Xid):
             self._decisions.refuse_decided(key)
+            self._ended_queries.refuse(key)
         if self._journal.failure is not None:
             raise journal_refused(self._journal.failure)
         self._open.check_room()
@@ -192,7 +207,7 @@ class TransactionManager:
         return self._putting.put(self._find_for_put(key, connection), topic, partition, flag, checksum, body)
 
     def put_batch(
-        self, connection: object, key: TransactionId, topic: str, partition: int, block: bytes, count: int
+        self, connection: object, key: TransactionId, topic: str, partition: int, block: Buffer, count: int
     ) -> IdRange:
         """Add a block of ``count`` whole frames, give them ids and return these. One wrong frame refuses all.
 
@@ -206,7 +221,9 @@ class TransactionManager:
         try:
             if connection is None and key is not None and not isinstance(key, Xid):
                 raise local_prepare()
-            self._ending.prepare(self._find(key, connection), self._clock.now_ms(), done)
+            transaction = self._find(key, connection)
+            self._ended_queries.refuse(transaction.key)
+            self._ending.prepare(transaction, self._clock.now_ms(), done)
         except TransactionRefused as refusal:
             done(refusal)
 
@@ -282,6 +299,28 @@ class TransactionManager:
     def decision(self, query_id: str) -> Decision | None:
         """Return the newest decision of a query, ``None`` if nothing was decided."""
         return self._decisions.last(query_id)
+
+    def last_decided(self, query_id: str, done: Callable[[Decision | TransactionRefused | None], None]) -> None:
+        """Like ``decision``, told when the decision is durable, so that whoever hears of it may rely on it."""
+        decision = self.decision(query_id)
+
+        def durable(failure: JournalFailed | None) -> None:
+            done(decision if failure is None else journal_refused(str(failure)))
+
+        self._sync.when_durable(durable)
+
+    def end_query(self, query_id: str, done: Done) -> None:
+        """Forget what was decided for a query that is over; its branches can be neither begun nor prepared from now on.
+
+        ``done`` when that is durable, and whatever PREPARE came before is.
+        """
+        try:
+            self.forget_decisions(query_id)
+        except TransactionRefused as refusal:
+            done(refusal)
+            return
+        self._ended_queries.note(query_id)
+        self._sync.when_durable(lambda failure: done(None if failure is None else journal_refused(str(failure))))
 
     # ---- operators
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from metaq.checksum import checksum
 from metaq.message_id import IdRange
+from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 from metaq_broker.put_block import BlockRefused, check_count, number_block
 from metaq_broker.tx.journal_writer import JournalWriter
@@ -22,13 +23,16 @@ from metaq_broker.tx.refusals import (
     transaction_too_large,
     wrong_checksum,
 )
-from metaq_broker.tx.seams import TransactionLimits, TransactionStore
+from metaq_broker.tx.seams import Marks, TransactionLimits, TransactionStore
 from metaq_broker.tx.state import Event
-from metaq_broker.tx.transaction import BufferPool, Transaction
+from metaq_broker.tx.transaction import MARK_BYTES, BufferPool, Place, Transaction
 
 ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
 """What a put carries when it does not say its checksum."""
+
+FIRST_ONLY: Final = ((0, 0),)
+"""The marks of a single frame."""
 
 
 class Putting:
@@ -58,11 +62,13 @@ class Putting:
             raise wrong_checksum()
         self._check_size(transaction, HEADER_BYTES + len(body))
         message_id = self._store.next_ids(1).first
-        self._add(transaction, topic, partition, encode_frame(message_id, flag, body, actual), 1)
+        self._add(transaction, (topic, partition), encode_frame(message_id, flag, body, actual), 1, FIRST_ONLY)
         return message_id
 
-    def put_batch(self, transaction: Transaction, topic: str, partition: int, block: bytes, count: int) -> IdRange:
-        """Add a block of ``count`` frames, whose ids are replaced, and return the ids. One wrong frame refuses all.
+    def put_batch(self, transaction: Transaction, topic: str, partition: int, block: Buffer, count: int) -> IdRange:
+        """Add a copy of a block of ``count`` frames, whose ids are replaced, and return the ids.
+
+        One wrong frame refuses all. A ``block`` that can be written gets its ids where it is.
 
         Raises:
             TransactionRefused: Nothing was added.
@@ -74,10 +80,10 @@ class Putting:
         try:
             check_count(block, count)  # first: ids that are taken for nothing are gone
             ids = self._store.next_ids(count)
-            numbered, _ = number_block(block, count, ids, self._limits.message_bytes_max, max(1, len(block)))
+            numbered, marks = number_block(block, count, ids, self._limits.message_bytes_max, MARK_BYTES)
         except BlockRefused as fault:
             raise TransactionRefused(str(fault)) from None
-        self._add(transaction, topic, partition, bytes(numbered), count)
+        self._add(transaction, (topic, partition), numbered, count, marks)
         return ids
 
     def _check_place(self, transaction: Transaction, topic: str, partition: int) -> None:
@@ -91,14 +97,15 @@ class Putting:
         if total > self._limits.transaction_bytes_max:
             raise transaction_too_large(transaction.key, total, self._limits.transaction_bytes_max)
 
-    def _add(self, transaction: Transaction, topic: str, partition: int, block: bytes, messages: int) -> None:
-        place = (topic, partition)
-        transaction.add(place, block, messages)
-        crowded = self._pool.byte_count > self._limits.buffered_bytes_max
-        if not crowded and transaction.buffered_bytes <= self._limits.spill_bytes:
+    def _add(self, transaction: Transaction, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+        size = len(block)
+        crowded = self._pool.byte_count + size > self._limits.buffered_bytes_max
+        if not crowded and transaction.buffered_bytes + size <= self._limits.spill_bytes:
+            transaction.add(place, bytes(block), messages, marks)
             return
+        transaction.add(place, block, messages, marks)  # no copy: it is in the journal when this returns
         try:
             self._writer.spill(transaction)
         except TransactionRefused:
-            transaction.take_back(place, messages)
+            transaction.take_back(place, size, messages)
             raise

@@ -31,7 +31,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from metaq.model import TransactionId, Xid, parse_transaction_id
+from metaq.model import Buffer, TransactionId, Xid, parse_transaction_id
 from metaq_broker.tx.seams import Unit
 
 _U8, _U32, _U64 = struct.Struct(">B"), struct.Struct(">I"), struct.Struct(">Q")
@@ -158,12 +158,16 @@ def _branch(branch: Branch) -> bytes:
     return _U64.pack(branch.serial) + _U32.pack(branch.chunks) + _text(str(branch.key))
 
 
-def _write_messages(r: Messages) -> bytes:
-    parts = [_U64.pack(r.serial), _U32.pack(r.chunk), _U32.pack(len(r.units))]
+def _messages_parts(r: Messages) -> list[Buffer]:
+    parts: list[Buffer] = [_U64.pack(r.serial) + _U32.pack(r.chunk) + _U32.pack(len(r.units))]
     for unit in r.units:
-        parts += (_text(unit.topic), _I32.pack(unit.partition), _U32.pack(unit.messages))
-        parts += (_U32.pack(len(unit.block)), unit.block)
-    return b"".join(parts)  # one copy of what may be many megabytes
+        numbers = _I32.pack(unit.partition) + _U32.pack(unit.messages) + _U32.pack(len(unit.block))
+        parts += (_text(unit.topic) + numbers, unit.block)
+    return parts  # no copy of what may be many megabytes
+
+
+def _write_messages(r: Messages) -> bytes:
+    return b"".join(_messages_parts(r))
 
 
 def _write_prepared(r: Prepared) -> bytes:
@@ -203,15 +207,15 @@ def _write_undecided(r: Undecided) -> bytes:
 class _Reader:
     """Walks over one payload; every step checks that the bytes are there."""
 
-    def __init__(self, payload: bytes) -> None:
-        self._payload, self._at = payload, 0
+    def __init__(self, payload: Buffer) -> None:
+        self._payload, self._at = memoryview(payload), 0
 
     def number(self, form: struct.Struct) -> int:
         value: int = form.unpack_from(self._payload, self._at)[0]
         self._at += form.size
         return value
 
-    def bytes(self) -> bytes:
+    def view(self) -> memoryview:
         length = self.number(_U32)
         start, self._at = self._at, self._at + length
         if self._at > len(self._payload):
@@ -219,7 +223,7 @@ class _Reader:
         return self._payload[start : self._at]
 
     def text(self) -> str:
-        return self.bytes().decode()
+        return str(self.view(), "utf-8")
 
     def key(self) -> TransactionId:
         return parse_transaction_id(self.text())
@@ -238,7 +242,7 @@ class _Reader:
 
     def unit(self) -> Unit:
         topic, partition, messages = self.text(), self.number(_I32), self.number(_U32)
-        return Unit(topic, partition, self.bytes(), messages)
+        return Unit(topic, partition, self.view(), messages)
 
     def branch(self) -> Branch:
         return Branch(self.number(_U64), self.number(_U32), self.xid())
@@ -299,8 +303,16 @@ def encode(record: Record) -> tuple[int, bytes]:
     return number, write(record)
 
 
-def decode(kind: int, payload: bytes) -> Record:
-    """Return the record of type ``kind``.
+def encode_parts(record: Record) -> tuple[int, list[Buffer]]:
+    """Return ``(type, parts of the payload)`` of a record; blocks of frames are parts of their own, not copied."""
+    if isinstance(record, Messages):
+        return _WRITERS[Messages][0], _messages_parts(record)
+    number, payload = encode(record)
+    return number, [payload]
+
+
+def decode(kind: int, payload: Buffer) -> Record:
+    """Return the record of type ``kind``. The frames of ``Messages`` are views of ``payload``, not copies.
 
     Raises:
         RecordDamaged: An unknown type, or the payload is not of that type.

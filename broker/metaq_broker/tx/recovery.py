@@ -31,7 +31,7 @@ does not start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from metaq.model import TransactionId, Xid
@@ -204,16 +204,16 @@ def lowered_ends(transaction: Transaction, store: TransactionStore) -> Ends:
     return {place: min(end, store.log_end(*place)) for place, end in transaction.ends.items()}
 
 
-def missing_units(units: Iterable[Unit], ends: Ends, store: TransactionStore) -> list[Unit]:
-    """Return what of ``units`` is not in the partitions, looked for from ``ends`` on."""
+def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: TransactionStore) -> list[list[Unit]]:
+    """Return what of ``units``, which are grouped by partition, is not there, looked for from ``ends`` on."""
     missing = []
-    for unit in units:
-        place = (unit.topic, unit.partition)
+    for group in units:
+        place = group[0].place
         stored = {_identity(frame) for frame in store.scan(*place, ends[place])}
-        frames = [frame for frame in walk(unit.block) if _identity(frame) not in stored]
+        frames = [frame for unit in group for frame in walk(unit.block) if _identity(frame) not in stored]
         if frames:
             block = b"".join(encode_frame(f.message_id, f.flag, f.body, f.checksum) for f in frames)
-            missing.append(Unit(*place, block, len(frames)))
+            missing.append([Unit(*place, block, len(frames))])
     return missing
 
 

@@ -139,6 +139,11 @@ def not_ready_to_decide(batch_id: int, query_id: str, keys: list[str]) -> Transa
     return TransactionRefused(message, xa_code=XA_PROTOCOL)
 
 
+def query_over(key: Xid) -> TransactionRefused:
+    """The query that the branch belongs to has been ended; a branch of it would never be decided."""
+    return TransactionRefused(f"query {key.unique} of XA transaction '{key}' is over", xa_code=XA_PROTOCOL)
+
+
 def decisions_full(limit: int) -> TransactionRefused:
     """The decisions of all queries together would take more than ``limit`` bytes."""
     rule = "forget those of queries that are gone"

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from metaq.message_id import IdRange
+from metaq.model import Buffer
 from metaq.wire.text.frames import Frame
 from metaq_broker.tx.refusals import TransactionRefused
 
@@ -21,13 +22,26 @@ Done = Callable[[TransactionRefused | None], None]
 """Called exactly once, on the loop, possibly before the call that took it returns: ``None`` = done, else why not."""
 
 
+Marks = Sequence[tuple[int, int]]
+"""(relative offset, relative ordinal) of frame starts, ascending, the first (0, 0)."""
+
+
 class Unit(NamedTuple):
-    """What one transaction puts into one partition: ``messages`` whole frames, stored as one contiguous piece."""
+    """What one transaction puts into one partition, or a part of it: ``messages`` whole frames.
+
+    ``marks`` are some of their starts, for the index of the partition's log; ``None`` where nobody remembers them.
+    """
 
     topic: str
     partition: int
-    block: bytes
+    block: Buffer
     messages: int
+    marks: Marks | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
 
 
 class TransactionStore(Protocol):
@@ -50,7 +64,10 @@ class TransactionStore(Protocol):
         """Return ``count`` (at least 1) fresh message ids."""
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        """Append each unit as one contiguous piece of its partition; ``done`` when all are durable and readable.
+        """Append all units of a partition as one contiguous piece; ``done`` when all are durable and readable.
+
+        Units of one partition stand behind each other in ``units`` and keep their order. A partition takes all of its
+        units or none.
 
         Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``).
         It must take whatever ``check`` once let through, even if the topic has been removed from the configuration or

@@ -2,17 +2,21 @@
 
 Messages are kept in memory as finished frames, in the order of the puts per partition, until they move to the journal:
 in a chunk when there are too many, and all that is left at PREPARE or COMMIT. Then this object knows only how many
-chunks there are; their records are found through the ledger.
+chunks there are, and where some of their frames start; their records are found through the ledger.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
 
-from metaq.model import TransactionId, Xid
+from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.tx.records import Ends, Messages
 from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Done, Timer, Unit
+from metaq_broker.tx.seams import Done, Marks, Timer, Unit
 from metaq_broker.tx.state import Event, Kind, State, next_state
 
 Place = tuple[str, int]
@@ -34,10 +38,32 @@ class BufferPool:
     byte_count: int = 0
 
 
+SMALL_BYTES: Final = 1 << 14
+"""Blocks below this are joined as they come; larger ones stay what they are."""
+
+MARK_BYTES: Final = 1 << 14
+"""Distance of the frame starts that are remembered until the commit, at least. A mark takes 16 bytes of memory."""
+
+
 @dataclass(slots=True)
-class _Buffer:
-    blocks: list[bytes] = field(default_factory=list)
-    messages: int = 0
+class _Piece:
+    """Blocks that were put one after the other into one partition, joined, with all of their marks."""
+
+    block: Buffer
+    messages: int
+    marks: list[tuple[int, int]]
+
+    def join(self, block: Buffer, messages: int) -> None:
+        assert isinstance(self.block, bytearray)  # as small ones are
+        self.marks.append((len(self.block), self.messages))
+        self.block += block
+        self.messages += messages
+
+    def part(self) -> None:
+        """Undo the last ``join``."""
+        assert isinstance(self.block, bytearray)
+        size, self.messages = self.marks.pop()
+        del self.block[size:]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +89,8 @@ class Transaction:
     waiting: list[Done] = field(default_factory=list)
     failure: TransactionRefused | None = None
     buffered_bytes: int = 0
-    _buffers: dict[Place, _Buffer] = field(default_factory=dict)
+    _pieces: dict[Place, list[_Piece]] = field(default_factory=dict)
+    _marks: list[list[array[int]]] = field(default_factory=list)
 
     @property
     def kind(self) -> Kind:
@@ -78,23 +105,28 @@ class Transaction:
         """
         return next_state(self.kind, self.state, event)
 
-    def add(self, place: Place, block: bytes, messages: int) -> None:
-        """Take ``messages`` frames for one partition."""
-        buffer = self._buffers.setdefault(place, _Buffer())
-        buffer.blocks.append(block)
-        buffer.messages += messages
+    def add(self, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+        """Take ``messages`` frames for one partition. A block that is not small is kept, not copied."""
+        pieces = self._pieces.setdefault(place, [])
+        small = len(block) < SMALL_BYTES
+        if small and pieces and isinstance(pieces[-1].block, bytearray) and len(pieces[-1].block) < SMALL_BYTES:
+            pieces[-1].join(block, messages)
+        else:
+            pieces.append(_Piece(bytearray(block) if small else block, messages, list(marks)))
         self._hold(len(block))
         self.count(place, len(block), messages)
 
-    def take_back(self, place: Place, messages: int) -> None:
-        """Undo the last ``add``."""
-        buffer = self._buffers[place]
-        size = len(buffer.blocks.pop())
-        buffer.messages -= messages
-        if not buffer.blocks:
-            del self._buffers[place]
-        self._hold(-size)
-        self.count(place, -size, -messages)
+    def take_back(self, place: Place, byte_count: int, messages: int) -> None:
+        """Undo the last ``add``, which was of so many bytes and messages."""
+        pieces = self._pieces[place]
+        if pieces[-1].messages > messages:
+            pieces[-1].part()
+        else:
+            pieces.pop()
+        if not pieces:
+            del self._pieces[place]
+        self._hold(-byte_count)
+        self.count(place, -byte_count, -messages)
         if self.contents[place].messages == 0:
             del self.contents[place]
 
@@ -106,18 +138,36 @@ class Transaction:
         content.messages += messages
         content.byte_count += byte_count
 
-    def buffered_units(self) -> list[Unit]:
-        """Return what is in memory only, one unit per partition."""
-        return [Unit(*place, b"".join(buffer.blocks), buffer.messages) for place, buffer in self._buffers.items()]
-
     def next_chunk(self) -> Messages | None:
-        """Return the record that would move the memory to the journal; ``None`` if there is nothing to move."""
-        units = self.buffered_units()
+        """Return the record that would move the memory to the journal; ``None`` if there is nothing to move.
+
+        Its units are in the order of their partitions, and within each of their puts.
+        """
+        units = [
+            Unit(*place, piece.block, piece.messages, piece.marks)
+            for place, pieces in self._pieces.items()
+            for piece in pieces
+        ]
         return Messages(self.serial, self.chunks, tuple(units)) if units else None
+
+    def chunk_written(self, chunk: Messages) -> None:
+        """Take note that what ``next_chunk`` returned is in the journal, and forget the memory, but for the marks."""
+        self._marks.append([_packed(unit.marks or ()) for unit in chunk.units])
+        self.chunks += 1
+        self.drop_buffer()
+
+    def marked(self, chunk: Messages) -> Sequence[Unit]:
+        """Return the units of a chunk that was read back, with their marks, if this object saw them being put."""
+        if chunk.chunk >= len(self._marks):
+            return chunk.units
+        return [
+            unit._replace(marks=list(zip(flat[::2], flat[1::2], strict=True)))
+            for unit, flat in zip(chunk.units, self._marks[chunk.chunk], strict=True)
+        ]
 
     def drop_buffer(self) -> None:
         """Forget the memory: its chunk is written, or nobody wants it any more."""
-        self._buffers.clear()
+        self._pieces.clear()
         self._hold(-self.buffered_bytes)
 
     def _hold(self, byte_count: int) -> None:
@@ -129,6 +179,17 @@ class Transaction:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def _packed(marks: Marks) -> array[int]:
+    if len(marks) > 1 and marks[-1][0] < MARK_BYTES * (len(marks) - 1):  # one of each small block
+        next_mark, kept = 0, []
+        for offset, ordinal in marks:
+            if offset >= next_mark:
+                kept.append((offset, ordinal))
+                next_mark = offset + MARK_BYTES
+        marks = kept
+    return array("q", chain.from_iterable(marks))
 
 
 def xid_of(transaction: Transaction) -> Xid:

@@ -1,0 +1,76 @@
+"""``metaq-broker forget``: takes a broker that will not come back out of ZooKeeper.
+
+A broker that stops stays known there: readers must not take its messages for gone, and an exactly-once write must not
+overlook what it holds. So when it is gone for good, somebody has to say so.
+
+Source: docs/operations.md, "ZooKeeper".
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from metaq.directory.zk_layout import Layout, ZooKeeperAddress
+from metaq.errors import MetaqError
+from metaq.model import BROKER_ID_MAX
+
+if TYPE_CHECKING:
+    from metaq.directory.zk_client import ZooKeeperClient
+
+TIMEOUT_S: Final = 10.0
+
+
+def add_forget_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser of ``metaq-broker``."""
+    forget = commands.add_parser("forget", help="take a broker that will not come back out of ZooKeeper")
+    forget.add_argument("--zookeeper", required=True, type=_zookeeper, metavar="HOST:PORT,.../ROOT", help="where")
+    forget.add_argument("broker_id", type=_broker_id, metavar="BROKER_ID", help="of the broker that is gone")
+    forget.set_defaults(command=_forget, log_level="error", log_format="text")
+
+
+def _forget(options: argparse.Namespace) -> int:
+    from metaq.directory.zk_client import connected  # here: other commands need no ZooKeeper
+
+    address, broker_id = options.zookeeper, options.broker_id
+    try:
+        with connected(address.hosts, TIMEOUT_S) as client:
+            refusal = forget_broker(client, Layout(address.root), broker_id)
+    except MetaqError as error:
+        refusal = str(error)
+    if refusal is not None:
+        print(f"metaq-broker: {refusal}", file=sys.stderr)
+        return 1
+    print(f"broker {broker_id} is forgotten at {address}")
+    return 0
+
+
+def forget_broker(client: ZooKeeperClient, layout: Layout, broker_id: int) -> str | None:
+    """Delete what a broker has left behind; return why not, if it cannot be.
+
+    Raises:
+        ZooKeeperAway, ZooKeeperRefused: ZooKeeper did not do it.
+    """
+    parent, member = layout.broker(broker_id), layout.member(broker_id)
+    [running] = client.children([parent])
+    if running:
+        return f"broker {broker_id} is registered as running ({', '.join(running)}); stop it first"
+    if client.read([parent, member]) == [None, None]:
+        return f"no broker {broker_id} is known there"
+    if client.delete([parent, member]):
+        return f"broker {broker_id} has just been started again"
+    return None
+
+
+def _zookeeper(text: str) -> ZooKeeperAddress:
+    try:
+        return ZooKeeperAddress.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def _broker_id(text: str) -> int:
+    if not text.isdecimal() or int(text) > BROKER_ID_MAX:
+        raise argparse.ArgumentTypeError(f"broker id {text!r}: allowed is 0..{BROKER_ID_MAX}")
+    return int(text)

@@ -1,0 +1,64 @@
+"""What a broker's part of ZooKeeper's tree should look like. Pure: configuration and stored topics in, nodes out.
+
+Source: docs/operations.md, "ZooKeeper".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from metaq.directory.zk_layout import Layout, Registrant, address_text, partition_count_text, topic_text
+from metaq.model import Address
+from metaq_broker.config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNodes:
+    """The nodes of one broker, path -> text where there is more than one.
+
+    ``own`` is the broker's claim to its id, and with ``checksum`` and ``topics`` ephemeral; ``topics`` are in the order
+    in which they are made. A master also has ``lasting`` nodes: they say where it was, ``parent`` until a clean stop,
+    the other one for good.
+    """
+
+    registrant: Registrant
+    parent: str
+    own: str
+    address: str
+    lasting: Mapping[str, str]
+    checksum: Mapping[str, str]
+    topics: Mapping[str, str]
+
+
+def broker_nodes(
+    root: str, config: BrokerConfig, address: Address, stored: Mapping[str, int], slave: int | None = None
+) -> BrokerNodes:
+    """The nodes of a broker that clients reach at ``address``, the master or slave number ``slave`` of its broker id.
+
+    ``stored``: topic -> number of its partitions on the disk, counted to the last one. Of configured topics, patterns
+    included, the configuration tells the number. So it does of topics that only a pattern admits; those have no node
+    before they are stored. A stored topic that is not accepted any more is there to be read.
+    """
+    layout, broker_id = Layout(root), config.system.broker_id
+    registrant, text, parent = Registrant(broker_id, slave), address_text(address), layout.broker(broker_id)
+    topics = dict(_topic_nodes(layout, registrant, config, stored))
+    if slave is not None:
+        return BrokerNodes(registrant, parent, layout.slave(broker_id, slave), text, {}, {}, topics)
+    lasting = {parent: text, layout.member(broker_id): text}
+    checksum = {layout.config_checksum(broker_id): str(config.checksum)}
+    return BrokerNodes(registrant, parent, layout.master(broker_id), text, lasting, checksum, topics)
+
+
+def _topic_nodes(
+    layout: Layout, registrant: Registrant, config: BrokerConfig, stored: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    for topic in sorted({*config.topics, *stored}):
+        accepted, settings = config.accepts(topic), config.topic_settings(topic)
+        count = settings.num_partitions if accepted else stored[topic]
+        if settings.accept_subscribe:
+            yield f"{layout.topics_sub}/{topic}/{registrant}", topic_text(count, registrant)
+        if accepted and settings.accept_publish:
+            yield f"{layout.topics_pub}/{topic}/{registrant}", topic_text(count, registrant)
+        # Last: who finds a topic here, but not for readers, takes it as hidden from them.
+        yield f"{layout.topics}/{topic}/{registrant}", partition_count_text(count)

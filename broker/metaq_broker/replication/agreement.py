@@ -1,0 +1,72 @@
+"""Whether a copy of a partition is a front part of its original, so that what is missing may be appended to it.
+
+Both have the same incarnation, the copy ends within the original, and the last bytes of the copy are the original's:
+message ids are in them, and no two messages have the same. Anything else would mix two histories, so it is refused, and
+an operator decides which of them goes.
+
+Source: docs/replication.md, "When a copy is refused".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import Final
+
+from metaq_broker.replication.holdings import Holding
+from metaq_broker.replication.local import CopyRefused
+
+COMPARED_BYTES: Final = 4096
+"""How much of a copy's end is compared with the original."""
+
+ReadAt = Callable[[int, int], Awaitable[bytes]]
+"""Offset and most bytes -> bytes of a partition from there on, at least one."""
+
+
+class Agreement(Enum):
+    """What to do with a copy: append to it, or put a new one in its place, because it has nothing that is needed."""
+
+    CONTINUES = "continues"
+    REPLACE = "replace"
+
+
+def judge(copy: Holding, original: Holding) -> Agreement:
+    """Compare lives and offsets of a copy with those of its original. An unknown incarnation is nobody's.
+
+    Raises:
+        CopyRefused: The copy is of another partition, or ends behind its original.
+    """
+    foreign = None not in (copy.incarnation, original.incarnation) and copy.incarnation != original.incarnation
+    end = copy.readable_end
+    if end == copy.start:
+        within = original.start <= end <= original.readable_end
+        return Agreement.CONTINUES if within and not foreign else Agreement.REPLACE
+    if foreign:
+        lives = f"incarnation {copy.incarnation} of the copy, {original.incarnation} of the original"
+        raise CopyRefused(f"the copy is of another life of the partition ({lives}); delete one of the two")
+    if end > original.readable_end:
+        ends = f"{end}, behind its original, which ends at {original.readable_end}"
+        raise CopyRefused(f"the copy ends at {ends}; delete one of the two")
+    if end < original.start:
+        if original.incarnation is None:
+            starts = f"{end}, and its original begins at {original.start} by now"
+            raise CopyRefused(f"the copy ends at {starts}; delete the copy")
+        return Agreement.REPLACE  # the original has dropped all of it, as the copy would have
+    return Agreement.CONTINUES
+
+
+async def compare_ends(copy: Holding, original: Holding, read_copy: ReadAt, read_original: ReadAt) -> None:
+    """Compare the last bytes of a copy that ``judge`` found to continue its original.
+
+    Raises:
+        CopyRefused: They differ.
+    """
+    offset = max(copy.start, original.start, copy.readable_end - COMPARED_BYTES)
+    while offset < copy.readable_end:
+        mine = await read_copy(offset, copy.readable_end - offset)
+        theirs = await read_original(offset, len(mine))
+        common = min(len(mine), len(theirs))
+        if not common or mine[:common] != theirs[:common]:
+            ends = f"[{offset}, {copy.readable_end})"
+            raise CopyRefused(f"the copy differs from its original within bytes {ends}; delete one of the two")
+        offset += common

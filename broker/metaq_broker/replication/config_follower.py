@@ -1,0 +1,153 @@
+"""Lets an asynchronous slave follow the topics of its master's configuration (``autoSyncMasterConfig=true``).
+
+Asks the master every ``ASK_S`` whether its configuration is another one, by the checksum that ``stats`` tells, or, if
+it tells none, by the text itself. Then the slave's own server.ini is rewritten, in one step and with a copy of what it
+was beside it, and reloaded as an operator would. What cannot be taken over changes nothing, is named with the reason,
+and is tried again every ``RETRY_S``, or when the master's configuration changes. A master that cannot be reached is
+the copying's to report.
+
+Source: docs/replication.md, "Following the master's topics".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from metaq.errors import MetaqError, ProtocolError
+from metaq.model import Address
+from metaq_broker.config import read_file
+from metaq_broker.config_following import follow_topics
+from metaq_broker.files import Files
+from metaq_broker.replication.link import Link, LinkLost, RequestRefused
+
+_LOG: Final = logging.getLogger(__name__)
+
+ASK_S: Final = 2.0
+"""How long after one question the next one comes."""
+
+RETRY_S: Final = 30.0
+REQUEST_S_MAX: Final = 5.0
+BACKUP_SUFFIX: Final = ".bak"
+
+_CHECKSUM_LINE: Final = re.compile(r"^config_checksum (\d+)\r?$", re.MULTILINE)
+
+
+class NotFollowed(MetaqError):
+    """The master's topics are not taken over; the text says why."""
+
+
+class ConfigFollower:
+    """See the module: ``start``, then ``stop``. ``reload`` makes the broker read ``file``, its server.ini, again."""
+
+    def __init__(
+        self, master: Address, file: Path | None, files: Files, reload: Callable[[], Awaitable[object]]
+    ) -> None:
+        self._master, self._file, self._files, self._reload = master, file, files, reload
+        self._sign: str | None = None  # of the master's configuration that was dealt with last
+        self._retry_at: float | None = None
+        self._reload_due = False
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.trouble: str | None = None
+        """Why the master's topics are not taken over, ``None`` if they are, as far as the master was reached."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End; what is being taken over is taken over."""
+        self._stopping.set()
+        if self._link is not None:
+            await self._link.close()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._link = await Link.open(self._master, REQUEST_S_MAX)
+                self._sign = None  # whatever this slave's own file became meanwhile, compare it
+                while not self._stopping.is_set():
+                    await self._look(self._link)
+                    await self._sleep(ASK_S)
+            except (LinkLost, RequestRefused, ProtocolError) as error:
+                _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
+            except Exception as defect:  # it must not end the following for ever
+                _LOG.exception("defect in following the master's topics")
+                self.trouble = f"{type(defect).__name__}: {defect}"
+            finally:
+                if self._link is not None:
+                    await self._link.close()
+                self._link = None
+            await self._sleep(ASK_S)
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    # ---- one look
+
+    async def _look(self, link: Link) -> None:
+        told = _CHECKSUM_LINE.search(await link.stats(""))
+        text = await link.stats("config") if told is None else None
+        sign = told[1] if told is not None else text
+        now = asyncio.get_running_loop().time()
+        if sign == self._sign and (self._retry_at is None or now < self._retry_at):
+            return
+        if text is None:
+            text = await link.stats("config")
+        self._sign = sign
+        try:
+            await self._take_over(text.encode("utf-8", "surrogateescape"))  # the bytes of the file
+        except (MetaqError, OSError) as error:
+            self._retry_at = now + RETRY_S
+            self._note_trouble(str(error))
+        else:
+            self._retry_at, self.trouble = None, None
+
+    async def _take_over(self, master_text: bytes) -> None:
+        if self._file is None:
+            raise NotFollowed("this broker was started without a configuration file, there is nothing to rewrite")
+        own_text = await asyncio.to_thread(read_file, self._file)
+        merged = follow_topics(master_text, own_text, f"configuration of {self._master}", str(self._file))
+        if merged != own_text:
+            await asyncio.to_thread(rewrite, self._files, self._file, own_text, merged)
+            self._reload_due = True
+        if self._reload_due:
+            fields = {"master": self._master, "file": self._file}
+            _LOG.info("taking over the topics of the master", extra={"fields": fields})
+            await self._reload()
+            self._reload_due = False
+
+    def _note_trouble(self, reason: str) -> None:
+        if reason != self.trouble and not self._stopping.is_set():
+            _LOG.error("topics of the master are not taken over", extra={"fields": {"reason": reason}})
+        self.trouble = reason
+
+
+def rewrite(files: Files, file: Path, before: bytes, after: bytes) -> None:
+    """Give ``file`` another content in one step, with a copy of the one before in ``FILE.bak`` (blocking).
+
+    Where ``file`` is a link, what it points to is rewritten. The permissions stay.
+
+    Raises:
+        OSError: The folder or the disk refuses; the file is what it was.
+    """
+    target = file.resolve()
+    fresh, backup = (target.with_name(target.name + suffix) for suffix in (".new", BACKUP_SUFFIX))
+    for path, content in ((backup, before), (fresh, after)):
+        files.write_atomic(path, content)
+        shutil.copymode(target, path)
+    files.rename(fresh, target)
+    files.fsync_dir(target.parent)

@@ -1,0 +1,125 @@
+"""The slave of a synchronous pair: takes what its master sends, and answers when it is durable.
+
+Two kinds of commands come. ``copy`` carries a piece of the master's log, to be appended as it is; a piece that is not
+the next one is refused with 301 and the offset that is. ``sync``, what a Java master sends, carries one message with
+its id; its frame is appended, and segments are this broker's own. Once promoted, both are refused: see ``promotion``.
+
+Source: docs/replication.md, "The synchronous pair".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from metaq.checksum import checksum
+from metaq.model import INT64_MAX
+from metaq.wire.text.commands import Copy, Sync
+from metaq.wire.text.frames import encode_frame
+from metaq_broker.log.errors import LogFailed
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.outcomes import FAILED, FORBIDDEN, MOVED, OK, Refused
+from metaq_broker.replication.agreement import Agreement, judge
+from metaq_broker.replication.appending import append_run
+from metaq_broker.replication.holdings import Holding
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, held
+
+_LOG: Final = logging.getLogger(__name__)
+
+PROMOTED: Final = "this broker was promoted to master"
+"""How every refusal begins that tells a former master that it must not acknowledge anything any more."""
+
+Answer = Callable[[int, str], None]
+"""Called once with code and text of the reply."""
+
+
+class SyncSlave:
+    """See the module. ``fenced``: nothing is taken any more."""
+
+    def __init__(self, local: LocalPartitions) -> None:
+        self._local = local
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.fenced = False
+
+    async def stop(self) -> None:
+        """Let what has begun be finished."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def copy_soon(self, command: Copy, answer: Answer) -> None:
+        """Carry out a ``copy`` command in the background, and then ``answer``."""
+
+        async def carry_out() -> None:
+            try:
+                answer(*await self.copy(command))
+            except Exception as defect:
+                _LOG.exception("defect in taking a copy")
+                answer(FAILED, f"{type(defect).__name__}: {defect}")
+
+        task = asyncio.get_running_loop().create_task(carry_out())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def copy(self, command: Copy) -> tuple[int, str]:
+        """Carry out a ``copy`` command; return code and text of the reply: 200 with the new durable end."""
+        if self.fenced:
+            return FORBIDDEN, PROMOTED
+        try:
+            log = await self._log_for(command)
+            if log.end_offset != command.offset:
+                return MOVED, str(log.end_offset)
+            if append_run(self._local, log, command.segment_start, command.block) != len(command.block):
+                raise CopyRefused("the last frame of the piece is cut")
+            await self._local.durable(log)
+        except CopyRefused as refused:
+            return FAILED, str(refused)
+        return (FORBIDDEN, PROMOTED) if self.fenced else (OK, str(log.readable_end))
+
+    async def _log_for(self, command: Copy) -> PartitionLog:
+        place = command.topic, command.partition
+        log = self._local.find(place)
+        if log is not None:
+            await self._local.durable(log)
+            original = Holding(command.first, INT64_MAX, command.incarnation)
+            if judge(held(log), original) is Agreement.CONTINUES:
+                return log
+            await self._local.remove(place)
+        return await self._local.make(
+            place, Holding(command.first, command.first, command.incarnation), command.ordinal
+        )
+
+    def sync(self, command: Sync, answer: Answer) -> None:
+        """Carry out a ``sync`` command; ``answer`` with MetaQ's ``MSGID PARTITION OFFSET`` when it is durable."""
+        outcome = self._append_message(command)
+        if isinstance(outcome, Refused):
+            answer(*outcome)
+            return
+        log, offset = outcome
+
+        def durable(error: Exception | None) -> None:
+            if error is not None or self.fenced:
+                answer(*(Refused(FORBIDDEN, PROMOTED) if self.fenced else Refused(FAILED, str(error))))
+            else:
+                answer(OK, f"{command.message_id} {command.partition} {offset}")
+
+        self._local.commit.schedule(log)
+        self._local.commit.wait_durable(log, log.end_offset, durable)
+
+    def _append_message(self, command: Sync) -> tuple[PartitionLog, int] | Refused:
+        if self.fenced:
+            return Refused(FORBIDDEN, PROMOTED)
+        engine, place = self._local.engine, (command.topic, command.partition)
+        if not engine.config.accepts(command.topic) or command.partition < 0:
+            return Refused(FAILED, f"The server do not accept topic {command.topic}")
+        crc = checksum(command.body)
+        if command.checksum not in (None, -1, crc):
+            return Refused(FAILED, "Checksum failure,message may be corrupted when transfering on networking.")
+        try:
+            log = self._local.find(place) or engine.stores.get_or_create(*place)
+            offset = log.append([encode_frame(command.message_id, command.flag, command.body, crc)])
+        except (CopyRefused, LogFailed, OSError) as error:
+            engine.note_failure(command.topic, error)
+            return Refused(FAILED, str(error))
+        engine.statistics.stored(command.topic, 1, log.end_offset - offset)
+        return log, offset

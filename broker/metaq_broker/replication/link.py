@@ -1,0 +1,183 @@
+"""A connection from this broker to another one, inside the event loop: many questions under way, each with a deadline.
+
+Whatever goes wrong with the connection is ``LinkLost``, for everybody who waits on it; then open another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Final
+
+from metaq.errors import MetaqError, ProtocolError
+from metaq.model import INT32_MAX, Address
+from metaq.wire.text.commands import Command, Filled, Reply, Result, Stats, Version
+from metaq.wire.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
+from metaq.wire.text.encode import encode
+from metaq.wire.text.extensions import extensions_of
+from metaq_broker.outcomes import OK
+
+REPLY_BYTES_MAX: Final = 64 << 20
+"""Longest reply that is taken."""
+
+_READ_BYTES: Final = 1 << 18
+
+
+class LinkLost(MetaqError):
+    """The broker at ``address`` cannot be talked to, or not any more; ``reason`` says why."""
+
+    def __init__(self, address: Address, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(address, reason)
+
+    def __str__(self) -> str:
+        return f"broker {self.address}: {self.reason}"
+
+
+class RequestRefused(MetaqError):
+    """The other broker answered a request with ``code`` and ``text`` where it should have carried it out."""
+
+    def __init__(self, request: str, code: int, text: str) -> None:
+        self.request, self.code, self.text = request, code, text
+        super().__init__(request, code, text)
+
+    def __str__(self) -> str:
+        return f"{self.request} was answered with {self.code}: {self.text}"
+
+
+class Link:
+    """See the module. Make one with ``open``; ``extensions`` is what the other broker speaks beyond MetaQ."""
+
+    def __init__(
+        self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
+    ) -> None:
+        self.address = address
+        self.extensions: frozenset[str] = frozenset()
+        self._timeout_s = timeout_s
+        self._reader, self._writer = reader, writer
+        self._decoder = ReplyDecoder(LINE_BYTES_MAX, REPLY_BYTES_MAX)
+        self._opaque = 0
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._lost: LinkLost | None = None
+        self.gone = asyncio.Event()
+        """Set when the connection is lost."""
+        self._receiving = asyncio.get_running_loop().create_task(self._receive())
+
+    @classmethod
+    async def open(cls, address: Address, timeout_s: float) -> Link:
+        """Connect and ask who is there; ``timeout_s`` bounds that and every later request.
+
+        Raises:
+            LinkLost: Nobody answers there, or not as a broker does.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+        except TimeoutError:
+            raise LinkLost(address, f"no connection within {timeout_s:g} s") from None
+        except OSError as error:
+            raise LinkLost(address, _reason(error)) from None
+        link = cls(address, reader, writer, timeout_s)
+        try:
+            link.extensions = extensions_of(await link.text(Version, "version"))
+        except BaseException:
+            await link.close()
+            raise
+        return link
+
+    def send(self, make: Callable[[int], Command]) -> asyncio.Future[Reply]:
+        """Send the command that ``make`` returns for an opaque, after those sent before; the future gets its reply.
+
+        Raises:
+            LinkLost: The connection is gone.
+        """
+        self.check()
+        self._opaque = self._opaque % INT32_MAX + 1
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[self._opaque] = future
+        self._writer.write(encode(make(self._opaque)))
+        return future
+
+    async def settle(self, future: asyncio.Future[Reply]) -> Reply:
+        """Return the reply of a command that ``send`` sent. Raises ``LinkLost``, also when it takes too long."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._writer.drain()
+                return await future
+        except TimeoutError:
+            self._lose(f"no answer within {self._timeout_s:g} s")
+            raise self._loss() from None
+        except OSError as error:
+            self._lose(_reason(error))
+            raise self._loss() from None
+
+    def check(self) -> None:
+        """Raise ``LinkLost`` if the connection is gone."""
+        if self._lost is not None:
+            raise self._loss()
+
+    async def ask(self, make: Callable[[int], Command]) -> Reply:
+        """Send one command and return its reply. Raises ``LinkLost``."""
+        return await self.settle(self.send(make))
+
+    async def text(self, make: Callable[[int], Command], request: str) -> str:
+        """Return the text of a successful reply; ``request`` names the command in errors.
+
+        Raises:
+            LinkLost: The connection is gone.
+            RequestRefused: The reply is another one.
+        """
+        reply = await self.ask(make)
+        if not isinstance(reply, Result) or reply.code != OK:
+            code, text = (reply.code, reply.text) if isinstance(reply, Result) else (OK, "a value")
+            raise RequestRefused(request, code, text)
+        return reply.text
+
+    async def stats(self, item: str) -> str:
+        """Return the answer to ``stats ITEM``. Raises as ``text``."""
+        return await self.text(lambda opaque: Stats(item, opaque), f"stats {item}".strip())
+
+    async def close(self) -> None:
+        """Drop the connection; who waits for a reply is told that it is lost."""
+        self._lose("the connection was closed")
+        self._receiving.cancel()
+        await asyncio.gather(self._receiving, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        try:
+            while chunk := await self._reader.read(_READ_BYTES):
+                self._decoder.receive_data(chunk)
+                while (reply := self._decoder.next_reply()) is not NEED_DATA:
+                    future = self._waiting.pop(reply.opaque, None)
+                    if future is not None and not future.done() and not isinstance(reply, Filled):
+                        future.set_result(reply)
+            self._lose("it closed the connection")
+        except OSError as error:
+            self._lose(_reason(error))
+        except ProtocolError as error:
+            self._lose(f"it sends what is no reply: {error}")
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = LinkLost(self.address, reason)
+        self.gone.set()
+        with contextlib.suppress(OSError):
+            self._writer.transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self._loss())
+                future.exception()  # whoever gave up waiting need not be told
+
+    def _loss(self) -> LinkLost:
+        lost = self._lost
+        assert lost is not None  # only called when it is
+        return LinkLost(lost.address, lost.reason)  # a new one: each waiter raises it with a traceback of its own
+
+
+def _reason(error: OSError) -> str:
+    # asyncio puts words of its own in the place of the system's.
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)

@@ -1,0 +1,120 @@
+"""This broker's own partitions, as those who copy into them or from them see them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from metaq.errors import MetaqError
+from metaq_broker.engine import Engine
+from metaq_broker.files import Files
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.log.names import folder_name, topic_fault
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.reads import Slice
+from metaq_broker.log.seeding import seed_partition
+from metaq_broker.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.replication.holdings import Holding, Place
+
+
+class CopyRefused(MetaqError):
+    """A partition is not copied; the text says why, for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPartitions:
+    """What a copy needs of the broker that it is part of."""
+
+    engine: Engine
+    commit: GroupCommit
+    maintenance: PartitionMaintenance
+    files: Files
+
+    def find(self, place: Place) -> PartitionLog | None:
+        """Return a partition, ``None`` if it is not there.
+
+        Raises:
+            CopyRefused: It is there and cannot be used, or its topic cannot be stored.
+        """
+        stores = self.engine.stores
+        log = stores.get(*place)
+        fault = stores.refusal(*place) if log is None else log.failure
+        fault = fault or topic_fault(place[0])
+        if fault is not None:
+            raise CopyRefused(fault)
+        reason = self.engine.space.refusal(self.engine.config.topic_settings(place[0]).data_path)
+        if reason is not None:
+            raise CopyRefused(reason)
+        return log
+
+    async def make(self, place: Place, holding: Holding, ordinal: int) -> PartitionLog:
+        """Make a partition that begins where ``holding`` does, before which there are ``ordinal`` messages.
+
+        Raises:
+            CopyRefused: The disk refuses, or there are too many partitions.
+        """
+        stores, system = self.engine.stores, self.engine.config.system
+        if stores.partition_count >= system.partitions_max:
+            raise CopyRefused(f"the broker has {stores.partition_count} partitions, maxPartitions allows no more")
+        store = stores.store_of(place[0])
+        directory = Path(store.data_path) / folder_name(*place)
+        seed = holding.start, ordinal, holding.incarnation, system.index_interval_bytes
+        try:
+            await asyncio.to_thread(seed_partition, self.files, directory, *seed)
+            stores.admit(await asyncio.to_thread(store.open_again, *place))
+        except (OSError, MetaqError) as error:
+            self.engine.note_failure(place[0], error)
+            raise CopyRefused(f"the partition's folder cannot be made: {error}") from error
+        log = stores.get(*place)
+        assert log is not None  # it was just admitted
+        return log
+
+    async def remove(self, place: Place) -> None:
+        """Remove a partition with all that it holds.
+
+        Raises:
+            CopyRefused: It could not be removed.
+        """
+        try:
+            await self.maintenance.delete(place[0], [place[1]], force=True)
+        except MaintenanceRefused as refused:
+            raise CopyRefused(str(refused)) from refused
+
+    async def durable(self, log: PartitionLog) -> None:
+        """Return when everything that was appended is durable.
+
+        Raises:
+            CopyRefused: The disk failed.
+        """
+        told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        def tell(error: Exception | None) -> None:
+            if not told.done():
+                told.set_result(error)
+
+        self.commit.wait_durable(log, log.end_offset, tell)
+        self.commit.schedule(log)
+        error = await told
+        if error is not None:
+            raise CopyRefused(str(error))
+
+
+def held(log: PartitionLog) -> Holding:
+    """Describe a partition of this broker as others describe theirs."""
+    return Holding(log.start_offset, log.readable_end, log.incarnation)
+
+
+async def read_own(log: PartitionLog, offset: int, bytes_max: int) -> bytes:
+    """Return bytes of a partition of this broker, at least one.
+
+    Raises:
+        CopyRefused: They are damaged, or cannot be read.
+    """
+    try:
+        found = log.read(offset, bytes_max)
+        if isinstance(found, Slice):
+            return found.read()
+    except OSError as error:
+        raise CopyRefused(f"offset {offset} cannot be read: {error}") from error
+    raise CopyRefused(f"there are damaged bytes at offset {offset}")

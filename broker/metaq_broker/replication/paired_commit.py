@@ -1,0 +1,93 @@
+"""Group commit of a synchronous pair's master: nothing is durable here before it is durable on the slave as well.
+
+A sync that has ended well is handed to ``carry`` and stays under way until ``settle_job`` takes it back, so readers
+see, and producers and transactions are told of, only what both brokers have. Meanwhile what is appended rides in the
+next one. Puts do not wait for a slave that is away: ``give_up`` refuses them. What they wrote is stored nevertheless,
+and is readable once the slave has it. Transactions wait: what they committed must come to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metaq_broker.log.flush import FlushPolicy, GroupCommit, OnDurable, _Partition
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.sync import SyncJob
+
+Carry = Callable[[PartitionLog, SyncJob], None]
+"""A log, and what of it is durable here and wanted on the slave."""
+
+
+class NotOnBoth(Exception):
+    """A message is not acknowledged, because the slave does not have it; the text says why."""
+
+
+class PairedCommit(GroupCommit):
+    """See the module. Until ``carry`` is set, and after ``end``, a sync here is enough."""
+
+    def __init__(self, policy_for: Callable[[str], FlushPolicy]) -> None:
+        super().__init__(policy_for)
+        self.carry: Carry | None = None
+        self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
+        self._impatient: set[_Waiter] = set()
+        self._ended = False
+
+    def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        """As the other, but for both brokers in every mode, and given up when the slave is away."""
+        if self.carry is None:
+            super().wait(log, end_offset, callback)
+            return
+        waiter = _Waiter(callback, self._impatient)
+        self.wait_durable(log, end_offset, waiter.tell)
+
+    def give_up(self, reason: str) -> None:
+        """Refuse the puts that wait now."""
+        for waiter in list(self._impatient):
+            self._call(waiter.tell, NotOnBoth(reason))
+
+    def out(self) -> list[tuple[PartitionLog, SyncJob]]:
+        """Return what was handed to ``carry`` and not settled yet."""
+        return [(log, job) for log, (_, job) in self._out.items()]
+
+    def settle_job(self, log: PartitionLog, job: SyncJob) -> None:
+        """Take note that the slave has what ``carry`` was given."""
+        partition, expected = self._out.get(log, (None, None))
+        if partition is not None and expected is job:
+            del self._out[log]
+            self._end(partition, job, None)
+
+    def end(self, reason: str) -> None:
+        """Wait for the slave no more: the broker stops. Nobody who waits is told that both brokers have anything."""
+        self._ended = True
+        self.give_up(reason)
+        out, self._out = self._out, {}
+        for partition, job in out.values():
+            self._end_alone(partition, job, reason)
+
+    def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
+        if error is not None or self.carry is None:
+            self._end(partition, job, error)
+        elif self._ended:
+            self._end_alone(partition, job, "the broker is stopping")
+        else:
+            self._out[partition.log] = partition, job
+            self.carry(partition.log, job)
+
+    def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
+        while partition.waiters:
+            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
+        self._end(partition, job, None)
+
+
+class _Waiter:
+    """Tells ``callback`` once, whoever comes first."""
+
+    def __init__(self, callback: OnDurable, members: set[_Waiter]) -> None:
+        self._callback, self._members = callback, members
+        members.add(self)
+
+    def tell(self, error: Exception | None) -> None:
+        """Tell it, if nobody has."""
+        if self in self._members:
+            self._members.discard(self)
+            self._callback(error)

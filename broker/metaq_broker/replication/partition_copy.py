@@ -1,0 +1,127 @@
+"""One partition of an asynchronous slave: makes sure that the copy continues its original, then appends the rest.
+
+Segments begin where the original's do: MetaQ's ``offset`` command tells the start of the segment that holds an offset,
+and a ``get`` never crosses into the next one. Of a frame that is longer than one reply the pieces are put together.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from metaq.wire.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
+from metaq.wire.text.extensions import EXT_ORDINAL
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.outcomes import NOT_FOUND, OK
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.appending import append_run, begin_segment
+from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.replication.link import Link
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, held, read_own
+
+FETCH_BYTES_MAX: Final = 1 << 20
+"""Most bytes that are asked for at a time."""
+
+FRAME_BYTES_MAX: Final = 64 << 20
+"""Longest frame that is copied: this much is kept in memory until all of it is there."""
+
+NOT_DURABLE_BYTES_MAX: Final = 8 << 20
+"""How far the copy's end may be in front of what is durable of it."""
+
+
+class PartitionCopy:
+    """The copy of ``place`` from whoever is at the other end of a link, where it is read as consumer ``group``."""
+
+    def __init__(self, local: LocalPartitions, place: Place, group: str) -> None:
+        self._local, self._place, self._group = local, place, group
+        self._begun = b""  # of a frame of which more is to come
+        self.log: PartitionLog | None = None
+        """The copy, once it is known to continue its original."""
+
+    def behind(self, original: Holding) -> bool:
+        """Say whether a ``step`` has something to do."""
+        log = self.log
+        if log is None:
+            return True
+        return log.end_offset < original.readable_end or self._roll_is_due(log, original)
+
+    async def step(self, link: Link, original: Holding) -> None:
+        """Do one piece of work: compare, or append what one request fetches, or begin the segment that comes next.
+
+        Raises:
+            CopyRefused: The partition cannot be copied, or not now.
+            LinkLost, RequestRefused: The other broker did not answer, or not as it should.
+        """
+        log = self._local.find(self._place)
+        if log is None or log is not self.log:
+            self.log = await self._begin(link, original, log)
+            return
+        if log.end_offset < original.readable_end:
+            await self._fetch(link, original, log)
+        elif self._roll_is_due(log, original):
+            begin_segment(self._local, log)
+        if log.end_offset - log.readable_end > NOT_DURABLE_BYTES_MAX:
+            await self._local.durable(log)
+
+    def _roll_is_due(self, log: PartitionLog, original: Holding) -> bool:
+        end = log.end_offset
+        return end == original.readable_end == original.last_start and log.active.start != end
+
+    # ---- the beginning
+
+    async def _begin(self, link: Link, original: Holding, log: PartitionLog | None) -> PartitionLog:
+        self._begun = b""
+        if log is not None:
+            await self._local.durable(log)
+            copy = held(log)
+            if judge(copy, original) is Agreement.CONTINUES:
+                await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, link))
+                return log
+            await self._local.remove(self._place)
+        ordinal = 0
+        if original.start and EXT_ORDINAL in link.extensions:
+            ordinal = int(await link.text(self._question(original.start, "ordinal"), "offset ... ordinal"))
+        return await self._local.make(self._place, original, ordinal)
+
+    async def _read_original(self, link: Link, offset: int, bytes_max: int) -> bytes:
+        reply = await link.ask(self._get(offset, bytes_max))
+        if isinstance(reply, Value) and reply.data:
+            return reply.data
+        raise CopyRefused(f"the original has nothing to compare with at offset {offset}: {_words(reply)}")
+
+    # ---- what is missing
+
+    async def _fetch(self, link: Link, original: Holding, log: PartitionLog) -> None:
+        offset = log.end_offset + len(self._begun)
+        starts = link.send(self._question(offset, "segment"))
+        bytes_ = link.send(self._get(offset, min(FETCH_BYTES_MAX, original.readable_end - offset)))
+        start, reply = await link.settle(starts), await link.settle(bytes_)
+        if isinstance(reply, Value):
+            if not isinstance(start, Result) or start.code != OK:
+                raise CopyRefused(f"the segment at offset {offset} is not told: {_words(start)}")
+            if not reply.data:
+                raise CopyRefused(f"the original sends nothing at offset {offset}, though there is something")
+            self._append(log, int(start.text), self._begun + reply.data)
+        elif reply.code != NOT_FOUND or original.readable_end > offset:
+            raise CopyRefused(f"the original cannot be read at offset {offset}: {_words(reply)}")
+
+    def _append(self, log: PartitionLog, segment_start: int, run: bytes) -> None:
+        self._begun = b""
+        appended = append_run(self._local, log, segment_start, run)
+        if len(run) - appended > FRAME_BYTES_MAX:
+            raise CopyRefused(f"the frame at offset {log.end_offset} is longer than {FRAME_BYTES_MAX} bytes")
+        self._begun = run[appended:]
+
+    # ---- requests
+
+    def _get(self, offset: int, bytes_max: int) -> partial[Get]:
+        topic, index = self._place
+        return partial(Get, topic, self._group, index, offset, bytes_max)
+
+    def _question(self, offset: int, mode: OffsetMode) -> partial[GetOffset]:
+        topic, index = self._place
+        return partial(GetOffset, topic, self._group, index, offset, mode=mode)
+
+
+def _words(reply: Reply) -> str:
+    return f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"

@@ -1,0 +1,215 @@
+"""What a broker is to a second one, from its start to its end: as configured, until an operator promotes it.
+
+Source: docs/replication.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq_broker.clock import Clock
+from metaq_broker.config_replication import GregorConfig, Role, SamsaConfig, SlaveConfig
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.outcomes import FORBIDDEN
+from metaq_broker.reload import Reloader
+from metaq_broker.replication.config_follower import ConfigFollower
+from metaq_broker.replication.gregor import SyncSlave
+from metaq_broker.replication.local import LocalPartitions
+from metaq_broker.replication.paired_commit import PairedCommit
+from metaq_broker.replication.samsa import SyncMaster
+from metaq_broker.replication.slave import AsyncSlave
+from metaq_broker.replication.standing import FENCED, PROMOTED, Standing, read_standing, write_standing
+
+_LOG: Final = logging.getLogger(__name__)
+
+NO_PUTS: Final = "this broker is a slave: messages are put to its master"
+ASK_S: Final = 3.0
+"""How long a promotion waits for the master's sign of life."""
+
+
+class PromotionRefused(MetaqError):
+    """The broker is what it was; the text is one sentence for the operator."""
+
+
+class Replication:
+    """The broker's part in keeping copies: ``start`` when its partitions are there, ``stop`` before they close.
+
+    ``promoted`` is called when the broker has become a master, ``fenced`` when it hears that another one has become the
+    master in its place.
+    """
+
+    def __init__(
+        self,
+        role: Role | None,
+        local: LocalPartitions,
+        commit: GroupCommit,
+        clock: Clock,
+        promoted: Callable[[], None] = lambda: None,
+        fenced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Read the broker's standing (blocking). Raises ``StandingDamaged``."""
+        self._local, self._clock = local, clock
+        self._promoted, self._fenced = promoted, fenced
+        self._gate = local.engine.gate
+        self._data_path = Path(local.engine.config.system.data_path)
+        self.role = role
+        self.slave: AsyncSlave | None = None
+        self.follower: ConfigFollower | None = None
+        self.receiver: SyncSlave | None = None
+        self.master: SyncMaster | None = None
+        self.standing = read_standing(local.files, self._data_path)
+        self._assume(role, commit)
+
+    def _assume(self, role: Role | None, commit: GroupCommit) -> None:
+        was_promoted = self.standing is not None and self.standing.word == PROMOTED
+        if isinstance(role, GregorConfig):
+            self.receiver = SyncSlave(self._local)
+            self.receiver.fenced = was_promoted
+        if isinstance(role, SlaveConfig | GregorConfig):
+            if was_promoted:
+                _LOG.warning("configured as a slave, but it was promoted: it is a master")
+                self.role = None
+                return
+            self._gate.slave = True
+            master = f" {role.master}" if role.master is not None else ""
+            self._gate.shut(FORBIDDEN, f"{NO_PUTS}{master}")
+        elif self.standing is not None and not was_promoted:
+            self._refuse_as_fenced(self.standing)
+            return
+        if isinstance(role, SlaveConfig):
+            self.slave = AsyncSlave(self._local, role)
+        elif isinstance(role, SamsaConfig) and isinstance(commit, PairedCommit):
+            self.master = SyncMaster(self._local, commit, role, self._fence)
+
+    def start(self) -> None:
+        """Begin to copy, or to be copied, if that is this broker's part."""
+        for part in (self.slave, self.master):
+            if part is not None:
+                part.start()
+
+    def follow_config(self, reloader: Reloader) -> None:
+        """Begin to follow the master's topics, if that is this broker's part; ``reloader`` takes them over."""
+        if self.slave is not None and isinstance(self.role, SlaveConfig) and self.role.follows_config:
+            self.follower = ConfigFollower(self.role.master, reloader.file, self._local.files, reloader.reload)
+            self.follower.start()
+
+    async def stop(self) -> None:
+        """Let what is under way be finished, and begin nothing more."""
+        for part in (self.follower, self.slave, self.master, self.receiver):
+            if part is not None:
+                await part.stop()
+
+    # ---- who is the master
+
+    async def promote(self, *, force: bool) -> None:
+        """Make a slave a master, for good; ``force``: without asking its master whether it lives.
+
+        Raises:
+            PromotionRefused: It is no slave, its master lives or is not known, or the disk refuses.
+        """
+        role = self.role
+        if not isinstance(role, SlaveConfig | GregorConfig):
+            raise PromotionRefused("this broker is no slave")
+        if not force:
+            await _check_gone(role.master)
+        if self.receiver is not None:
+            self.receiver.fenced = True  # first: from here on nothing that a master sends is acknowledged
+        await self.stop()
+        standing = Standing(PROMOTED, self._clock.now_ms())
+        try:
+            await asyncio.to_thread(write_standing, self._local.files, self._data_path, standing)
+        except OSError as error:
+            raise PromotionRefused(f"the promotion cannot be written down: {error}; try again") from error
+        self.standing, self.role, self.slave, self.follower = standing, None, None, None
+        self._gate.slave = False
+        self._gate.open()
+        _LOG.warning("promoted: this broker is a master now and takes messages")
+        self._promoted()
+
+    async def _fence(self, by: Address) -> None:
+        standing = Standing(FENCED, self._clock.now_ms(), str(by))
+        self.standing = standing
+        self._refuse_as_fenced(standing)
+        self._fenced()
+        try:
+            await asyncio.to_thread(write_standing, self._local.files, self._data_path, standing)
+        except OSError as error:  # the next start asks the slave again, which says the same
+            _LOG.warning("the fence is not written down", extra={"fields": {"reason": error}})
+
+    def _refuse_as_fenced(self, standing: Standing) -> None:
+        reason = f"this broker is fenced: its slave {standing.by} was promoted and is the master now"
+        self._gate.shut(FORBIDDEN, reason)
+        _LOG.error("fenced, no messages are taken", extra={"fields": {"by": standing.by}})
+
+    @property
+    def fenced(self) -> bool:
+        """Whether another broker was promoted in this one's place."""
+        return self.standing is not None and self.standing.word == FENCED and not self._gate.slave
+
+    # ---- for operators
+
+    @property
+    def word(self) -> str:
+        """The broker's part in one word."""
+        if self.fenced:
+            return FENCED
+        parts = {"slave": self.slave, "sync_master": self.master}
+        found = [word for word, part in parts.items() if part is not None]
+        if self._gate.slave and self.receiver is not None:
+            return "sync_slave"
+        return found[0] if found else PROMOTED if self.standing is not None else "alone"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why copies are not kept at the moment, ``None`` if they are, or need not be."""
+        part = self.slave or self.master
+        return None if part is None else part.trouble
+
+    @property
+    def not_followed(self) -> str | None:
+        """Why the topics of the master's configuration are not taken over, ``None`` if they are, or need not be."""
+        return None if self.follower is None else self.follower.trouble
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of ``stats replication``."""
+        yield f"role {self.word}"
+        if self.trouble is not None:
+            yield f"trouble {self.trouble}"
+        if self.not_followed is not None:
+            yield f"not_followed {self.not_followed}"
+        for state in self.slave.states() if self.slave is not None else ():
+            fault = "" if state.fault is None else f" not_copied {state.fault}"
+            yield f"{state.place[0]} part {state.place[1]} lag_bytes {state.lag_bytes}{fault}"
+
+    def facts(self) -> dict[str, object]:
+        """Return what ``ctl status`` shows."""
+        states = self.slave.states() if self.slave is not None else []
+        return {
+            "role": self.word,
+            "trouble": self.trouble,
+            "not_followed": self.not_followed,
+            "lag_bytes": sum(state.lag_bytes for state in states) if self.slave is not None else None,
+            "not_copied": [
+                {"topic": state.place[0], "index": state.place[1], "reason": state.fault}
+                for state in states
+                if state.fault is not None
+            ],
+        }
+
+
+async def _check_gone(master: Address | None) -> None:
+    if master is None:
+        raise PromotionRefused("where the master is is not configured ([gregor] master): make sure it is gone, --force")
+    try:
+        async with asyncio.timeout(ASK_S):
+            _, writer = await asyncio.open_connection(master.host, master.port)
+    except (OSError, TimeoutError):
+        return
+    writer.transport.abort()  # whether it answers does not matter: one that hangs may go on
+    raise PromotionRefused(f"the master {master} lives: stop it first")

@@ -1,0 +1,214 @@
+"""The master of a synchronous pair: brings the slave into step, then sends it every piece of log as it is synced here.
+
+::
+
+                         connected, every partition compared and caught up
+        out of step  ──────────────────────────────────────────────────────▶  in step
+                     ◀──────────────────────────────────────────────────────
+                         the slave is lost, slow, refuses a piece, or was promoted (fenced: for good)
+
+Out of step no message is taken: puts, PREPARE, COMMIT and decisions are refused at once, and puts that wait are refused
+too. Commits that are under way wait for the slave to come back. A slave that says that it was promoted fences this
+broker: a mark in its data folder keeps it from taking messages, also after a restart.
+
+Source: docs/replication.md, "The synchronous pair".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from metaq.directory.stats import parse_broker
+from metaq.errors import MetaqError, ProtocolError
+from metaq.model import Address
+from metaq.wire.text.commands import Version
+from metaq.wire.text.extensions import EXT_COPY
+from metaq_broker.config_replication import SamsaConfig
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.sync import SyncJob
+from metaq_broker.outcomes import FAILED
+from metaq_broker.replication.holdings import holdings
+from metaq_broker.replication.link import Link, LinkLost, RequestRefused
+from metaq_broker.replication.local import CopyRefused, LocalPartitions
+from metaq_broker.replication.paired_commit import PairedCommit
+from metaq_broker.replication.shipment import Shipment, SlavePromoted
+
+_LOG: Final = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 10.0
+"""How often an idle slave is asked whether it is there."""
+
+DISCONNECTED: Final = "Slave is disconnected "
+"""MetaQ's words; ours follow."""
+
+
+class OutOfStep(MetaqError):
+    """The slave cannot be brought into step; the text says why."""
+
+
+class SyncMaster:
+    """See the module: ``start``, then ``stop``. ``fence`` is called, once, when the slave says that it was promoted."""
+
+    def __init__(
+        self,
+        local: LocalPartitions,
+        commit: PairedCommit,
+        config: SamsaConfig,
+        fence: Callable[[Address], Awaitable[None]],
+    ) -> None:
+        self._local, self._commit, self._config, self._fence = local, commit, config, fence
+        self._gate = local.engine.gate
+        self._shipments: dict[PartitionLog, Shipment] = {}
+        self._carrying: set[asyncio.Task[None]] = set()
+        self._link: Link | None = None
+        self._in_step = False
+        self._broken: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.trouble: str | None = "not connected yet"
+        """Why no messages are taken, ``None`` while both brokers are in step."""
+        self._shut("not connected yet")
+        commit.carry = self._carry
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End, and first, if the slave is there, let it have what was taken; nobody waits for it afterwards."""
+        self._shut("the broker is stopping")
+        if self._in_step:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._commit.drain(), self._config.timeout_ms / 1000)
+        self._stopping.set()
+        if self._link is not None:
+            await self._link.close()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        self._commit.end("the broker is stopping")
+
+    # ---- the connection
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                await self._bring_into_step()
+                await self._stay_in_step()
+            except SlavePromoted as promoted:
+                self._out_of_step(str(promoted))
+                await self._fence(self._config.slave)
+                return
+            except (LinkLost, RequestRefused, ProtocolError, OutOfStep) as error:
+                self._out_of_step(str(error))
+            except Exception as defect:  # it must not end the pair for ever
+                _LOG.exception("defect in the synchronous pair")
+                self._out_of_step(f"{type(defect).__name__}: {defect}")
+            finally:
+                await self._disconnect()
+            await self._sleep(self._config.check_interval_ms / 1000)
+
+    async def _disconnect(self) -> None:
+        self._in_step = False
+        if self._link is not None:
+            await self._link.close()
+        self._link = None
+        if self._broken is not None and self._broken.done():
+            self._broken.exception()  # it may have been told by the connection already
+        await asyncio.gather(*self._carrying, return_exceptions=True)
+        self._shipments.clear()
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    def _shut(self, reason: str) -> None:
+        self.trouble = reason
+        self._gate.shut(FAILED, f"{DISCONNECTED}{reason}")
+
+    def _out_of_step(self, reason: str) -> None:
+        if reason != self.trouble and not self._stopping.is_set():
+            _LOG.error("out of step, no messages are taken", extra={"fields": {"reason": reason}})
+        self._shut(reason)
+        self._commit.give_up(f"{DISCONNECTED}{reason}")
+
+    async def _bring_into_step(self) -> None:
+        link = self._link = await Link.open(self._config.slave, self._config.timeout_ms / 1000)
+        broker_id, own_id = parse_broker(await link.stats("")).broker_id, self._local.engine.config.system.broker_id
+        if broker_id != own_id:
+            raise OutOfStep(f"broker {link.address} has brokerId {broker_id}, this one has {own_id}")
+        self._broken = asyncio.get_running_loop().create_future()
+        if EXT_COPY in link.extensions:
+            await self._check_slave(link)
+        there = await holdings(link)
+        for log in list(self._local.engine.stores.logs()):
+            shipment = Shipment(link, log)
+            job = dict(self._commit.out()).get(log)
+            with self._named(log):
+                await shipment.meet(there.get((log.topic, log.index)), job)
+                await shipment.carry(job)
+            self._shipments[log] = shipment
+            if job is not None:
+                self._commit.settle_job(log, job)
+        self._in_step = True
+        for log, job in self._commit.out():  # what was synced meanwhile
+            self._carry(log, job)
+        self.trouble = None
+        self._gate.open()
+        _LOG.info("in step with the slave", extra={"fields": {"slave": link.address}})
+
+    async def _check_slave(self, link: Link) -> None:
+        """Make sure that who answers takes copies; a Java slave does not tell."""
+        lines = (await link.stats("replication")).split("\r\n")
+        if "role promoted" in lines:
+            raise SlavePromoted(link.address)
+        if "role sync_slave" not in lines:
+            raise OutOfStep(f"broker {link.address} is not the slave of a synchronous pair ([gregor])")
+
+    @contextlib.contextmanager
+    def _named(self, log: PartitionLog) -> Iterator[None]:
+        try:
+            yield
+        except CopyRefused as refused:
+            raise OutOfStep(f"partition {log.directory.name}: {refused}") from refused
+
+    async def _stay_in_step(self) -> None:
+        assert self._link is not None  # it was just connected
+        assert self._broken is not None
+        gone = asyncio.ensure_future(self._link.gone.wait())
+        try:
+            while True:
+                await asyncio.wait((gone, self._broken), timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                if self._broken.done():
+                    self._broken.result()
+                self._link.check()
+                await self._link.ask(Version)
+        finally:
+            gone.cancel()
+
+    # ---- what was synced here
+
+    def _carry(self, log: PartitionLog, job: SyncJob) -> None:
+        if self._in_step:
+            task = asyncio.get_running_loop().create_task(self._carry_one(log, job))
+            self._carrying.add(task)
+            task.add_done_callback(self._carrying.discard)
+
+    async def _carry_one(self, log: PartitionLog, job: SyncJob) -> None:
+        assert self._link is not None  # while in step
+        assert self._broken is not None
+        shipment = self._shipments.setdefault(log, Shipment(self._link, log))
+        try:
+            with self._named(log):
+                await shipment.carry(job)
+        except MetaqError as error:
+            self._in_step = False
+            if not self._broken.done():
+                self._broken.set_exception(error)
+        else:
+            self._commit.settle_job(log, job)

@@ -1,0 +1,178 @@
+"""One partition of a synchronous pair's master on its way to the slave, in order, one piece at a time.
+
+A slave of ours gets ``copy`` commands, pieces of the log with the offset where they belong. A Java slave gets ``sync``,
+message by message, and says at which offset it stored each: that must be the offset here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq.wire.text.commands import Copy, Get, Result, Sync, Value
+from metaq.wire.text.extensions import EXT_COPY
+from metaq.wire.text.frames import walk
+from metaq_broker.log.handles import FileHandle
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.log.reads import Slice
+from metaq_broker.log.sync import SyncJob
+from metaq_broker.outcomes import FORBIDDEN, OK
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.chunks import checked_frames
+from metaq_broker.replication.gregor import PROMOTED
+from metaq_broker.replication.holdings import Holding
+from metaq_broker.replication.link import Link
+from metaq_broker.replication.local import CopyRefused
+
+PIECE_BYTES: Final = 1 << 20
+"""About how much one ``copy`` carries; a longer frame makes a longer one."""
+
+GROUP: Final = "metaq-pair"
+"""The consumer group that a master reads its slave as, to compare."""
+
+
+class SlavePromoted(MetaqError):
+    """The slave at ``address`` says that it was promoted: this broker must not acknowledge anything any more."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        super().__init__(address)
+
+    def __str__(self) -> str:
+        return f"the slave {self.address} was promoted and is the master now"
+
+
+class Shipment:
+    """The state of ``log`` on the slave at the other end of ``link``: it has everything before ``end``."""
+
+    def __init__(self, link: Link, log: PartitionLog) -> None:
+        self._link, self._log = link, log
+        self._copies = EXT_COPY in link.extensions
+        self._segment_start: int | None = None
+        self._incarnation: str | None = None
+        self.end = log.start_offset
+
+    async def meet(self, there: Holding | None, job: SyncJob | None) -> None:
+        """Compare with what the slave holds (``None``: nothing); ``job`` as for ``carry``.
+
+        Raises:
+            CopyRefused: What it has is no copy of what is here.
+            LinkLost: The connection is gone.
+        """
+        log = self._log
+        # The slave may have what is in the job already: the connection may have been lost before its answer.
+        here = Holding(log.start_offset, self._goal(job), self._life(job))
+
+        async def read_original(offset: int, bytes_max: int) -> bytes:
+            start, handle, end = self._source(offset, here.readable_end, job)
+            return handle.pread(min(bytes_max, end - offset), offset - start)
+
+        if there is not None and judge(there, here) is Agreement.CONTINUES:
+            await compare_ends(there, here, self._read_copy, read_original)
+            self.end, self._segment_start = there.readable_end, there.last_start
+            return
+        self.end = log.start_offset
+        if not self._copies and self.end:
+            raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
+
+    async def carry(self, job: SyncJob | None) -> None:
+        """Send what is missing: up to the end of ``job``, which was synced here, or up to what can be read here.
+
+        Raises:
+            CopyRefused: The slave does not take it, or it cannot be read here.
+            LinkLost: The connection is gone.
+        """
+        self._incarnation, goal = self._life(job), self._goal(job)
+        while self.end < goal:
+            start, run = self._piece(goal, job)
+            await self._send(start, run)
+        last = self._last_segment(job)
+        if self._copies and last == self.end and self._segment_start != last:
+            await self._send(last, b"")
+
+    def _goal(self, job: SyncJob | None) -> int:
+        return self._log.readable_end if job is None else job.end
+
+    def _life(self, job: SyncJob | None) -> str | None:
+        # The first sync of a partition writes its incarnation, and the log takes note of that when the sync is settled.
+        return self._log.incarnation or (job.incarnation if job is not None and job.incarnation_written else None)
+
+    def _last_segment(self, job: SyncJob | None) -> int:
+        if job is not None:
+            return job.targets[-1].segment.start
+        active = self._log.active
+        return active.start if active.named else -1
+
+    # ---- reading here
+
+    def _piece(self, goal: int, job: SyncJob | None) -> tuple[int, bytes]:
+        """Return the next whole frames, and where their segment begins."""
+        start, handle, limit = self._source(self.end, goal, job)
+        position, wanted = self.end - start, PIECE_BYTES
+        while True:  # until a frame is whole
+            run = handle.pread(min(wanted, limit - self.end), position)
+            frames = checked_frames(run, self.end, self._log.directory.name)
+            if frames:
+                return start, b"".join(frames) if wanted == PIECE_BYTES else frames[0]
+            if len(run) < wanted:
+                raise CopyRefused(f"there is no whole frame at offset {self.end}")
+            wanted *= 4
+
+    def _source(self, offset: int, goal: int, job: SyncJob | None) -> tuple[int, FileHandle, int]:
+        """Return the start of the segment with ``offset``, its open file, and where its bytes end, at most ``goal``."""
+        if offset < self._log.readable_end:
+            found = self._log.read(offset, goal - offset)
+            if not isinstance(found, Slice):
+                raise CopyRefused(f"there are damaged bytes at offset {offset}")
+            return offset - found.position, found.handle, offset + found.length
+        for target in job.targets if job is not None else ():
+            start, end = target.segment.start, target.segment.start + target.size
+            if start <= offset < end:
+                return start, target.handle, min(goal, end)
+        raise CopyRefused(f"offset {offset} is in no segment")
+
+    # ---- sending
+
+    async def _send(self, segment_start: int, run: bytes) -> None:
+        if self._copies:
+            await self._send_piece(segment_start, run)
+        else:
+            await self._send_messages(run)
+        self.end += len(run)
+        self._segment_start = segment_start
+
+    async def _send_piece(self, segment_start: int, run: bytes) -> None:
+        log, incarnation, first = self._log, self._incarnation, self._log.start_offset
+        if incarnation is None:
+            raise CopyRefused("its incarnation is not on the disk yet")
+        ordinal = log.ordinal(first) if first else 0
+        reply = await self._link.ask(
+            lambda opaque: Copy(log.topic, log.index, run, self.end, segment_start, first, ordinal, incarnation, opaque)
+        )
+        self._expect(reply, str(self.end + len(run)))
+
+    async def _send_messages(self, run: bytes) -> None:
+        log, sent = self._log, []
+        for frame in walk(run, self.end):
+            _, message_id, flag, crc, body = frame
+            future = self._link.send(
+                lambda opaque, b=body, f=flag, m=message_id, c=crc: Sync(log.topic, log.index, b, f, m, opaque, c)  # type: ignore[misc]
+            )
+            sent.append((future, f"{message_id} {log.index} {frame.offset}"))
+        for future, expected in sent:
+            self._expect(await self._link.settle(future), expected)
+
+    def _expect(self, reply: object, text: str) -> None:
+        if isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text == PROMOTED:
+            raise SlavePromoted(self._link.address)
+        if not isinstance(reply, Result) or (reply.code, reply.text) != (OK, text):
+            words = f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"
+            raise CopyRefused(f"the slave answers {words} where 200 {text} was expected")
+
+    async def _read_copy(self, offset: int, bytes_max: int) -> bytes:
+        topic, index = self._log.topic, self._log.index
+        reply = await self._link.ask(lambda opaque: Get(topic, GROUP, index, offset, bytes_max, opaque))
+        if isinstance(reply, Value) and reply.data:
+            return reply.data
+        raise CopyRefused(f"the slave has nothing to compare with at offset {offset}: {reply}")

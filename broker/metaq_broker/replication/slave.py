@@ -1,0 +1,211 @@
+"""The asynchronous slave: keeps copies of all partitions of its master, byte for byte, as fast as it can.
+
+In rounds. Each asks the master what it holds and lets every partition that is behind do up to ``STEPS_MAX`` steps, a
+few partitions at a time over one connection, so that a long backlog of one does not keep the others waiting. When
+there is nothing to do the next round comes later, up to ``slaveMaxDelayInMills``. A master that does not answer is
+tried again for ever, less and less often. A partition that is refused is left as it is, named with the reason, and
+tried again every ``RETRY_S``; it costs the others nothing.
+
+Source: docs/replication.md, "The asynchronous slave".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.directory.stats import parse_broker
+from metaq.errors import MetaqError, ProtocolError
+from metaq_broker.config_replication import SlaveConfig
+from metaq_broker.log.names import folder_name
+from metaq_broker.replication.holdings import Holding, Place, holdings
+from metaq_broker.replication.link import Link, LinkLost, RequestRefused
+from metaq_broker.replication.local import CopyRefused, LocalPartitions
+from metaq_broker.replication.partition_copy import PartitionCopy
+
+_LOG: Final = logging.getLogger(__name__)
+
+AT_A_TIME: Final = 4
+"""Partitions that are copied at a time."""
+
+STEPS_MAX: Final = 16
+"""Steps of one partition in one round."""
+
+RETRY_S: Final = 5.0
+"""How long a refused partition is left alone, and the longest pause between two attempts to reach the master."""
+
+PAUSE_S_MIN: Final = 0.01
+CONNECT_S_MIN: Final = 0.1
+REQUEST_S_MAX: Final = 30.0
+QUESTION_SHARE: Final = 4
+"""A round that finds nothing to do is followed by a pause of at least this many times what its question took."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """How far one copy is: ``lag_bytes`` can be read from the master and not here; ``fault`` is why it stays so."""
+
+    place: Place
+    lag_bytes: int
+    fault: str | None
+
+
+@dataclass(slots=True)
+class _Fault:
+    reason: str
+    retry_at: float
+
+
+class MasterRefused(MetaqError):
+    """Who answers is not the master of this slave; the text says why."""
+
+
+class AsyncSlave:
+    """See the module: ``start``, then ``stop``."""
+
+    def __init__(self, local: LocalPartitions, config: SlaveConfig) -> None:
+        self._local, self._config = local, config
+        self._copies: dict[Place, PartitionCopy] = {}
+        self._faults: dict[Place, _Fault] = {}
+        self._view: Mapping[Place, Holding] = {}
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.trouble: str | None = "not connected yet"
+        """Why the master cannot be read from, ``None`` if it can."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End, and let what is being written be finished; nothing is appended afterwards."""
+        self._stopping.set()
+        if self._link is not None:
+            await self._link.close()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    def states(self) -> list[CopyState]:
+        """Return how far every partition is that the master was known to hold when it was last heard of."""
+        return [self._state(place, self._view[place]) for place in sorted(self._view)]
+
+    def _state(self, place: Place, original: Holding) -> CopyState:
+        log, fault = self._local.engine.stores.get(*place), self._faults.get(place)
+        end = original.start if log is None else log.readable_end
+        return CopyState(place, max(0, original.readable_end - end), None if fault is None else fault.reason)
+
+    # ---- the connection
+
+    async def _run(self) -> None:
+        pause_s = CONNECT_S_MIN
+        while not self._stopping.is_set():
+            try:
+                await self._connect()
+                pause_s = CONNECT_S_MIN
+                await self._rounds()
+            except (LinkLost, RequestRefused, ProtocolError, MasterRefused) as error:
+                self._note_trouble(str(error))
+            except Exception as defect:  # it must not end the copying of everything, for ever
+                _LOG.exception("defect in the copying from the master")
+                self._note_trouble(f"{type(defect).__name__}: {defect}")
+            finally:
+                if self._link is not None:
+                    await self._link.close()
+                self._link = None
+                self._copies.clear()  # what was compared may have changed when the next connection opens
+            await self._sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S)
+
+    async def _connect(self) -> None:
+        self._link = await Link.open(self._config.master, REQUEST_S_MAX)
+        info = parse_broker(await self._link.stats(""))
+        own_id = self._local.engine.config.system.broker_id
+        if info.broker_id != own_id:
+            ids = f"brokerId {info.broker_id}, this slave has {own_id}"
+            raise MasterRefused(f"broker {self._config.master} has {ids}; they must be the same")
+        self.trouble = None
+        fields = {"master": self._config.master, "segmentsKnown": "segments" in self._link.extensions}
+        _LOG.info("copying from the master", extra={"fields": fields})
+
+    def _note_trouble(self, reason: str) -> None:
+        if self._stopping.is_set():
+            return
+        if reason != self.trouble:
+            _LOG.warning("the master is not copied", extra={"fields": {"reason": reason}})
+        self.trouble = reason
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    # ---- rounds
+
+    async def _rounds(self) -> None:
+        clock = asyncio.get_running_loop().time
+        pause_s = PAUSE_S_MIN
+        while not self._stopping.is_set():
+            asked = clock()
+            assert self._link is not None  # as long as it is connected
+            self._view = await holdings(self._link)
+            took = clock() - asked
+            if await self._round(self._link):
+                pause_s = PAUSE_S_MIN
+                continue
+            await self._sleep(max(pause_s, took * QUESTION_SHARE))
+            pause_s = min(pause_s * 2, self._config.delay_ms_max / 1000)
+
+    async def _round(self, link: Link) -> bool:
+        """Let every partition that is behind do some steps; return whether there was one."""
+        now = asyncio.get_running_loop().time()
+        due = deque(place for place, original in self._view.items() if self._is_due(place, original, now))
+        workers = [self._work(link, due) for _ in range(min(AT_A_TIME, len(due)))]
+        found = bool(due)
+        outcomes = await asyncio.gather(*workers, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return found
+
+    def _is_due(self, place: Place, original: Holding, now: float) -> bool:
+        fault = self._faults.get(place)
+        if fault is not None and now < fault.retry_at:
+            return False
+        copy = self._copies.get(place)
+        if copy is not None and copy.log is not self._local.engine.stores.get(*place):
+            copy.log = None  # an operator had it deleted or opened anew
+        return copy is None or copy.behind(original)
+
+    async def _work(self, link: Link, due: deque[Place]) -> None:
+        while due and not self._stopping.is_set():
+            place = due.popleft()
+            original = self._view[place]
+            copy = self._copies.setdefault(place, PartitionCopy(self._local, place, self._config.group))
+            try:
+                for _ in range(STEPS_MAX):
+                    if self._stopping.is_set() or not copy.behind(original):
+                        break
+                    await copy.step(link, original)
+            except CopyRefused as refused:
+                self._note_fault(place, str(refused))
+            else:
+                self._clear_fault(place)
+
+    def _note_fault(self, place: Place, reason: str) -> None:
+        before = self._faults.get(place)
+        self._copies.pop(place, None)
+        self._faults[place] = _Fault(reason, asyncio.get_running_loop().time() + RETRY_S)
+        if before is None or before.reason != reason:
+            fields = {"partition": folder_name(*place), "reason": reason}
+            _LOG.error("partition is not copied", extra={"fields": fields})
+
+    def _clear_fault(self, place: Place) -> None:
+        if self._faults.pop(place, None) is not None:
+            _LOG.info("partition is copied again", extra={"fields": {"partition": folder_name(*place)}})

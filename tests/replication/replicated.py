@@ -1,0 +1,160 @@
+"""Whole brokers inside one event loop, so that a story of two of them runs in milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from metaq_broker.app import Broker
+from metaq_broker.config import BrokerConfig, parse
+from metaq_broker.replication.link import Link
+
+from metaq.model import Address
+from metaq.wire.text.commands import Get as GetCommand
+from metaq.wire.text.commands import Put, PutBatch, Result, Value
+from metaq.wire.text.frames import encode_frame
+
+DEADLINE_S = 10.0
+SEGMENT_BYTES = 2000
+
+
+def configured(
+    folder: Path, *, role: str = "", port: int = 0, broker_id: int = 3, system: str = "", topic: str = ""
+) -> BrokerConfig:
+    """Return the configuration of a broker with small segments that accepts every topic."""
+    text = (
+        f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\ndataPath={folder}\nunflushThreshold=0\n"
+        f"unflushInterval=10000\nmaxSegmentSize={SEGMENT_BYTES}\nmaxTransferSize=1024*1024\nindexInterval=256\n"
+        f"deleteWhen=0 0 6 * * ?\n{system}\n[zookeeper]\nzk.zkEnable=false\n{role}\n[topic=*]\n{topic}\n"
+    )
+    return parse(text.encode(), "test.ini")
+
+
+def slave_of(master: Broker, **keys: object) -> str:
+    """Return the section of a server.ini that makes an asynchronous slave of a broker."""
+    keys = {"slaveId": 0, "master": f"127.0.0.1:{master.port}", "slaveMaxDelayInMills": 20, **keys}
+    return "[slave]\n" + "".join(f"{key}={value}\n" for key, value in keys.items())
+
+
+@asynccontextmanager
+async def running(config: BrokerConfig, file: Path | None = None) -> AsyncIterator[Broker]:
+    """Run a broker as long as the block lasts; ``file`` is where its configuration is reloaded from."""
+    broker = Broker(config, file, lambda: None)
+    try:
+        await broker.open()
+        await broker.serve()
+        yield broker
+    finally:
+        await broker.close()
+
+
+@asynccontextmanager
+async def client(broker: Broker) -> AsyncIterator[Link]:
+    """Connect to a broker as long as the block lasts."""
+    link = await Link.open(Address("127.0.0.1", broker.port), DEADLINE_S)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def bodies(count: int, size: int = 100, mark: int = 0) -> list[bytes]:
+    """Return different messages."""
+    return [f"{mark}-{number}-".encode().ljust(size, b"x") for number in range(count)]
+
+
+async def put(link: Link, body: bytes, topic: str = "t", partition: int = 0) -> tuple[int, str]:
+    """Put one message; return code and text of the reply."""
+    reply = await link.ask(lambda opaque: Put(topic, partition, body, 0, opaque))
+    assert isinstance(reply, Result)
+    return reply.code, reply.text
+
+
+async def put_many(link: Link, bodies: list[bytes], topic: str = "t", partition: int = 0) -> None:
+    """Put messages and make sure that all are acknowledged."""
+    futures = [link.send(lambda opaque, b=body: Put(topic, partition, b, 0, opaque)) for body in bodies]
+    for future in futures:
+        reply = await link.settle(future)
+        assert isinstance(reply, Result), reply
+        assert reply.code == 200, reply
+
+
+async def put_block(link: Link, bodies: list[bytes], topic: str = "t", partition: int = 0) -> tuple[int, str]:
+    """Put messages as one block; return code and text of the reply."""
+    block = b"".join(encode_frame(-1, 0, body) for body in bodies)
+    reply = await link.ask(lambda opaque: PutBatch(topic, partition, block, len(bodies), opaque))
+    assert isinstance(reply, Result)
+    return reply.code, reply.text
+
+
+async def read_all(link: Link, topic: str = "t", partition: int = 0, offset: int = 0) -> bytes:
+    """Return all bytes of a partition from ``offset`` on."""
+    found = b""
+    while True:
+        at = offset + len(found)
+        reply = await link.ask(lambda opaque, at=at: GetCommand(topic, "g", partition, at, 1 << 20, opaque))
+        if not isinstance(reply, Value):
+            return found
+        found += reply.data
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    """Return as soon as ``condition`` holds; fail with ``what`` when it does not in time."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE_S} s in vain: {what}"
+        await asyncio.sleep(0.002)
+
+
+def segments(folder: Path) -> dict[str, bytes]:
+    """Return every segment file below a data folder, with its bytes; those without their name yet are no segments."""
+    found: dict[str, bytes] = {}
+    for path in sorted(folder.glob("*-[0-9]/*.meta")):
+        with contextlib.suppress(FileNotFoundError):  # its partition was just removed
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+async def until_same(original: Path, copy: Path) -> dict[str, bytes]:
+    """Return the segment files of both folders once they are the same, byte for byte; fail if they never are."""
+    try:
+        await until(lambda: segments(original) == segments(copy), "the files to be the same")
+    except AssertionError:
+        mine, theirs = ({name: len(data) for name, data in segments(folder).items()} for folder in (copy, original))
+        raise AssertionError(f"original {theirs}, copy {mine}") from None
+    return segments(copy)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    """Run a story to its end."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_S * 3):
+            await story
+
+    asyncio.run(limited())
+
+
+async def until_caught_up(slave: Broker) -> None:
+    """Return when an asynchronous slave can serve everything that its master can."""
+    copying = slave._replication.slave
+    assert copying is not None
+    await until(
+        lambda: bool(copying.states()) and all(state.lag_bytes == 0 for state in copying.states()), "the slave's lag"
+    )
+
+
+def samsa(slave: Broker | int, timeout_ms: int = 2000) -> str:
+    """Return the section that makes the master of a pair."""
+    port = slave if isinstance(slave, int) else slave.port
+    return f"[samsa]\nslave=127.0.0.1:{port}\nsendToSlaveTimeoutInMills={timeout_ms}\ncheckSlaveIntervalInMills=10\n"
+
+
+async def until_in_step(master: Broker) -> None:
+    """Return when a pair takes messages."""
+    await until(lambda: master._replication.trouble is None, f"the pair: {master._replication.trouble}")

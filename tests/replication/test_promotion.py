@@ -1,0 +1,148 @@
+"""Stories of promotion: who may become a master, and what keeps the old one from acknowledging anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from metaq_broker.app import Broker, StartFailed
+from metaq_broker.files import Files
+from metaq_broker.replication.roles import PromotionRefused
+from metaq_broker.replication.standing import (
+    FENCED,
+    PROMOTED,
+    Standing,
+    StandingDamaged,
+    read_standing,
+    write_standing,
+)
+from replicated import (
+    bodies,
+    client,
+    configured,
+    put,
+    put_many,
+    read_all,
+    run,
+    running,
+    samsa,
+    slave_of,
+    until,
+    until_caught_up,
+    until_in_step,
+    until_same,
+)
+
+
+async def refusal(broker: Broker, *, force: bool = False) -> str:
+    """Return why a broker cannot be promoted."""
+    with pytest.raises(PromotionRefused) as refused:
+        await broker._replication.promote(force=force)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("standing", [Standing(PROMOTED, 17), Standing(FENCED, 18, "[::1]:8123")])
+def test_a_standing_is_read_back(tmp_path: Path, standing: Standing) -> None:
+    assert read_standing(Files(), tmp_path) is None
+    write_standing(Files(), tmp_path, standing)
+    assert read_standing(Files(), tmp_path) == standing
+
+
+def test_a_damaged_standing_keeps_the_broker_from_starting(tmp_path: Path) -> None:
+    write_standing(Files(), tmp_path, Standing(PROMOTED, 17))
+    path = tmp_path / "standing"
+    path.write_bytes(path.read_bytes().replace(b"promoted", b"PROMOTED"))
+    with pytest.raises(StandingDamaged, match="whether this broker may be a master"):
+        read_standing(Files(), tmp_path)
+
+    async def story() -> None:
+        with pytest.raises(StartFailed, match="whether this broker may be a master"):
+            async with running(configured(tmp_path)):
+                pass
+
+    run(story())
+
+
+def test_an_asynchronous_slave_takes_over_from_a_master_that_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "m")) as master:
+            config = configured(tmp_path / "s", role=slave_of(master))
+            async with client(master) as producer:
+                await put_many(producer, bodies(50))
+            async with running(config) as slave:
+                await until_same(tmp_path / "m", tmp_path / "s")
+                await until_caught_up(slave)
+                assert f"the master 127.0.0.1:{master.port} lives" in await refusal(slave)
+                await master.close()
+                async with client(slave) as other:
+                    assert (await put(other, b"too early"))[0] == 403
+                    await slave._replication.promote(force=False)
+                    before = await read_all(other)
+                    await put_many(other, bodies(50, 100, 1))
+                    assert (await read_all(other)).startswith(before)
+                    assert "slave false" in await other.stats("")
+                    assert "role promoted" in await other.stats("replication")
+                    assert "is no slave" in await refusal(slave)
+            async with running(config) as again, client(again) as other:  # its configuration still calls it a slave
+                await put_many(other, bodies(5, 100, 2))
+                old = configured(tmp_path / "m", role=slave_of(again))
+                async with running(old):  # nothing was lost, so the old master can be the slave now
+                    await until_same(tmp_path / "s", tmp_path / "m")
+
+    run(story())
+
+
+def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
+            role = configured(tmp_path / "m", role=samsa(slave))
+            async with running(role) as master, client(master) as producer:
+                await until_in_step(master)
+                await put_many(producer, bodies(50))
+            assert "make sure it is gone" in await refusal(slave)
+            await slave._replication.promote(force=True)
+            async with client(slave) as other:
+                await put_many(other, bodies(30, 100, 1))
+            async with running(role) as master, client(master) as producer:
+                await until(lambda: master._replication.fenced, "the old master to be told")
+                code, text = await put(producer, b"no")
+                assert (code, "fenced" in text) == (403, True)
+            async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+                assert (await put(producer, b"no"))[0] == 403  # also alone: the mark is in its data folder
+                assert "role fenced" in await producer.stats("replication")
+        async with (
+            running(configured(tmp_path / "m", role="[gregor]")) as slave,
+            running(configured(tmp_path / "s", role=samsa(slave))) as master,
+            client(master) as producer,
+        ):
+            await until_in_step(master)  # the other way round, when roles are changed in both configurations
+            await put_many(producer, bodies(30, 100, 2))
+            await until_same(tmp_path / "s", tmp_path / "m")
+
+    run(story())
+
+
+def test_a_promotion_takes_the_power_of_a_master_that_lives(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            running(configured(tmp_path / "s", role="[gregor]")) as slave,
+            running(configured(tmp_path / "m", role=samsa(slave))) as master,
+            client(master) as producer,
+        ):
+            await until_in_step(master)
+            await put_many(producer, bodies(5))
+            await slave._replication.promote(force=True)  # the operator was wrong: the master lives
+            code, text = await put(producer, b"no")
+            assert (code, "promoted" in text) in [(500, True), (403, True)]
+            await until(lambda: master._replication.fenced, "the master to be fenced")
+            assert (await put(producer, b"no"))[0] == 403
+
+    run(story())
+
+
+def test_only_slaves_are_promoted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path)) as alone:
+            assert await refusal(alone, force=True) == "this broker is no slave"
+
+    run(story())

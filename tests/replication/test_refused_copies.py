@@ -1,0 +1,211 @@
+"""Copies that do not continue their originals are left as they are, with a reason, and cost the others nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from metaq_broker.app import Broker
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.chunks import checked_frames
+from metaq_broker.replication.holdings import Holding, parse_segments
+from metaq_broker.replication.local import CopyRefused
+from replicated import (
+    bodies,
+    client,
+    configured,
+    put_many,
+    run,
+    running,
+    segments,
+    slave_of,
+    until,
+    until_same,
+)
+
+from metaq.errors import CorruptFrame, ProtocolError
+from metaq.wire.text.frames import encode_frame
+
+A, B = "a" * 32, "b" * 32
+
+
+def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
+    """Return why a partition is not copied, empty if it is."""
+    assert slave._replication.slave is not None
+    found = [state.fault for state in slave._replication.slave.states() if state.place == (topic, index)]
+    return found[0] or "" if found else ""
+
+
+@pytest.mark.parametrize(
+    ("copy", "original", "verdict"),
+    [
+        (Holding(0, 50, A), Holding(0, 50, A), Agreement.CONTINUES),
+        (Holding(0, 50, A), Holding(20, 90, A), Agreement.CONTINUES),
+        (Holding(30, 50, A), Holding(20, 90, A), Agreement.CONTINUES),
+        (Holding(0, 50, A), Holding(50, 90, A), Agreement.CONTINUES),
+        (Holding(0, 50, A), Holding(0, 90, None), Agreement.CONTINUES),
+        (Holding(0, 50, None), Holding(0, 90, A), Agreement.CONTINUES),
+        (Holding(0, 50, A), Holding(51, 90, A), Agreement.REPLACE),
+        (Holding(0, 0, A), Holding(0, 90, A), Agreement.CONTINUES),
+        (Holding(0, 0, B), Holding(0, 90, A), Agreement.REPLACE),
+        (Holding(0, 0, A), Holding(10, 90, A), Agreement.REPLACE),
+        (Holding(99, 99, A), Holding(10, 90, A), Agreement.REPLACE),
+        (Holding(90, 90, A), Holding(10, 90, A), Agreement.CONTINUES),
+        (Holding(0, 50, B), Holding(0, 90, A), "another life"),
+        (Holding(0, 91, A), Holding(0, 90, A), "ends at 91, behind its original, which ends at 90"),
+        (Holding(0, 91, A), Holding(0, 90, None), "ends at 91, behind its original, which ends at 90"),
+        (Holding(0, 50, A), Holding(51, 90, None), "its original begins at 51 by now"),
+    ],
+)
+def test_what_a_copy_is_to_its_original(copy: Holding, original: Holding, verdict: Agreement | str) -> None:
+    if isinstance(verdict, Agreement):
+        assert judge(copy, original) is verdict
+    else:
+        with pytest.raises(CopyRefused, match=verdict):
+            judge(copy, original)
+
+
+@pytest.mark.parametrize(
+    ("copy", "original", "refused"),
+    [
+        (b"x" * 9000, b"x" * 9000 + b"more", False),
+        (b"y" + b"x" * 8999, b"x" * 9001, False),  # so far from the end nothing is compared
+        (b"x" * 8999 + b"y", b"x" * 9001, True),
+        (b"", b"x", False),
+    ],
+)
+def test_the_last_bytes_are_compared_however_they_come(copy: bytes, original: bytes, refused: bool) -> None:
+    async def compare() -> None:
+        async def read(of: bytes, offset: int, bytes_max: int) -> bytes:
+            return of[offset : offset + min(bytes_max, 1000 if of is copy else 333)]
+
+        holdings = Holding(0, len(copy)), Holding(0, len(original))
+        await compare_ends(*holdings, lambda o, n: read(copy, o, n), lambda o, n: read(original, o, n))
+
+    if refused:
+        with pytest.raises(CopyRefused, match="differs from its original"):
+            asyncio.run(compare())
+    else:
+        asyncio.run(compare())
+
+
+def test_segments_are_read_and_what_has_no_incarnation_yet_is_left_out() -> None:
+    text = f"STATS\r\na-b 1 {A} 10 20 30\r\nnew 0 - 0 0 0\r\nEND\r\n"
+    assert parse_segments(text) == {("a-b", 1): Holding(10, 30, A, 20)}
+
+
+@pytest.mark.parametrize("text", ["", "STATS\r\n", "STATS\r\na 1 x 1 2 3\r\nEND\r\n", "STATS\r\na 1\r\nEND\r\n"])
+def test_what_is_no_answer_to_stats_segments(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        parse_segments(text)
+
+
+def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
+    frames = [encode_frame(7, 0, b""), encode_frame(8, 3, b"abc")]
+    run_ = b"".join(frames)
+    for cut in range(len(run_) + 1):
+        whole = [frame for frame, end in zip(frames, (20, 43), strict=True) if end <= cut]
+        assert checked_frames(run_[:cut], 0, "t-0") == whole
+    with pytest.raises(CorruptFrame, match="its checksum is wrong"):
+        checked_frames(run_[:-1] + b"x", 100, "t-0")
+    for nothing in (bytes(20), b"\xff" * 20):
+        with pytest.raises(CorruptFrame, match="body length"):
+            checked_frames(run_ + nothing, 0, "t-0")
+
+
+def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(30))
+            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+                await until_same(tmp_path / "m", tmp_path / "s")
+                before = segments(tmp_path / "s")
+                await maintenance(master).delete("t", [0], force=True)
+                await put_many(producer, bodies(50, 120, 1))
+                await put_many(producer, bodies(5), "t", 1)
+                await until(lambda: "another life" in fault(slave), "the slave to notice")
+                await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
+                assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
+                await maintenance(slave).delete("t", [0], force=True)  # the operator decides
+                await until_same(tmp_path / "m", tmp_path / "s")
+                await until(lambda: not fault(slave), "the fault to end")
+
+    run(story())
+
+
+def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(15))
+        shutil.copytree(tmp_path / "m", tmp_path / "old")
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(15, 100, 1))
+            async with running(configured(tmp_path / "s", role=slave_of(master))):
+                before = await until_same(tmp_path / "m", tmp_path / "s")
+        async with running(configured(tmp_path / "old")) as master, client(master) as producer:
+            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+                await until(lambda: "behind its original" in fault(slave), "the slave to notice")
+            await put_many(producer, bodies(40, 100, 2))
+            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+                await until(lambda: "differs from its original" in fault(slave), "the slave to notice")
+        assert segments(tmp_path / "s") == before
+
+    run(story())
+
+
+def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(10))
+            config = configured(tmp_path / "s", role=slave_of(master))
+            async with running(config) as slave:
+                await until_same(tmp_path / "m", tmp_path / "s")
+                copy = slave._stores.get("t", 0)
+                assert copy is not None
+                copy.begin_segment()
+                await put_many(producer, bodies(2))
+                await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
+
+    run(story())
+
+
+def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(60))
+            await put_many(producer, bodies(60), "t", 1)
+        path = tmp_path / "m" / "t-0" / "00000000000000002040.meta"
+        data = bytearray(path.read_bytes())
+        data[500] ^= 1
+        path.write_bytes(data)
+        async with (
+            running(configured(tmp_path / "m", system="verifyAtStart=full")) as master,
+            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
+        ):
+            await until(lambda: "cannot be read at offset 2520: 301" in fault(slave), "the refusal")
+            await until(lambda: len(segments(tmp_path / "s")) > 4, "the other partition")
+            copy = slave._stores.get("t", 0)
+            assert copy is not None
+            assert copy.end_offset == 2520
+
+    run(story())
+
+
+@pytest.mark.parametrize(("broker_id", "reason"), [(4, "has brokerId 4, this slave has 3")])
+def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: int, reason: str) -> None:
+    async def story() -> None:
+        async with (
+            running(configured(tmp_path / "m", broker_id=broker_id)) as master,
+            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
+        ):
+            assert slave._replication.slave is not None
+            await until(lambda: reason in str(slave._replication.slave.trouble), "the refusal")
+
+    run(story())
+
+
+def maintenance(broker: Broker):  # type: ignore[no-untyped-def]
+    """Return what operators use on a broker."""
+    return broker._operating._control._commands["delete"].__self__._maintenance  # type: ignore[union-attr,attr-defined]

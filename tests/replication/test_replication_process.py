@@ -1,0 +1,165 @@
+"""Real broker processes that are killed at any moment, on either side: what was acknowledged survives on the other."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, wait_until
+from replicated import SEGMENT_BYTES, segments
+
+from metaq.model import Address
+from metaq.wire.text.commands import Result
+from metaq.wire.text.frames import walk
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+ROUNDS = 6
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ini(folder: Path, name: str, port: int, role: str) -> Path:
+    """Write the configuration of a broker; return its path."""
+    file = folder / f"{name}.ini"
+    file.write_text(
+        f"[system]\nbrokerId=3\nnumPartitions=2\nserverPort={port}\ndataPath={folder / name}\nunflushThreshold=0\n"
+        f"unflushInterval=10000\nmaxSegmentSize={SEGMENT_BYTES * 10}\nmaxTransferSize=1024*1024\n"
+        f"[zookeeper]\nzk.zkEnable=false\n{role}\n[topic=t]\n"
+    )
+    return file
+
+
+class Load:
+    """Puts messages one after the other, until it is told to end; knows which were acknowledged."""
+
+    def __init__(self, address: Callable[[], Address]) -> None:
+        self._address = address
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Put no more."""
+        self._ending.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+    def go_on(self, count: int) -> None:
+        """Return when ``count`` more messages are acknowledged."""
+        goal = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= goal, f"{count} more messages to be acknowledged")
+
+    def _work(self) -> None:
+        number = 0
+        while not self._ending.is_set():
+            try:
+                client = WireClient(self._address())
+            except OSError:
+                self._ending.wait(0.02)
+                continue
+            try:
+                while not self._ending.is_set():
+                    number += 1
+                    self._put(client, number)
+            except (OSError, AssertionError):
+                continue
+            finally:
+                client.close()
+
+    def _put(self, client: WireClient, number: int) -> None:
+        body = b"message %d " % number + b"x" * (number % 300)
+        reply = client.ask(b"put t %d %d 0 -1 %d\r\n%b" % (number % 2, len(body), number, body))
+        assert isinstance(reply, Result)
+        if reply.code == 200:
+            _, partition, offset = map(int, reply.text.split(" "))
+            self.acknowledged[partition, offset] = body
+        else:
+            self._ending.wait(0.02)
+
+
+def stored(address: Address) -> dict[tuple[int, int], bytes]:
+    """Return every message that a broker serves."""
+    client = WireClient(address)
+    found: dict[tuple[int, int], bytes] = {}
+    for partition in (0, 1):
+        run, offset = b"", 0
+        while not isinstance(reply := client.ask(b"get t g %d %d 1048576 1\r\n" % (partition, offset)), Result):
+            run += reply.data
+            offset += len(reply.data)
+        found |= {(partition, frame.offset): frame.body for frame in walk(run)}
+    client.close()
+    return found
+
+
+def test_an_asynchronous_slave_catches_up_whoever_is_killed(start_broker: StartBroker, tmp_path: Path) -> None:
+    chance, port = random.Random(7), free_port()
+    master_ini = ini(tmp_path, "m", port, "")
+    slave_ini = ini(tmp_path, "s", 0, f"[slave]\nslaveId=0\nmaster=127.0.0.1:{port}\nslaveMaxDelayInMills=20")
+    master, slave = start_broker("start", "-f", master_ini), start_broker("start", "-f", slave_ini)
+    load = Load(lambda: Address("127.0.0.1", port))
+    for _ in range(ROUNDS):
+        load.go_on(chance.randrange(1, 150))  # the moment of the kill
+        if chance.random() < 0.5:
+            master.kill()
+            master = start_broker("start", "-f", master_ini)
+        else:
+            slave.kill()
+            slave = start_broker("start", "-f", slave_ini)
+    load.end()
+    wait_until(lambda: segments(tmp_path / "m") == segments(tmp_path / "s"), "the files to be the same")
+    wait_until(lambda: stored(slave.address) == stored(master.address), "the slave to serve all")
+    assert len(load.acknowledged) > 50
+    assert load.acknowledged.items() <= stored(slave.address).items()
+
+
+def test_a_pair_loses_nothing_that_was_acknowledged(start_broker: StartBroker, tmp_path: Path) -> None:
+    chance, master_port, slave_port = random.Random(11), free_port(), free_port()
+    slave_ini = ini(tmp_path, "s", slave_port, f"[gregor]\nmaster=127.0.0.1:{master_port}")
+    pair = f"[samsa]\nslave=127.0.0.1:{slave_port}\ncheckSlaveIntervalInMills=20"
+    master_ini = ini(tmp_path, "m", master_port, pair)
+    slave, master = start_broker("start", "-f", slave_ini), start_broker("start", "-f", master_ini)
+    load = Load(lambda: Address("127.0.0.1", master_port))
+    for _ in range(ROUNDS):
+        load.go_on(chance.randrange(1, 150))  # the moment of the kill
+        if chance.random() < 0.5:
+            slave.kill()
+            slave = start_broker("start", "-f", slave_ini)
+        else:
+            master.kill()
+            master = start_broker("start", "-f", master_ini)
+    load.go_on(50)
+    assert "lives: stop it first" in promote(tmp_path / "s", 1)
+    master.kill()
+    promote(tmp_path / "s", 0)
+    load.end()
+    assert load.acknowledged.items() <= stored(slave.address).items()
+    wait_until(lambda: puts(slave) == 200, "the promoted broker to take messages")
+    master = start_broker("start", "-f", master_ini)
+    wait_until(lambda: puts(master) == 403, "the old master to be fenced")
+
+
+def promote(data: Path, status: int) -> str:
+    """Run ``ctl promote``; return what it said."""
+    done = subprocess.run(broker_command("ctl", "--data", data, "promote"), capture_output=True, text=True, check=False)
+    assert done.returncode == status, done
+    return done.stdout + done.stderr
+
+
+def puts(broker: RunningBroker) -> int:
+    """Return the code with which a put is answered."""
+    client = broker.client()
+    code, _ = client.result(b"put t 0 1 0 -1 1\r\nx")
+    client.close()
+    return code

@@ -1,0 +1,236 @@
+"""Large transactions: they are read in a worker thread and appended a partition a turn, and nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from log_world import LogWorld, marks
+from metaq_broker.clock import ManualClock
+from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.testing import FaultyFiles
+from metaq_broker.tx import applying
+from metaq_broker.tx.checkpoint import CheckpointSettings
+from metaq_broker.tx.group_sync import GroupSync
+from metaq_broker.tx.journal import Journal, JournalDamaged
+from metaq_broker.tx.records import Applied, Messages
+from metaq_broker.tx.seams import Durability, TransactionLimits, Unit
+from metaq_broker.tx.transaction import MARK_BYTES, SMALL_BYTES, Transaction
+from tx_world import ManualLoop, NoSync, World, local, xid
+
+from metaq.client.producer import encode_block
+from metaq.model import Message
+
+LIMITS = TransactionLimits(spill_bytes=300)
+BRANCHES = tuple(xid(f"b{number}") for number in range(5))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "AT_ONCE_BYTES", 400)
+
+
+def bodies_of(name: str, count: int = 12) -> list[bytes]:
+    return [f"{name}-{number}".encode() * 10 for number in range(count)]
+
+
+def prepare(world: World, key: object, name: str, count: int = 12) -> None:
+    """Put into two partitions in turn, in several chunks, and prepare."""
+    assert world.begin(key) == "200"  # type: ignore[arg-type]
+    for number, body in enumerate(bodies_of(name, count)):
+        assert world.put(key, body, "orders", number % 2) == "200"  # type: ignore[arg-type]
+    assert world.prepare(key) == "200 0"  # type: ignore[arg-type]
+
+
+def test_branches_of_a_decision_keep_their_order_whatever_their_size(tmp_path: Path) -> None:
+    world = World(tmp_path, NoSync(), limits=LIMITS)
+    sizes = (12, 1, 2, 30, 1)
+    for key, size in zip(BRANCHES, sizes, strict=True):
+        prepare(world, key, str(key), size)
+    world.decide("q1", 1, BRANCHES)
+    names = [str(key) for key in BRANCHES]
+    for partition in (0, 1):
+        expected = [
+            body for name, size in zip(names, sizes, strict=True) for body in bodies_of(name, size)[partition::2]
+        ]
+        assert world.bodies("orders", partition) == expected
+    assert all(world.commit(key, one_phase=False) == "200" for key in BRANCHES)
+
+
+def test_a_small_commit_does_not_pass_a_large_one_before_it(tmp_path: Path) -> None:
+    world = World(tmp_path, NoSync(), limits=LIMITS)
+    for key, size in ((local(1), 12), (local(2), 1)):
+        world.begin(key)
+        for body in bodies_of(str(key), size):
+            world.put(key, body)
+    told: list[object] = []
+    for key in (local(1), local(2)):
+        world.tx.commit(key, True, "A", told.append)
+    world.settle()
+    assert told == [None, None]
+    assert world.bodies() == [*bodies_of(str(local(1))), *bodies_of(str(local(2)), 1)]
+
+
+def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_path: Path) -> None:
+    world = World(tmp_path, NoSync(), limits=LIMITS)
+    prepare(world, BRANCHES[0], "large")
+    seen: list[int] = []
+    append = world.store.append
+
+    def watch(units: list[Unit], done: object) -> None:
+        seen.append(len({unit.place for unit in units}))
+        append(units, done)  # type: ignore[arg-type]
+
+    world.store.append = watch  # type: ignore[assignment, method-assign]
+    assert world.commit(BRANCHES[0], one_phase=False) == "200"
+    assert seen == [1, 1]
+
+
+def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    world = World(tmp_path, NoSync(), limits=LIMITS)
+    prepare(world, BRANCHES[0], "large")
+    told: list[object] = []
+    world.tx.commit(BRANCHES[0], False, None, told.append)
+    while not any("JournalRead" in str(getattr(job, "__self__", "")) for job, _ in world.loop.jobs):
+        world.loop.run_one_job()
+    loop = world.loop
+    world.tx.close()
+    loop.settle()  # the worker comes back to a broker that is no more
+    assert told == []
+    world.start()
+    assert world.report.completed == 1
+    assert world.bodies() == bodies_of("large")[::2]
+
+
+def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
+    journal = Journal(NoSync(), tmp_path, 1)
+    journal.load(lambda location, record: None)
+    wanted = Messages(1, 0, (Unit("orders", 0, b"frames", 1),))
+    (location,) = journal.append([wanted])
+    journal.append([Applied(1)])
+    journal.sync_now()
+    job = journal.begin_read([location])
+    journal.drop_before(location.end)
+    journal.close()
+    job.run()
+    assert job.records == [wanted]
+    journal.end_read(job)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        job.run()
+
+
+def test_damage_that_the_worker_finds_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path, NoSync(), limits=LIMITS)
+    prepare(world, BRANCHES[0], "large")
+    (file,) = (tmp_path / "transactions").glob("*.journal")
+    content = bytearray(file.read_bytes())
+    content[200] ^= 1
+    file.write_bytes(content)
+    assert "is damaged at offset" in world.commit(BRANCHES[0], one_phase=False)
+    assert world.tx.stuck_commits() == [str(BRANCHES[0])]
+    assert world.bodies() == []
+
+
+def test_checkpoints_move_records_while_large_commits_are_read(tmp_path: Path) -> None:
+    settings = CheckpointSettings(checkpoints_max=1, file_bytes=900)
+    world = World(tmp_path, NoSync(), limits=LIMITS, checkpoint=settings)
+    expected = []
+    for number in range(6):
+        prepare(world, xid(f"c{number}"), f"n{number}")
+    for number in range(6):
+        assert world.commit(xid(f"c{number}"), one_phase=False) == "200"
+        expected += bodies_of(f"n{number}")[::2]
+    world.pass_time(3600)
+    assert world.bodies() == expected
+    world.restart()
+    assert world.bodies() == expected
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_index_knows_places_inside_what_was_committed(tmp_path: Path, restarted: bool) -> None:
+    """From the marks of the puts, or, after a restart has lost them, from the frames."""
+    world = LogWorld(tmp_path, FaultyFiles(tmp_path), limits=LIMITS)
+    block, count = encode_block([Message(b"m" * 100)] * 200)
+    world.begin(BRANCHES[0])
+    for _ in range(3):
+        assert world.put_batch(BRANCHES[0], block, count) == "200"
+    assert world.prepare(BRANCHES[0]) == "200 0"
+    if restarted:
+        world.restart()
+    assert world.commit(BRANCHES[0], one_phase=False) == "200"
+    assert len(world.bodies()) == 600
+    world.check_files()
+    log = world.partitions.logs.get("orders", 0)
+    assert isinstance(log, PartitionLog)
+    assert log.message_count == 600
+
+
+def test_puts_of_all_sizes_are_one_run_of_frames_with_marks_that_are_frame_starts() -> None:
+    transaction, expected, total = Transaction(local(1), 1, 0), b"", 0
+    for size in (10, 3000, SMALL_BYTES, 20, 30, 5 * MARK_BYTES, 1, 2):
+        block, count = encode_block([Message(b"x" * size)] * 3)
+        transaction.add(("orders", 0), block, count, marks(block))
+        transaction.add(("orders", 0), block, count, marks(block))
+        transaction.take_back(("orders", 0), len(block), count)
+        expected, total = expected + block, total + count
+    chunk = transaction.next_chunk()
+    assert chunk is not None
+    assert b"".join(unit.block for unit in chunk.units) == expected
+    assert (transaction.messages, transaction.byte_count, transaction.buffered_bytes) == (
+        total,
+        len(expected),
+        len(expected),
+    )
+    transaction.chunk_written(chunk)
+    for unit in transaction.marked(chunk):
+        assert unit.marks is not None
+        assert unit.marks[0] == (0, 0)
+        assert set(unit.marks) <= set(marks(unit.block))
+    assert (transaction.chunks, transaction.buffered_bytes) == (1, 0)
+
+
+def test_many_small_puts_leave_few_marks() -> None:
+    transaction = Transaction(local(1), 1, 0)
+    block, _ = encode_block([Message(b"x" * 44)])
+    for _ in range(1000):
+        transaction.add(("orders", 0), block, 1, ((0, 0),))
+    chunk = transaction.next_chunk()
+    assert chunk is not None
+    transaction.chunk_written(chunk)
+    marked = transaction.marked(chunk)
+    assert sum(len(unit.block) for unit in marked) == 1000 * len(block)
+    assert sum(len(unit.marks or ()) for unit in marked) <= len(marked) + 1000 * len(block) // MARK_BYTES
+
+
+@pytest.mark.parametrize(("durability", "early"), [(Durability.COMMIT, 1), (Durability.OS, 0)])
+def test_the_journal_becomes_durable_before_anybody_waits(tmp_path: Path, durability: Durability, early: int) -> None:
+    journal = Journal(NoSync(), tmp_path, 1 << 20)
+    journal.load(lambda location, record: None)
+    loop = ManualLoop(ManualClock())
+    sync = GroupSync(journal, durability, loop.run_in_worker, loop.call_later, early_bytes=100)
+    journal.append([Applied(1)])
+    sync.start_early()
+    assert loop.jobs == []
+    while journal.end_lsn - journal.durable_lsn < 100:
+        journal.append([Applied(1)])
+    sync.start_early()
+    sync.start_early()
+    assert len(loop.jobs) == early
+    loop.settle()
+    assert (journal.durable_lsn == journal.end_lsn) == bool(early)
+    journal.close()
+
+
+def test_reading_damage_names_the_place(tmp_path: Path) -> None:
+    journal = Journal(NoSync(), tmp_path, 1 << 20)
+    journal.load(lambda location, record: None)
+    (location,) = journal.append([Messages(1, 0, (Unit("orders", 0, b"frames", 1),))])
+    (file,) = tmp_path.glob("*.journal")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    job = journal.begin_read([location])
+    with pytest.raises(JournalDamaged, match="fail their checksum"):
+        job.run()
+    journal.end_read(job)
+    journal.close()
