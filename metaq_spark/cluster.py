@@ -1,32 +1,33 @@
-"""The brokers as the connector asks about them: who they are, what they hold, where frames begin.
+"""The brokers as the connector asks about them: who they are, what they hold, which topics they accept.
 
 Every question is asked again after a lost connection or no answer, as the options ``retries`` and ``retryIntervalMs``
-say. Nothing is cached here; sockets are pooled for the whole process.
+say. Nothing is cached here but the brokers' addresses; sockets are pooled for the whole process.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
-from metaq.client.boundaries import frame_boundary
 from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.fetch import Run, fetch
 from metaq.client.pool import SessionPool
-from metaq.client.retry import Attempts, RetryPolicy
+from metaq.client.retry import persist
 from metaq.client.session import Session
 from metaq.client.tls import TlsSettings, TlsTransport
 from metaq.client.transport import Timeouts
 from metaq.directory.base import Directory
-from metaq.directory.fixed import FixedDirectory
-from metaq.errors import DataMissing, MetaqError, TopicNotFound
-from metaq.model import Address, OffsetRange, Partition, TopicPartition
-from metaq.wire.text.frames import HEADER_BYTES
-from metaq_spark.errors import BrokerNotNamed
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, Held, Partition, TopicPartition
+from metaq_spark.discovery import directory_of
+from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options import BrokerOptions
+from metaq_spark.selection import Assigned, Matching, Selection, chosen, topics_of
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 @functools.cache
@@ -36,22 +37,36 @@ def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool
 
 
 class Cluster:
-    """Implements ``planning.FrameBoundaries``.
+    """All brokers together.
 
     All methods raise ``ConnectionFailed`` or ``DeadlineExceeded``, naming the broker, when retrying did not help.
     """
 
     def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._pool = pool or pool_with(options.timeouts, options.tls)
-        self._directory: Directory = FixedDirectory(options.brokers, self._pool)
-        self._names = [str(address) for address in options.brokers]
-        self._policy = RetryPolicy(options.retries, options.retry_interval_ms / 1000)
+        self._directory: Directory = directory_of(options, self._pool)
+        self._names, self._moving = list(options.places), options.zookeeper is not None
+        self._policy = options.retry_policy
         self._clock = clock
         self._addresses: dict[int, Address] = {}
 
-    def held(self, topics: Sequence[str]) -> dict[TopicPartition, OffsetRange]:
-        """What can be read now of every partition of ``topics`` that was ever written to."""
-        return self._persist(lambda: self._directory.ends(topics))
+    def held(self, selection: Selection) -> dict[TopicPartition, Held]:
+        """What can be read now of every selected partition that was ever written to."""
+        found = self._persist(lambda: self._directory.held(topics_of(selection)))
+        self._note_addresses(found)
+        return chosen(selection, found)
+
+    def held_by_reachable(self, selection: Selection) -> tuple[dict[TopicPartition, Held], dict[Address, MetaqError]]:
+        """Like ``held``, of those brokers that answer at once; and why the others do not."""
+        found, away = self._directory.held_by_reachable(topics_of(selection))
+        if self._moving:
+            self._note_addresses(found)
+        return chosen(selection, found), away
+
+    def _note_addresses(self, found: Iterable[TopicPartition]) -> None:
+        """Remember where brokers are. By ZooKeeper one may be found elsewhere the next time, a slave for its master."""
+        if self._moving or any(where.partition.broker_id not in self._addresses for where in found):
+            self._addresses = self._addresses | self._persist(self._directory.brokers)
 
     def writable(self, topic: str) -> dict[Partition, Address]:
         """Where messages of ``topic`` can be put, in the order of the partitions.
@@ -61,27 +76,35 @@ class Cluster:
         """
         return self._persist(lambda: self._directory.writable(topic))
 
-    def require_stored(self, topics: Sequence[str]) -> None:
-        """Check that the brokers know every topic: by name in their configuration, or because it has messages.
+    def require(self, selection: Selection, *, stored: bool) -> None:
+        """Check what is named: that the brokers know it, by name in their configuration or because it has messages.
+
+        Without ``stored`` it is enough that a broker would accept it: somebody may write its first message later.
 
         Raises:
-            TopicNotFound: They do not.
+            TopicNotFound: No broker knows a topic, or accepts it.
+            OptionError: A topic has no partition of that name.
         """
+        if isinstance(selection, Matching):
+            return
         known = self._persist(self._directory.topics)
-        for topic in topics:
+        for topic in topics_of(selection) or ():
             if topic not in known:
-                raise TopicNotFound(topic, self._names, sorted(known))
-
-    def require_possible(self, topics: Sequence[str]) -> None:
-        """Check that every topic is known or would be accepted: somebody may write its first message later.
-
-        Raises:
-            TopicNotFound: No broker accepts the topic.
-        """
-        known = self._persist(self._directory.topics)
-        for topic in topics:
-            if topic not in known:
+                if stored:
+                    raise TopicNotFound(topic, self._names, sorted(known))
                 self.writable(topic)
+            if isinstance(selection, Assigned):
+                self._require_partitions(topic, selection.partitions[topic], set(known.get(topic, ())))
+
+    def _require_partitions(self, topic: str, named: Collection[Partition], there: set[Partition]) -> None:
+        if not there.issuperset(named):
+            with suppress(TopicNotFound):  # closed for writing, say
+                there |= set(self.writable(topic))
+        if missing := sorted(set(named) - there):
+            present = ", ".join(map(str, sorted(there))) or "none"
+            raise OptionError(
+                "assign", f"topic {topic!r} has no partition {', '.join(map(str, missing))}; there is {present}"
+            )
 
     def address_of(self, where: TopicPartition) -> Address:
         """The broker that serves a partition.
@@ -96,36 +119,27 @@ class Cluster:
             raise BrokerNotNamed(str(where), broker_id, [f"{at} ({known})" for known, at in self._addresses.items()])
         return self._addresses[broker_id]
 
-    def at_or_below(self, where: TopicPartition, offset: int, floor: int) -> int:
-        """See ``FrameBoundaries``."""
-        if offset <= floor:
-            return floor
-        topic, index = where.topic, where.partition.index
-        return self._with_session(where, lambda session: frame_boundary(session, topic, index, offset, floor))
+    def known_address(self, where: TopicPartition) -> Address | None:
+        """The broker that served a partition before, if one did; nobody is asked."""
+        return self._addresses.get(where.partition.broker_id)
 
-    def end_of_frame(self, where: TopicPartition, offset: int) -> int:
-        """See ``FrameBoundaries``.
+    def ask_each(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves."""
+        served: dict[Address, list[TopicPartition]] = {}
+        for where in partitions:
+            served.setdefault(self.address_of(where), []).append(where)
+        found: dict[TopicPartition, T] = {}
+        for address, wanted in served.items():
+            found |= self._persist(partial(self._leased, address, ask, wanted))
+        return found
 
-        Raises:
-            DataMissing: There is no frame at ``offset``.
-        """
-        topic, index = where.topic, where.partition.index
-        outcome = self._with_session(where, lambda session: fetch(session, topic, index, offset, HEADER_BYTES))
-        if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
-            raise DataMissing(str(where), offset, offset + HEADER_BYTES, "no frame there")
-        return offset + HEADER_BYTES + int.from_bytes(outcome.data[:4], "big", signed=True)
-
-    def _with_session(self, where: TopicPartition, ask: Callable[[Session], T]) -> T:
-        def leased() -> T:
-            with self._pool.lease(self.address_of(where)) as session:
-                return ask(session)
-
-        return self._persist(leased)
+    def _leased(self, address: Address, ask: Callable[[Session, A], T], about: A) -> T:
+        with self._pool.lease(address) as session:
+            return ask(session, about)
 
     def _persist(self, ask: Callable[[], T]) -> T:
-        attempts = Attempts(self._policy, self._clock)
-        while True:
-            try:
-                return ask()
-            except MetaqError as error:
-                attempts.pause_after(error)
+        return persist(ask, self._policy, self._clock)

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from metaq_spark.batch_reader import MetaQReader
-    from metaq_spark.batch_writer import MetaQWriter
-    from metaq_spark.stream_reader import MetaQStreamReader
-    from metaq_spark.stream_writer import MetaQStreamWriter
+    from metaq_spark.sink.batch_writer import MetaQWriter
+    from metaq_spark.sink.stream_writer import MetaQStreamWriter
+    from metaq_spark.source.batch_reader import MetaQReader
+    from metaq_spark.source.stream_reader import MetaQStreamReader
 
 
 class MetaQDataSource(DataSource):
@@ -40,40 +40,41 @@ class MetaQDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a read, as Spark SQL. Wrong options are told here, when the read is declared."""
-        from metaq_spark.columns.schema import READ_DDL
         from metaq_spark.options import check_source_options
 
-        check_source_options(self._raw)
-        return READ_DDL
+        return check_source_options(self._raw).ddl
 
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
-        from metaq_spark.batch_reader import MetaQReader
         from metaq_spark.options import Use, parse_source_options
-        from metaq_spark.read_schema import check_read_schema
+        from metaq_spark.source.batch_reader import MetaQReader
+        from metaq_spark.source.pushdown import PushdownReader
+        from metaq_spark.source.read_schema import check_read_schema
 
-        check_read_schema(schema)
-        return MetaQReader(parse_source_options(self._raw, Use.BATCH_READ))
+        options = parse_source_options(self._raw, Use.BATCH_READ)
+        check_read_schema(schema, options.row_layout)
+        return PushdownReader(options) if options.push_filters else MetaQReader(options)
 
     def streamReader(self, schema: StructType) -> MetaQStreamReader:
         """The streaming source."""
         from metaq_spark.options import Use, parse_source_options
-        from metaq_spark.read_schema import check_read_schema
-        from metaq_spark.stream_reader import MetaQStreamReader
+        from metaq_spark.source.read_schema import check_read_schema
+        from metaq_spark.source.stream_reader import MetaQStreamReader
 
-        check_read_schema(schema)
-        return MetaQStreamReader(parse_source_options(self._raw, Use.STREAM_READ))
+        options = parse_source_options(self._raw, Use.STREAM_READ)
+        check_read_schema(schema, options.row_layout)
+        return MetaQStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
         """The batch write."""
-        from metaq_spark.batch_writer import MetaQWriter
-        from metaq_spark.options import parse_sink_options
+        from metaq_spark.options import Use, parse_sink_options
+        from metaq_spark.sink.batch_writer import MetaQWriter
 
-        return MetaQWriter(parse_sink_options(self._raw), schema, overwrite)
+        return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
         """The streaming sink."""
-        from metaq_spark.options import parse_sink_options
-        from metaq_spark.stream_writer import MetaQStreamWriter
+        from metaq_spark.options import Use, parse_sink_options
+        from metaq_spark.sink.stream_writer import MetaQStreamWriter
 
-        return MetaQStreamWriter(parse_sink_options(self._raw), schema, overwrite)
+        return MetaQStreamWriter(parse_sink_options(self._raw, Use.STREAM_WRITE), schema, overwrite)

@@ -8,8 +8,13 @@
         ├── ColumnError       a DataFrame's columns are not what the sink takes, or a schema was asked of the source
         ├── CheckpointError   an offset in a checkpoint is not one this version can read
         ├── DataLoss          bytes the query still had to read are gone
-        ├── BrokerNotNamed    a partition's broker is none of those that the option brokers names
-        └── RowError          one row cannot become a message
+        ├── ReadFailed        a task could not get its bytes from the broker
+        ├── BrokerNotNamed    a partition's broker is none of those that the options name
+        ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now
+        ├── RowError          one row cannot become a message
+        ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
+        ├── BatchSuperseded   a later batch of the same query has been decided
+        └── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
 
 Spark shows the text of these errors to the user, so each sentence says what is wrong, where, and what is allowed.
 """
@@ -70,6 +75,20 @@ class DataLoss(ConnectorError):
         )
 
 
+class ReadFailed(ConnectorError):
+    """A task came as far as ``offset`` of ``source`` (``topic/partition``); ``cause`` says why not further.
+
+    ``advice`` is what may help.
+    """
+
+    def __init__(self, source: str, offset: int, cause: str, advice: str) -> None:
+        self.source, self.offset, self.cause, self.advice = source, offset, cause, advice
+        super().__init__(source, offset, cause, advice)
+
+    def __str__(self) -> str:
+        return f"{self.source} could not be read from offset {self.offset} on: {self.cause}. {self.advice}"
+
+
 class BrokerNotNamed(ConnectorError):
     """``partition`` is on broker ``broker_id``; ``present`` are the brokers that are known, as text."""
 
@@ -79,8 +98,22 @@ class BrokerNotNamed(ConnectorError):
 
     def __str__(self) -> str:
         return (
-            f"{self.partition} is on broker {self.broker_id}, but the option brokers names only "
-            f"{', '.join(self.present)}; add the missing broker"
+            f"{self.partition} is on broker {self.broker_id}, but the options name only {', '.join(self.present)}; "
+            "add the missing broker"
+        )
+
+
+class PartitionAway(ConnectorError):
+    """``target`` (``topic/partition``) is offered by no broker that is named; ``present`` are those of the topic."""
+
+    def __init__(self, target: str, present: list[str]) -> None:
+        self.target, self.present = target, present
+        super().__init__(target, present)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.target} is in the option orderedPartitions, but no broker takes messages for it now (the topic's "
+            f"partitions are {', '.join(self.present)}); its messages go nowhere else, so the write fails"
         )
 
 
@@ -93,3 +126,47 @@ class RowError(ConnectorError):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+class BranchLost(ConnectorError):
+    """The broker at ``address`` has no branch any more that a task was still filling; ``reason`` is what it said."""
+
+    retryable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(address, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"broker {self.address} rolled back what a task had written so far, because it was restarted or because "
+            f"the task was silent for too long ({self.reason}). Nothing was written; the task can be run again. If "
+            "this happens without restarts, raise maxTxTimeoutInSeconds in the broker's server.ini, and the option "
+            "transactionTimeoutMs if it is below that"
+        )
+
+
+class BatchSuperseded(ConnectorError):
+    """``batch`` (as text) was to be committed after a later one of the same query; ``reason`` is the broker's."""
+
+    def __init__(self, batch: str, reason: str) -> None:
+        self.batch, self.reason = batch, reason
+        super().__init__(batch, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.batch} is refused: {self.reason}. Another run went on without this one, or this one started from "
+            "an older copy of the checkpoint. Nothing of this copy can be read. Stop all but one run, and let that one "
+            "go on from the newest checkpoint or begin with a new one"
+        )
+
+
+class ExactlyOnceError(ConnectorError):
+    """``reason`` says what stands in the way of an exactly-once write, and what to do."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"delivery = exactly_once: {self.reason}"

@@ -1,65 +1,127 @@
 """What a query's progress looks like: a byte offset for every partition, and its form in Spark's checkpoint.
 
-An offset is the first byte *not yet* read. The checkpoint holds::
+An offset is the first byte *not yet* read. An incarnation says which life of the partition it belongs to, where the
+broker tells. The checkpoint holds::
 
-    {"v": 1, "topics": {"orders": {"0-0": 123, "0-1": 0}}}
+    {"v": 2, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
 
-``v`` grows when the form grows, so that an older connector refuses what it would misunderstand. Spark compares two
-offsets by their text; topics and partitions are therefore always written in ascending order.
+A query that was moved by hand (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
+nothing, and the next one goes on from there.
+
+``v`` grows when the form grows, so that an older connector refuses what it would misunderstand. Form 1 had no
+incarnations and is still read. Spark compares two offsets by their text; topics and partitions are therefore always
+written in ascending order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
-from metaq.model import INT64_MAX, OffsetRange, Partition, TopicPartition
+from metaq.model import INT64_MAX, Held, OffsetRange, Partition, TopicPartition
 from metaq_spark.errors import CheckpointError
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 Offsets = Mapping[TopicPartition, int]
 """The next byte to read of every known partition."""
 
 Ranges = Mapping[TopicPartition, OffsetRange]
-"""What the brokers hold of every partition: first byte and readable end."""
+"""A byte range of each of some partitions."""
+
+Holdings = Mapping[TopicPartition, Held]
+"""What the brokers hold of every partition: first byte, readable end, and which life of it this is."""
+
+_KEYS: Final = {1: {"v", "topics"}, 2: {"v", "topics", "incarnations"}}
+_INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
+_NONE: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
+_Value = TypeVar("_Value")
 
 
-def to_json(offsets: Offsets) -> dict[str, Any]:
-    """The checkpoint form, ready for ``json.dumps``; equal offsets always give equal text."""
-    topics: dict[str, dict[str, int]] = {}
-    for where in sorted(offsets):
-        topics.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
-    return {"v": VERSION, "topics": topics}
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a query is: an offset for every known partition, and the incarnations of those that have one.
+
+    ``moved``: an operator has put the query here; the batch that ends here reads nothing.
+    """
+
+    offsets: Offsets
+    incarnations: Mapping[TopicPartition, str] = field(default_factory=dict)
+    moved: bool = field(default=False, compare=False)
+
+
+def ends_of(held: Holdings) -> Progress:
+    """Where a query is that has read everything."""
+    offsets = {where: of_one.offsets.end for where, of_one in held.items()}
+    return Progress(offsets, incarnations_of(held))
+
+
+def incarnations_of(held: Holdings) -> dict[TopicPartition, str]:
+    """The incarnations that brokers told."""
+    return {where: of_one.incarnation for where, of_one in held.items() if of_one.incarnation is not None}
+
+
+def to_json(offsets: Offsets, incarnations: Mapping[TopicPartition, str] = _NONE) -> dict[str, Any]:
+    """The checkpoint form, ready for ``json.dumps``; equal progress always gives equal text."""
+    return {"v": VERSION, "topics": _tree(offsets), "incarnations": _tree(incarnations)}
 
 
 def from_json(tree: Any) -> dict[TopicPartition, int]:
+    """The offsets in the checkpoint form. Raises as ``read_progress``."""
+    return dict(read_progress(tree).offsets)
+
+
+def read_progress(tree: Any) -> Progress:
     """Read the checkpoint form.
 
     Raises:
         CheckpointError: It was written by a newer version, or is not an offset of this source.
     """
     version = tree.get("v") if isinstance(tree, dict) else None
-    if isinstance(version, int) and version > VERSION:
+    known = type(version) is int  # true is no number here
+    if known and version > VERSION:
         raise CheckpointError(
             tree, f"it was written by a newer metaq-spark (form {version}, known is {VERSION}); upgrade"
         )
-    if version != VERSION or isinstance(version, bool) or set(tree) != {"v", "topics"}:
-        raise CheckpointError(tree, 'expected {"v": 1, "topics": {...}}; is this the checkpoint of another source?')
-    return dict(_entry(tree, topic, name, at) for topic, name, at in _rows(tree))
+    moved = version == VERSION and tree.get("moved") is True
+    if type(version) is not int or set(tree) - ({"moved"} if moved else set()) != _KEYS.get(version):
+        raise CheckpointError(
+            tree, 'expected {"v": 2, "topics": {...}, "incarnations": {...}}; is this the checkpoint of another source?'
+        )
+    offsets = dict(_entries(tree, "topics", _offset))
+    incarnations = dict(_entries(tree, "incarnations", _incarnation)) if version == VERSION else {}
+    return Progress(offsets, incarnations, moved)
 
 
-def _rows(tree: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    topics = tree["topics"]
+def _tree(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]]:
+    topics: dict[str, dict[str, _Value]] = {}
+    for where in sorted(values):
+        topics.setdefault(where.topic, {})[str(where.partition)] = values[where]
+    return topics
+
+
+def _entries(tree: dict[str, Any], key: str, read: Callable[[Any], _Value]) -> Iterator[tuple[TopicPartition, _Value]]:
+    topics = tree[key]
     if not isinstance(topics, dict) or not all(isinstance(partitions, dict) for partitions in topics.values()):
-        raise CheckpointError(tree, "topics must map each topic to its partitions")
-    return [(topic, name, at) for topic, partitions in topics.items() for name, at in partitions.items()]
+        raise CheckpointError(tree, f"{key} must map each topic to its partitions")
+    for topic, partitions in topics.items():
+        for name, value in partitions.items():
+            try:
+                yield TopicPartition(topic, Partition.parse(name)), read(value)
+            except ValueError as error:
+                raise CheckpointError(tree, f"{topic}/{name}: {error}") from None
 
 
-def _entry(tree: dict[str, Any], topic: str, name: str, at: Any) -> tuple[TopicPartition, int]:
-    if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at <= INT64_MAX:
-        raise CheckpointError(tree, f"{topic}/{name}: {at!r} is no byte offset")
-    try:
-        return TopicPartition(topic, Partition.parse(name)), at
-    except ValueError as error:
-        raise CheckpointError(tree, str(error)) from None
+def _offset(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
+        raise ValueError(f"{value!r} is no byte offset")
+    return value
+
+
+def _incarnation(value: Any) -> str:
+    if not isinstance(value, str) or not _INCARNATION.fullmatch(value):
+        raise ValueError(f"{value!r} is no incarnation, which has 32 hexadecimal digits")
+    return value

@@ -1,153 +1,49 @@
-"""Every option of ``format("metaq")``: one table, and the frozen objects that the rest of the connector works with.
+"""The options of ``format("metaq")`` as the frozen objects that the rest of the connector works with.
 
-``OPTIONS`` says of each option how it is spelt, how its text is read, what it defaults to, where it may stand and
-what it is for; the tables in ``docs/connector.md`` are checked against it. Nothing else reads the raw options, which
-Spark hands over as text under lower-cased keys.
+Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. ``option_table`` says of each
+how it is read; here they are put together, and checked against each other.
 """
 
 from __future__ import annotations
 
 import difflib
-import enum
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from metaq.client.retry import RetryPolicy
 from metaq.client.tls import TlsSettings
 from metaq.client.transport import Timeouts
-from metaq.model import Address
-from metaq_spark import option_values as values
+from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.model import Address, Partition
 from metaq_spark.errors import OptionError
-from metaq_spark.positions import Earliest, Latest, Position, parse_position
-
-
-class Use(enum.Enum):
-    """What an option may be given for. The value is the wording in messages and in the documentation."""
-
-    BATCH_READ = "batch read"
-    STREAM_READ = "streaming read"
-    WRITE = "write"
-
-
-READ: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
-BATCH_READ: Final = frozenset({Use.BATCH_READ})
-STREAM_READ: Final = frozenset({Use.STREAM_READ})
-WRITE: Final = frozenset({Use.WRITE})
-ANY: Final = READ | WRITE
-
-REQUIRED: Final = "required"
-UNSET: Final = ""
-"""Default of an option that has no value unless it is given."""
-
-SYSTEM_CA: Final = "system"
-"""What `tlsCaFile` says for the authorities that the machine trusts."""
-
-SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of Spark's own that it hands to a source or sink as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One row of the table.
-
-    ``field`` is the attribute of the parsed object; ``default`` the text that stands in when the option is not given,
-    or one text for each use where they differ.
-    """
-
-    name: str
-    field: str
-    parse: Callable[[str], Any]
-    default: str | Mapping[Use, str]
-    uses: frozenset[Use]
-    doc: str
-
-    def default_for(self, use: Use) -> str:
-        """The default text when the option is used for ``use``."""
-        return self.default if isinstance(self.default, str) else self.default[use]
-
-
-OPTIONS: Final = (
-    Option(
-        "brokers", "brokers", values.addresses, REQUIRED, ANY,
-        "Brokers to talk to: `host:port`, separated by commas. Every broker of the topics must be named.",
-    ),
-    Option(
-        "subscribe", "topics", values.topics, REQUIRED, READ,
-        "Topics to read, separated by commas.",
-    ),
-    Option(
-        "startingOffsets", "starting_offsets", parse_position,
-        {Use.BATCH_READ: "earliest", Use.STREAM_READ: "latest"}, READ,
-        "Where to start: `earliest`, `latest` (streams only), or JSON with one byte offset for each partition. "
-        "A stream uses it only when its checkpoint is new.",
-    ),
-    Option(
-        "endingOffsets", "ending_offsets", parse_position, "latest", BATCH_READ,
-        "Where to stop (exclusive): `latest`, or JSON with one byte offset for each partition.",
-    ),
-    Option(
-        "maxBytesPerTrigger", "trigger_bytes_max", values.size, "1g", STREAM_READ,
-        "Most bytes of one micro-batch, shared out over the partitions in proportion to their backlog.",
-    ),
-    Option(
-        "failOnDataLoss", "fail_on_data_loss", values.boolean, "true", READ,
-        "Whether a query fails when bytes that it had to read are gone; `false` logs a warning and reads on.",
-    ),
-    Option(
-        "fetchBytes", "fetch_bytes", values.size_up_to(1 << 30), "1m", READ,
-        "Bytes asked of a broker at a time. A broker may answer with fewer.",
-    ),
-    Option(
-        "offsetPollMs", "offset_poll_ms", values.milliseconds, "100", STREAM_READ,
-        "Shortest time between two questions to the brokers for their newest offsets.",
-    ),
-    Option(
-        "topic", "topic", values.topic, UNSET, WRITE,
-        "Topic to write to; takes precedence over a `topic` column.",
-    ),
-    Option(
-        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "256k", WRITE,
-        "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
-    ),
-    Option(
-        "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,
-        "Longest wait for a connection to a broker.",
-    ),
-    Option(
-        "requestTimeoutMs", "request_timeout_ms", values.milliseconds, "30000", ANY,
-        "Longest wait for a broker's answer.",
-    ),
-    Option(
-        "retries", "retries", values.count, "3", ANY,
-        "How often in a row something is asked or sent again after a lost connection or no answer.",
-    ),
-    Option(
-        "retryIntervalMs", "retry_interval_ms", values.pause, "200", ANY,
-        "Pause before the first such try; it doubles with each further one.",
-    ),
-    Option(
-        "tlsCaFile", "tls_ca_file", values.path, UNSET, ANY,
-        "Turns TLS on: PEM file of the authority that signs the brokers' certificates, on the driver and on every "
-        "executor; `system` = those that the machine trusts.",
-    ),
-    Option(
-        "tlsCertFile", "tls_cert_file", values.path, UNSET, ANY,
-        "PEM file of the certificate to show to brokers that ask for one.",
-    ),
-    Option(
-        "tlsKeyFile", "tls_key_file", values.path, UNSET, ANY,
-        "PEM file of its key, if that is not in `tlsCertFile`.",
-    ),
-)  # fmt: skip
+from metaq_spark.option_table import (
+    ANY,
+    OPTIONS,
+    READ,
+    SET_BY_SPARK,
+    SYSTEM_CA,
+    UNSET,
+    WRITE,
+    Option,
+    Use,
+)
+from metaq_spark.positions import Earliest, Group, Latest, Position, Timestamps
+from metaq_spark.selection import Assigned, Matching, Named, Selection
+from metaq_spark.source.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout
 
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How to reach the brokers. Times in milliseconds."""
+    """How to reach the brokers. Times in milliseconds. ``brokers`` is empty where they are found by ``zookeeper``."""
 
     brokers: tuple[Address, ...]
+    zookeeper: ZooKeeperAddress | None
     connect_timeout_ms: int
     request_timeout_ms: int
     retries: int
@@ -155,6 +51,11 @@ class BrokerOptions:
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user named, as text: the brokers, or where ZooKeeper has them."""
+        return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
 
     @property
     def tls(self) -> TlsSettings | None:
@@ -165,6 +66,11 @@ class BrokerOptions:
         return TlsSettings(ca_file, self.tls_cert_file, self.tls_key_file)
 
     @property
+    def retry_policy(self) -> RetryPolicy:
+        """How often something is asked or sent again, and after which pauses."""
+        return RetryPolicy(self.retries, self.retry_interval_ms / 1000)
+
+    @property
     def timeouts(self) -> Timeouts:
         """The deadlines of a connection."""
         return Timeouts(self.connect_timeout_ms / 1000, self.request_timeout_ms / 1000)
@@ -172,62 +78,216 @@ class BrokerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(BrokerOptions):
-    """A read, batch or streaming. Options of the other kind of read hold their defaults and go unused."""
+    """A read, batch or streaming. Options of the other kind of read hold their defaults and go unused.
 
-    topics: tuple[str, ...]
+    Sizes in bytes, times in milliseconds, counts in messages or tasks, as the names end; ``None`` = not given.
+    """
+
+    topics: tuple[str, ...] | None
+    topic_pattern: re.Pattern[str] | None
+    assigned: Mapping[str, frozenset[Partition]] | None
+    wait_for_topic: bool
     starting_offsets: Position
+    starting_timestamp_ms: int | None
+    starting_timestamps: Timestamps | None
+    no_message_strategy: str
     ending_offsets: Position
+    ending_timestamp_ms: int | None
+    ending_timestamps: Timestamps | None
     trigger_bytes_max: int
+    trigger_messages_max: int | None
+    trigger_messages_min: int | None
+    trigger_delay_ms_max: int
+    task_count_min: int | None
+    task_bytes_min: int
+    task_bytes_max: int | None
+    columns: tuple[str, ...] | None
+    message_types: tuple[str, ...] | None
+    push_filters: bool
+    value_format: str
+    value_schema: DataType | None
+    attribute_format: str
     fail_on_data_loss: bool
+    loss_grace_ms: int
+    on_corrupt: str
+    dead_letter_topic: str | None
+    group: str | None
+    commit_group_offsets: bool
     fetch_bytes: int
     offset_poll_ms: int
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether damaged messages are set aside."""
+        return self.on_corrupt == "deadletter"
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The columns of the read."""
+        return _row_layout(self.columns, self.value_format, self.value_schema, self.attribute_format)
+
+    @property
+    def selection(self) -> Selection:
+        """What to read."""
+        if self.topics is not None:
+            return Named(self.topics)
+        return Matching(self.topic_pattern) if self.topic_pattern is not None else Assigned(self.assigned or {})
+
+    @property
+    def start(self) -> Position:
+        """Where to start: times go before offsets."""
+        return _position(self.starting_timestamp_ms, self.starting_timestamps, self.starting_offsets)
+
+    @property
+    def end(self) -> Position:
+        """Where a batch stops: times go before offsets."""
+        return _position(self.ending_timestamp_ms, self.ending_timestamps, self.ending_offsets)
+
+    @property
+    def start_option(self) -> str:
+        """The option that ``start`` comes from."""
+        return _position_option("starting", self.starting_timestamp_ms, self.starting_timestamps)
+
+    @property
+    def end_option(self) -> str:
+        """The option that ``end`` comes from."""
+        return _position_option("ending", self.ending_timestamp_ms, self.ending_timestamps)
+
+
+def _row_layout(
+    columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, attribute_format: str
+) -> RowLayout:
+    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
+    attribute_type = ATTRIBUTE_MAP if attribute_format == "map" else StringType()
+    return RowLayout(columns or tuple(COLUMN_TYPES), attribute_type, value_type)
+
+
+def _position(of_all_ms: int | None, of_each: Timestamps | None, otherwise: Position) -> Position:
+    return Timestamps(of_all_ms) if of_all_ms is not None else of_each or otherwise
+
+
+def _position_option(side: str, of_all_ms: int | None, of_each: Timestamps | None) -> str:
+    if of_all_ms is not None:
+        return f"{side}Timestamp"
+    return f"{side}OffsetsByTimestamp" if of_each else f"{side}Offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions(BrokerOptions):
-    """A write. ``topic`` is ``None`` when every row names its own."""
+    """A write. ``topic`` is ``None`` when every row names its own; other ``None`` = not given."""
 
     topic: str | None
+    delivery: str
+    transaction_timeout_ms: int
+    txn_app_id: str | None
+    txn_version: int | None
+    ordered_partitions: tuple[Partition, ...] | None
     block_bytes: int
+    block_messages: int
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the write is a transaction."""
+        return self.delivery == "exactly_once"
 
 
-def check_source_options(raw: Mapping[str, str]) -> None:
-    """Check what can be said before it is known whether the read is a batch or a stream.
+def check_source_options(raw: Mapping[str, str]) -> RowLayout:
+    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
 
     Raises:
         OptionError: An option is unknown, is for writing, is missing or cannot be read.
     """
     _refuse_strangers(raw, READ)
-    for option in _allowed(READ):
-        _read(option, raw, Use.BATCH_READ)
+    values = _read_all(_allowed(READ), raw, Use.BATCH_READ)
+    _check_choice(values)
+    chosen = [values[field] for field in ("columns", "value_format", "value_schema", "attribute_format")]
+    _check_value(*chosen[1:3])
+    return _row_layout(*chosen)
 
 
 def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     """The options of a batch read or a streaming read.
 
     Raises:
-        OptionError: An option is unknown, is not for this use, is missing or cannot be read.
+        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
     _refuse_strangers(raw, frozenset({use}))
-    options = SourceOptions(**{option.field: _read(option, raw, use) for option in _allowed(READ)})
+    values = _read_all(_allowed(READ), raw, use)
+    _check_choice(values)
+    options = SourceOptions(**values)
     if use is Use.BATCH_READ and isinstance(options.starting_offsets, Latest):
         raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
-    if isinstance(options.ending_offsets, Earliest):
-        raise OptionError("endingOffsets", "a read cannot end at earliest, it would read nothing; use latest")
+    if isinstance(options.ending_offsets, Earliest | Group):
+        raise OptionError("endingOffsets", "a read cannot end at earliest or at a group's offsets; use latest")
+    _check_source(options)
     _check_tls(options)
     return options
 
 
-def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
-    """The options of a write.
+def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
+    """The options of a batch write or a streaming write.
 
     Raises:
-        OptionError: An option is unknown, is for reading, is missing or cannot be read.
+        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
-    _refuse_strangers(raw, WRITE)
-    options = SinkOptions(**{option.field: _read(option, raw, Use.WRITE) for option in _allowed(WRITE)})
+    _refuse_strangers(raw, frozenset({use}))
+    options = SinkOptions(**_read_all(_allowed(WRITE), raw, use))
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
+    if options.txn_app_id is not None and not options.exactly_once:
+        raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
     _check_tls(options)
     return options
+
+
+def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
+    """The options that say how to reach the brokers, for what is neither a read nor a write.
+
+    Raises:
+        OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
+    """
+    allowed = [option for option in OPTIONS if option.uses == ANY]
+    names = [option.name for option in allowed]
+    for key in raw:
+        if key.lower() not in [name.lower() for name in names]:
+            raise OptionError(key, f"it says nothing about how to reach the brokers. Allowed here: {', '.join(names)}")
+    options = BrokerOptions(**_read_all(allowed, raw, Use.BATCH_READ))
+    _check_tls(options)
+    return options
+
+
+def _check_choice(values: Mapping[str, Any]) -> None:
+    """Of the options that choose what to read, there must be one."""
+    names = {"topics": "subscribe", "topic_pattern": "subscribePattern", "assigned": "assign"}
+    given = [name for field, name in names.items() if values[field] is not None]
+    if not given:
+        raise OptionError("subscribe", "it is required, or instead of it subscribePattern or assign: what to read")
+    if len(given) > 1:
+        raise OptionError(", ".join(given), "only one of them can say what to read")
+
+
+def _check_source(options: SourceOptions) -> None:
+    """Refuse options that contradict each other, or that another one lacks."""
+    _check_value(options.value_format, options.value_schema)
+    least, most = options.trigger_messages_min, options.trigger_messages_max
+    if least is not None and most is not None and least > most:
+        raise OptionError("minOffsetsPerTrigger", f"{least} is above maxOffsetsPerTrigger, which is {most}")
+    for present, name, needed, there in (
+        (options.dead_letter_topic is not None, "deadLetterTopic", "onCorrupt = deadletter", options.dead_letters),
+        (options.dead_letters, "onCorrupt", "deadLetterTopic", options.dead_letter_topic is not None),
+        (isinstance(options.start, Group), "startingOffsets", "group", options.group is not None),
+        (options.commit_group_offsets, "commitGroupOffsets", "group", options.group is not None),
+    ):
+        if present and not there:
+            raise OptionError(name, f"it has no effect without {needed}; give that as well")
+
+
+def _check_value(value_format: str, value_schema: DataType | None) -> None:
+    """JSON needs a type, and nothing else takes one."""
+    if value_schema is not None and value_format != "json":
+        raise OptionError("valueSchema", "it has no effect without valueFormat = json; give that as well")
+    if value_schema is None and value_format == "json":
+        raise OptionError("valueFormat", "json has no effect without valueSchema; give that as well")
 
 
 def _check_tls(options: BrokerOptions) -> None:
@@ -261,7 +321,7 @@ def _refuse_strangers(raw: Mapping[str, str], uses: frozenset[Use]) -> None:
 def _unknown(key: str, uses: frozenset[Use]) -> str:
     allowed = {option.name.lower(): option.name for option in _allowed(uses)}
     if key.lower() == "path":
-        hint = "a topic has no path; name it with the option " + ("topic" if uses == WRITE else "subscribe")
+        hint = "a topic has no path; name it with the option " + ("topic" if uses <= WRITE else "subscribe")
     else:
         near = difflib.get_close_matches(key.lower(), allowed, n=1)
         hint = "there is no such option" + (f"; did you mean {allowed[near[0]]}?" if near else "")
@@ -277,10 +337,18 @@ def _wording(uses: Iterable[Use]) -> str:
     return " or a ".join(use.value for use in Use if use in uses)
 
 
+def _read_all(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> dict[str, Any]:
+    """The value of each option by its field. There must be one way to the brokers."""
+    values = {option.field: _read(option, raw, use) for option in options}
+    if values["brokers"] is None and values["zookeeper"] is None:
+        raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are")
+    if values["brokers"] is not None and values["zookeeper"] is not None:
+        raise OptionError("brokers, zookeeper", "only one of them can say where the brokers are")
+    return values | {"brokers": values["brokers"] or ()}
+
+
 def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:
     text = next((value for key, value in raw.items() if key.lower() == option.name.lower()), None)
-    if text is None and option.default == REQUIRED:
-        raise OptionError(option.name, f"it is required. {option.doc}")
     if text is None and option.default == UNSET:
         return None
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import DEADLINE_S, READY, broker_command
+from fix_broker import DEADLINE_S, READY, broker_command, first_line
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
@@ -74,9 +73,8 @@ def segmented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addre
     ini.write_text(SERVER_INI.format(data=folder / "data"))
     with open(folder / "broker.log", "w") as log:
         process = subprocess.Popen(broker_command("start", "-f", ini), stdout=subprocess.PIPE, stderr=log, text=True)
+        ready = READY.fullmatch(first_line(process).strip())
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
-        ready = READY.fullmatch(process.stdout.readline().strip()) if readable else None
         if ready is not None:
             yield Address.parse(ready[1])
         process.send_signal(signal.SIGTERM)

@@ -1,7 +1,8 @@
 """Frames to columns: runs of one partition go in, record batches of Spark's exact types come out.
 
 A decoder gathers rows over several runs and hands out a batch when it is full, so small runs do not make small batches.
-The compiled and the plain decoder give the same rows; ``engine`` says which is used.
+The compiled and the plain decoder give the same rows; ``engine`` says which is used. Columns that nobody asked for are
+neither copied nor given memory, but every frame is checked.
 
 An attribute that is not valid UTF-8 comes out with U+FFFD for each byte sequence that is not, because Spark's strings
 must be UTF-8 and one odd attribute is no reason to hold back a partition. The payload is never changed.
@@ -18,12 +19,15 @@ import pyarrow as pa
 
 from metaq.errors import CorruptFrame
 from metaq.model import Buffer, TopicPartition
+from metaq.native_crc import crc32_address
+from metaq.wire.text.filtered import OFFSET_BYTES
 from metaq.wire.text.frames import whole_bytes
+from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import room
-from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
-from metaq_spark.columns.schema import ConstantColumns
+from metaq_spark.columns.text import text_of
+from metaq_spark.source.row_layout import RowLayout
 
 ROWS_MAX: Final = 32768
 """Most rows of a batch."""
@@ -41,78 +45,118 @@ class RunDecoder:
         rows_max: int = ROWS_MAX,
         bytes_max: int = BYTES_MAX,
         engine: Engine | None = None,
+        layout: RowLayout | None = None,
+        types: tuple[str, ...] | None = None,
     ) -> None:
-        self._source, self._limits, self._engine = source, (rows_max, bytes_max), engine or shared_engine()
-        self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(source, *self._limits)
+        self._maker = BatchMaker(source, layout or RowLayout(), types)
+        self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
+        self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(self._maker, *self._limits)
 
-    def decode(self, data: bytes, base_offset: int) -> Iterator[pa.RecordBatch]:
+    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
         """Take in a run of whole frames that starts at ``base_offset``; yield the batches that got full.
 
+        ``data`` is not looked at any more when the last batch was taken.
+
         Raises:
-            CorruptFrame: A frame's header is impossible or its checksum is wrong. Rows before it may still be inside.
+            CorruptFrame: A frame's header is impossible or its checksum is wrong. The rows before it are kept inside,
+            and the decoder is ready for what follows behind it.
         """
-        if isinstance(self._decoder, PlainDecoder):
-            kernels = self._engine.kernels_for(len(data))
-            if kernels is not None:
-                yield from self._decoder.flush()
-                self._decoder = CompiledDecoder(self._source, *self._limits, kernels)
+        yield from self._move_on(len(data))
         yield from self._decoder.decode(data, base_offset)
+
+    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """The same for frames that each have their own offset in front, as an int64.
+
+        Raises:
+            CorruptFrame: As ``decode``.
+        """
+        yield from self._move_on(len(data))
+        yield from self._decoder.decode_addressed(data)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside, if any."""
         return self._decoder.flush()
 
+    def _move_on(self, byte_count: int) -> Iterator[pa.RecordBatch]:
+        """Change to the compiled decoder when it is time."""
+        if isinstance(self._decoder, PlainDecoder):
+            kernels = self._engine.kernels_for(byte_count)
+            if kernels is not None:
+                yield from self._decoder.flush()
+                self._decoder = CompiledDecoder(self._maker, *self._limits, kernels)
+
 
 def measure_run(data: Buffer) -> int:
     """Length of the whole frames at the front of a buffer, by the fastest loop that this process has loaded."""
     kernels = shared_engine().kernels_for(0)
-    return whole_bytes(data) if kernels is None else int(kernels.whole_frames(np.frombuffer(data, dtype=np.uint8)))
+    return whole_bytes(data) if kernels is None else int(kernels.whole_frames(_bytes_of(data)))
+
+
+def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
+    """A read-only view, whatever ``data`` is: numba compiles for each kind of array that it meets."""
+    run = np.frombuffer(data, dtype=np.uint8)
+    run.flags.writeable = False
+    return run
 
 
 class CompiledDecoder:
     """The decoder that runs ``kernels``."""
 
-    def __init__(self, source: TopicPartition, rows_max: int, bytes_max: int, kernels: ModuleType) -> None:
-        self._source, self._kernels = source, kernels
-        self._constants = ConstantColumns(source, rows_max)
+    def __init__(self, maker: BatchMaker, rows_max: int, bytes_max: int, kernels: ModuleType) -> None:
+        self._maker, self._kernels = maker, kernels
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._crc = crc32_address()
         self._start_batch(bytes_max)
 
     def _start_batch(self, value_bytes: int) -> None:
-        """Fresh column buffers: the last ones belong to the batch now."""
-        rows = self._rows_max
+        """Fresh column buffers: the last ones belong to the batch now. Those of columns not needed have length 0."""
         self._state = np.zeros(self._kernels.STATE_SIZE, dtype=np.int64)
-        self._offsets, self._ids, self._times = (room(rows, np.int64) for _ in range(3))
-        self._timed, self._attributed = room(rows, np.uint8), room(rows, np.uint8)
-        self._attribute_ends, self._value_ends = room(rows + 1, np.int32), room(rows + 1, np.int32)
-        self._attribute_ends[0] = self._value_ends[0] = 0
-        self._attributes, self._values = room(value_bytes, np.uint8), room(value_bytes, np.uint8)
+        self._offsets = self._column("offset", np.int64)
+        self._ids = self._column("message_id", np.int64)
+        self._times, self._timed = self._column("timestamp", np.int64), self._column("timestamp", np.uint8)
+        self._attribute_ends, self._attributed = self._ends("attribute"), self._column("attribute", np.uint8)
+        self._attributes = self._column("attribute", np.uint8, value_bytes)
+        self._value_ends, self._values = self._ends("value"), self._column("value", np.uint8, value_bytes)
 
-    def decode(self, data: bytes, base_offset: int) -> Iterator[pa.RecordBatch]:
+    def _column(self, name: str, dtype: type[np.generic], count: int | None = None) -> np.ndarray[Any, Any]:
+        return room((self._rows_max if count is None else count) if name in self._maker.needed else 0, dtype)
+
+    def _ends(self, name: str) -> np.ndarray[Any, Any]:
+        ends = self._column(name, np.int32, self._rows_max + 1)
+        ends[:1] = 0
+        return ends
+
+    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
         """Take in a run; see ``RunDecoder``."""
-        run = np.frombuffer(data, dtype=np.uint8)
+        return self._decode(_bytes_of(data), base_offset, 0)
+
+    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Take in frames with offsets; see ``RunDecoder``."""
+        return self._decode(_bytes_of(data), 0, OFFSET_BYTES)
+
+    def _decode(self, run: np.ndarray[Any, Any], base_offset: int, address_bytes: int) -> Iterator[pa.RecordBatch]:
         k = self._kernels
         self._state[k.POSITION] = 0
-        while (status := self._run_kernel(run, base_offset)) != k.DONE:
+        while (status := self._run_kernel(run, base_offset, address_bytes)) != k.DONE:
             position = int(self._state[k.POSITION])
             if status != k.FULL:
-                raise CorruptFrame(str(self._source), base_offset + position, self._reason(status))
+                address = run[position : position + address_bytes].tobytes()
+                offset = int.from_bytes(address) if address else base_offset + position
+                raise CorruptFrame(str(self._maker.source), offset, self._reason(status))
             needed = int(self._state[k.NEEDED])
-            if self._state[k.ROW] > 0:
-                yield self._take()
+            yield from self._take()
             self._start_batch(max(needed, self._bytes_max))
             self._state[k.POSITION] = position
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RunDecoder``."""
         if self._state[self._kernels.ROW] > 0:
-            yield self._take()
+            yield from self._take()
             self._start_batch(self._bytes_max)
 
-    def _run_kernel(self, run: np.ndarray[Any, Any], base_offset: int) -> int:
+    def _run_kernel(self, run: np.ndarray[Any, Any], base_offset: int, address_bytes: int) -> int:
         status: int = self._kernels.decode_frames(
-            run, base_offset, self._crc, self._kernels.CRC_TABLES, self._state,
+            run, base_offset, address_bytes, self._rows_max, self._crc, self._kernels.CRC_TABLES, self._state,
             self._offsets, self._ids, self._times, self._timed,
             self._attribute_ends, self._attributed, self._attributes, self._value_ends, self._values,
         )  # fmt: skip
@@ -125,20 +169,33 @@ class CompiledDecoder:
             self._kernels.BAD_ATTRIBUTE: "the flag announces an attribute that does not fit into the body",
         }[status]
 
-    def _take(self) -> pa.RecordBatch:
-        k, state = self._kernels, self._state
-        rows = int(state[k.ROW])
-        times = _array(
-            pa.timestamp("us", tz="UTC"), rows, _bitmap(self._timed, rows, state[k.WITHOUT_TIME]), self._times
-        )
-        values = _array(pa.binary(), rows, None, self._value_ends, self._values[: state[k.VALUE_BYTES]])
-        return self._constants.batch(
-            _array(pa.int64(), rows, None, self._offsets),
-            _array(pa.int64(), rows, None, self._ids),
-            times,
-            self._attribute_column(rows),
-            values,
-        )
+    def _take(self) -> Iterator[pa.RecordBatch]:
+        """The batch of the rows gathered, if it has any that are wanted."""
+        rows = int(self._state[self._kernels.ROW])
+        columns = {
+            "offset": self._offset_column,
+            "message_id": self._id_column,
+            "timestamp": self._time_column,
+            "attribute": self._attribute_column,
+            "value": self._value_column,
+        }
+        batch = self._maker.batch(rows, {name: columns[name](rows) for name in self._maker.needed}) if rows else None
+        if batch is not None:
+            yield batch
+
+    def _offset_column(self, rows: int) -> pa.Array:
+        return _array(pa.int64(), rows, None, self._offsets)
+
+    def _id_column(self, rows: int) -> pa.Array:
+        return _array(pa.int64(), rows, None, self._ids)
+
+    def _time_column(self, rows: int) -> pa.Array:
+        validity = _bitmap(self._timed, rows, self._state[self._kernels.WITHOUT_TIME])
+        return _array(pa.timestamp("us", tz="UTC"), rows, validity, self._times)
+
+    def _value_column(self, rows: int) -> pa.Array:
+        values = self._values[: self._state[self._kernels.VALUE_BYTES]]
+        return _array(pa.binary(), rows, None, self._value_ends, values)
 
     def _attribute_column(self, rows: int) -> pa.Array:
         k, state = self._kernels, self._state
@@ -147,8 +204,9 @@ class CompiledDecoder:
             return pa.nulls(rows, pa.string())
         validity = _bitmap(self._attributed, rows, without)
         attributes = self._attributes[: state[k.ATTRIBUTE_BYTES]]
-        column = _array(pa.string(), rows, validity, self._attribute_ends, attributes)
-        return valid_utf8(column) if state[k.NON_ASCII] else column
+        if not state[k.NON_ASCII]:
+            return _array(pa.string(), rows, validity, self._attribute_ends, attributes)
+        return text_of(_array(pa.binary(), rows, validity, self._attribute_ends, attributes))
 
 
 def _array(arrow_type: pa.DataType, rows: int, validity: pa.Buffer | None, *data: np.ndarray[Any, Any]) -> pa.Array:
@@ -157,15 +215,3 @@ def _array(arrow_type: pa.DataType, rows: int, validity: pa.Buffer | None, *data
 
 def _bitmap(present: np.ndarray[Any, Any], rows: int, nulls: int) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(present[:rows], bitorder="little")) if nulls else None
-
-
-def valid_utf8(column: pa.Array) -> pa.Array:
-    """The strings of ``column``, with U+FFFD where their bytes are not UTF-8."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        texts = [
-            None if raw is None else raw.decode("utf-8", "replace") for raw in column.cast(pa.binary()).to_pylist()
-        ]
-        return pa.array(texts, type=pa.string())
-    return column

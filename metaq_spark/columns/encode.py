@@ -1,41 +1,43 @@
-"""Columns to frames: the rows of a record batch become blocks of whole frames, ready for a batched put.
+"""Columns to frames: the rows of a record batch become whole frames in blocks, ready for a batched put.
 
 ``FrameEncoder`` holds the ``value`` and ``attribute`` columns of one batch and writes the frames of any selection of
-its rows, in the order of the selection. Message ids are 0: the broker gives the real ones.
+its rows, in the order of the selection, behind what an open block already has. Message ids are 0: the broker gives the
+real ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from metaq.native_crc import crc32_address
 from metaq_spark.columns import plain
+from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
 from metaq_spark.columns.engine import Engine, shared_engine
-from metaq_spark.columns.memory import room
-from metaq_spark.columns.native_crc import crc32_address
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _NOTHING: Final = np.zeros(0, dtype=np.uint8)
 _NOTHING.flags.writeable = False  # as the buffers of Arrow are: numba compiles for each kind of array it meets
+_NO_ENDS: Final = np.zeros(0, dtype=np.int64)
+_NO_ROW_PRESENT: Final = np.zeros(0, dtype=np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """``count`` whole frames, back to back."""
-
-    data: bytes
-    count: int
+_BESIDE_THE_VALUE: Final = 28
+"""Bytes that a frame is expected to need beside the value: a header and a few for an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariableColumn:
-    """A binary or string column as buffers: row i is ``data[ends[i]:ends[i + 1]]``; ``present[i]`` is 0 for null."""
+    """A binary or string column as buffers: row i is ``data[ends[i]:ends[i + 1]]``; ``present[i]`` is 0 for null.
+
+    ``present`` of length 0: every row is null.
+    """
 
     ends: Int64s
     data: Bytes
@@ -51,12 +53,12 @@ class VariableColumn:
         return cls(ends.astype(np.int64), _bytes(data), present)
 
     @classmethod
-    def of_nulls(cls, rows: int) -> VariableColumn:
-        """A column in which every row is null."""
-        return cls(np.zeros(rows + 1, np.int64), _NOTHING, np.zeros(rows, np.uint8))
+    def of_nulls(cls) -> VariableColumn:
+        """A column in which every row is null, for any number of rows."""
+        return cls(_NO_ENDS, _NOTHING, _NO_ROW_PRESENT)
 
     def __len__(self) -> int:
-        return len(self.present)
+        return max(0, len(self.ends) - 1)
 
 
 def _bytes(buffer: pa.Buffer | None) -> Bytes:
@@ -66,46 +68,49 @@ def _bytes(buffer: pa.Buffer | None) -> Bytes:
 class FrameEncoder:
     """Encodes rows of one batch. ``value`` has no nulls; a null ``attribute`` makes a message without one."""
 
-    def __init__(
-        self, value: pa.Array, attribute: pa.Array | None, block_bytes: int, engine: Engine | None = None
-    ) -> None:
-        self._value, self._attribute, self._block_bytes = value, attribute, block_bytes
-        self._kernels = (engine or shared_engine()).kernels_for(value.nbytes)
+    def __init__(self, value: pa.Array, attribute: pa.Array | None, engine: Engine | None = None) -> None:
+        self._value, self._attribute = value, attribute
+        size = value.nbytes
+        self._kernels = (engine or shared_engine()).kernels_for(size)
+        if self._kernels is not None:  # once, however many selections are made
+            self._values = VariableColumn.of(value)
+            self._attributes = VariableColumn.of_nulls() if attribute is None else VariableColumn.of(attribute)
+            self._frame_bytes = size // max(1, len(value)) + _BESIDE_THE_VALUE
 
-    def blocks(self, rows: Int64s) -> Iterator[Block]:
-        """The frames of ``rows`` in blocks of up to ``block_bytes``; a larger message is a block of its own."""
+    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+        """Write the frames of ``rows`` behind those in ``block``, and yield it each time that it is full.
+
+        What ``block`` holds in the end is not full, or nothing says so yet.
+        """
         if self._kernels is None:
-            return self._plain_blocks(rows)
-        return self._compiled_blocks(rows)
+            return self._append_plain(rows, block)
+        return self._append_compiled(rows, block, self._kernels)
 
-    def _compiled_blocks(self, rows: Int64s) -> Iterator[Block]:
-        k = self._kernels
-        assert k is not None
-        value = VariableColumn.of(self._value)
-        attribute = (
-            VariableColumn.of_nulls(len(value)) if self._attribute is None else VariableColumn.of(self._attribute)
-        )
+    def _append_compiled(self, rows: Int64s, block: OpenBlock, k: ModuleType) -> Iterator[Block]:
+        value, attribute = self._values, self._attributes
         state = np.zeros(k.STATE_SIZE, dtype=np.int64)
-        crc, done, capacity = crc32_address(), 0, self._block_bytes
-        while done < len(rows):
-            block = room(capacity, np.uint8)
-            state[k.POSITION] = 0
+        crc, done = crc32_address(), 0
+        while True:
+            state[k.POSITION], state[k.ROW] = block.used, done
             k.encode_frames(
-                rows, crc, k.CRC_TABLES, state,
-                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block,
+                rows[: done + block.messages_max - block.count], crc, k.CRC_TABLES, state,
+                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block.room,
             )  # fmt: skip
-            count = int(state[k.ROW]) - done
-            # A message larger than a block gets a block of exactly its size; then blocks are of the usual size again.
-            capacity = self._block_bytes if count else int(state[k.NEEDED])
-            if count:
-                yield Block(block[: state[k.POSITION]].tobytes(), count)
-            done += count
+            row = int(state[k.ROW])
+            block.used, block.count, done = int(state[k.POSITION]), block.count + row - done, row
+            if done == len(rows):
+                return
+            if not block.make_room(int(state[k.NEEDED]), (len(rows) - done) * self._frame_bytes):
+                yield block.take()
 
-    def _plain_blocks(self, rows: Int64s) -> Iterator[Block]:
+    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
         selection = pa.array(rows)
-        values = [bytes(value) for value in self._value.cast(pa.large_binary()).take(selection).to_pylist()]
+        values = self._value.take(selection).cast(pa.large_binary()).to_pylist()
         attributes = [None] * len(rows) if self._attribute is None else self._attribute.take(selection).to_pylist()
-        return (Block(data, count) for data, count in plain.encode_rows(values, attributes, self._block_bytes))
+        for frame in plain.encode_rows(values, attributes):
+            if not block.add(frame):
+                yield block.take()
+                block.add(frame)
 
 
 def hash_keys(keys: pa.Array, engine: Engine | None = None) -> Int64s:

@@ -8,8 +8,11 @@ takes about as long, and loads numba when that was not the end of it. Where numb
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Final
 
@@ -28,11 +31,29 @@ def numba_kernels() -> ModuleType | None:
     if os.environ.get(NO_NUMBA) == "1":
         return None
     try:
-        from metaq_spark.columns import kernels
+        with _uncollected():
+            from metaq_spark.columns import kernels
     except ImportError as error:
         _log.warning("numba cannot be used (%s); messages are handled in plain Python, several times slower", error)
         return None
     return kernels
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep what is imported meanwhile out of all garbage collections, those of now and those to come.
+
+    Spark has its Python workers collect garbage after every task. With the hundred thousands of objects that numba
+    brings, that alone would cost each task tens of milliseconds, for nothing: modules are never garbage.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 class Engine:

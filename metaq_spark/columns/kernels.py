@@ -4,6 +4,9 @@ Imported on first use only, because numba takes a fifth of a second to import. T
 beside this file or in a folder of the user, so it is compiled once for each installation and not in every Python
 worker.
 
+The columns of a read: ``timed`` and ``attributed`` are one byte a row (0 = null), ``*_ends`` Arrow's int32 offsets, one
+more than rows. A column that is not wanted is arrays of length 0: one compiled version serves all choices of columns.
+
 Kernels work on plain numpy arrays and addresses and raise nothing: they return a status and leave their progress in
 ``state``, from which ``decode`` and ``encode`` make batches and errors. Frame layout: ``metaq.wire.text.frames``.
 """
@@ -13,8 +16,7 @@ Kernels work on plain numpy arrays and addresses and raise nothing: they return 
 
 from __future__ import annotations
 
-import os
-import tempfile
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from metaq.code_cache import private_folder as _private_folder
 from metaq.message_id import EPOCH_MS
 
 HEADER_BYTES: Final = 20
@@ -88,6 +91,33 @@ def _copy(typingctx: Any, target: Any, source: Any, length: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), build
 
 
+@intrinsic
+def _big_endian(typingctx: Any, address: Any, kind: Any) -> Any:
+    """The big-endian integer of type ``kind`` at an address, aligned or not: one load, one swap."""
+    bits = kind.dtype.bitwidth
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return builder.bswap(loaded) if sys.byteorder == "little" else loaded
+
+    return kind.dtype(types.int64, kind), build
+
+
+@intrinsic
+def _put_big_endian(typingctx: Any, address: Any, number: Any) -> Any:
+    """Store ``number``, as wide as its type is, at an address, aligned or not."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.bswap(arguments[1]) if sys.byteorder == "little" else arguments[1]
+        pointer = builder.inttoptr(arguments[0], value.type.as_pointer())
+        builder.store(value, pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, number), build
+
+
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile on first call, keeping the machine code on disk wherever a folder can be written."""
     try:
@@ -98,34 +128,14 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(cache=numba.config.CACHE_DIR != "")(function)
 
 
-def _private_folder() -> str:
-    """A folder that nobody else may write: numba loads what it finds there as code. Empty if there is none."""
-    folder = os.path.join(tempfile.gettempdir(), f"metaq-spark-kernels-{os.getuid()}")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        status = os.stat(folder, follow_symlinks=False)
-    except OSError:
-        return ""
-    return folder if status.st_uid == os.getuid() and not status.st_mode & 0o022 else ""
-
-
 @numba.njit(inline="always")
 def _int32_at(data, at):
-    word = (
-        np.uint32(data[at]) << 24
-        | np.uint32(data[at + 1]) << 16
-        | np.uint32(data[at + 2]) << 8
-        | np.uint32(data[at + 3])
-    )
-    return np.int64(np.int32(word))
+    return np.int64(_big_endian(data.ctypes.data + at, np.int32))
 
 
 @numba.njit(inline="always")
-def _put_int32(data, at, number):
-    data[at] = np.uint8(number >> 24 & 0xFF)
-    data[at + 1] = np.uint8(number >> 16 & 0xFF)
-    data[at + 2] = np.uint8(number >> 8 & 0xFF)
-    data[at + 3] = np.uint8(number & 0xFF)
+def _int64_at(data, at):
+    return _big_endian(data.ctypes.data + at, np.int64)
 
 
 @numba.njit
@@ -146,11 +156,13 @@ def _crc_by_table(data, start, end, tables):
     return crc ^ np.uint32(0xFFFFFFFF)
 
 
-@numba.njit
+@numba.njit(inline="always")
 def _crc32(data, start, end, crc_address, tables):
     if crc_address != 0:
-        return _call_crc(crc_address, data.ctypes.data + start, end - start)
-    return _crc_by_table(data, start, end, tables)
+        crc = _call_crc(crc_address, data.ctypes.data + start, end - start)
+    else:
+        crc = _crc_by_table(data, start, end, tables)
+    return crc
 
 
 @numba.njit(inline="always")
@@ -160,66 +172,86 @@ def _attribute_length(run, body, end):
     return length if body + 4 + length <= end else np.int64(-1)
 
 
+@numba.njit(inline="always")
+def _copy_text(target, to, source, at, length):
+    """Copy bytes one by one; 0x80 if one of them is not ASCII, else 0."""
+    seen = np.uint8(0)
+    for index in range(length):
+        byte = source[at + index]
+        target[to + index] = byte
+        seen |= byte
+    return seen & 0x80
+
+
+@numba.njit(inline="always")
+def _look_at(run, header, crc_address, tables):
+    """Status, end and length of the attribute of the frame at ``header``. Its checksum is verified."""
+    body = header + HEADER_BYTES
+    length = _int32_at(run, header) if body <= len(run) else np.int64(-1)
+    end = body + length
+    if length < 0 or end > len(run):
+        return BAD_LENGTH, end, np.int64(0)
+    if _crc32(run, body, end, crc_address, tables) & CHECKSUM_MASK != np.uint32(_int32_at(run, header + 4)):
+        return BAD_CHECKSUM, end, np.int64(0)
+    attribute_length = _attribute_length(run, body, end) if run[header + 19] & 1 else np.int64(0)
+    return DONE if attribute_length >= 0 else BAD_ATTRIBUTE, end, attribute_length
+
+
 @_compiled
 def decode_frames(
-    run, base, crc_address, tables, state,
+    run, base, address_bytes, rows_max, crc_address, tables, state,
     offsets, message_ids, timestamps, timed, attribute_ends, attributed, attributes, value_ends, values,
 ):  # fmt: skip
-    """Append the frames of ``run`` from ``state[POSITION]`` on to the columns; ``base`` is the offset of ``run[0]``.
+    """Append the frames of ``run`` from ``state[POSITION]`` on to the columns, up to ``rows_max`` rows.
 
-    ``timed`` and ``attributed`` are one byte a row (0 = null); ``*_ends`` are Arrow's int32 offsets, one more than
-    rows.
+    ``base`` is the offset of ``run[0]``, unless ``address_bytes`` is 8: then each frame has its own in front (int64).
     """
     position, row = state[POSITION], state[ROW]
     value_end, attribute_end = state[VALUE_BYTES], state[ATTRIBUTE_BYTES]
-    status = DONE
+    without_time, without_attribute, non_ascii = np.int64(0), np.int64(0), np.uint8(0)
+    status, with_attributes, with_values = DONE, len(attribute_ends) > 0, len(value_ends) > 0
+    with_offsets, with_ids, with_times = len(offsets) > 0, len(message_ids) > 0, len(timestamps) > 0
     while position < len(run):
-        body = position + HEADER_BYTES
-        length = _int32_at(run, position) if body <= len(run) else np.int64(-1)
-        end = body + length
-        if length < 0 or end > len(run):
-            status = BAD_LENGTH
+        header = position + address_bytes
+        status, end, attribute_length = _look_at(run, header, crc_address, tables)
+        if status != DONE:
             break
-        if _crc32(run, body, end, crc_address, tables) & CHECKSUM_MASK != np.uint32(_int32_at(run, position + 4)):
-            status = BAD_CHECKSUM
-            break
-        has_attribute = run[position + 19] & 1
-        attribute_length = _attribute_length(run, body, end) if has_attribute else np.int64(0)
-        if attribute_length < 0:
-            status = BAD_ATTRIBUTE
-            break
-        start = body + 4 * has_attribute + attribute_length
+        has_attribute = run[header + 19] & 1
+        start = header + HEADER_BYTES + 4 * has_attribute + attribute_length
         if (
-            row == len(offsets)
-            or value_end + end - start > len(values)
-            or attribute_end + attribute_length > len(attributes)
+            row == rows_max
+            or (with_values and value_end + end - start > len(values))
+            or (with_attributes and attribute_end + attribute_length > len(attributes))
         ):
-            state[NEEDED] = length
+            state[NEEDED] = end - header - HEADER_BYTES
             status = FULL
             break
-        message_id = _int32_at(run, position + 8) << 32 | _int32_at(run, position + 12) & 0xFFFFFFFF
-        offsets[row] = base + position
-        message_ids[row] = message_id
-        timed[row] = message_id >= 0
-        timestamps[row] = ((message_id >> 22) + EPOCH_MS) * 1000
-        state[WITHOUT_TIME] += message_id < 0
-        attributed[row] = has_attribute
-        state[WITHOUT_ATTRIBUTE] += 1 - has_attribute
-        seen = np.uint8(0)
-        for at in range(attribute_length):
-            byte = run[body + 4 + at]
-            attributes[attribute_end + at] = byte
-            seen |= byte
-        state[NON_ASCII] |= seen & 0x80
-        attribute_end += attribute_length
-        _copy(values.ctypes.data + value_end, run.ctypes.data + start, end - start)
-        value_end += end - start
+        if with_offsets:
+            offsets[row] = _int64_at(run, position) if address_bytes else base + position
+        message_id = _int64_at(run, header + 8)
+        if with_ids:
+            message_ids[row] = message_id
+        if with_times:
+            timed[row] = message_id >= 0
+            timestamps[row] = ((message_id >> 22) + EPOCH_MS) * 1000
+            without_time += message_id < 0
+        if with_attributes:
+            attributed[row] = has_attribute
+            without_attribute += 1 - has_attribute
+            non_ascii |= _copy_text(attributes, attribute_end, run, start - attribute_length, attribute_length)
+            attribute_end += attribute_length
+            attribute_ends[row + 1] = attribute_end
+        if with_values:
+            _copy(values.ctypes.data + value_end, run.ctypes.data + start, end - start)
+            value_end += end - start
+            value_ends[row + 1] = value_end
         row += 1
-        attribute_ends[row] = attribute_end
-        value_ends[row] = value_end
         position = end
     state[POSITION], state[ROW] = position, row
     state[VALUE_BYTES], state[ATTRIBUTE_BYTES] = value_end, attribute_end
+    state[WITHOUT_TIME] += without_time
+    state[WITHOUT_ATTRIBUTE] += without_attribute
+    state[NON_ASCII] |= non_ascii
     return status
 
 
@@ -230,7 +262,7 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
     ``attributed`` has one byte a row, or none at all when no row has an attribute.
     """
     position, index = state[POSITION], state[ROW]
-    status = DONE
+    status, to = DONE, block.ctypes.data
     while index < len(rows):
         row = rows[index]
         size = value_ends[row + 1] - value_ends[row]
@@ -244,15 +276,14 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
             break
         start = body
         if has_attribute:
-            _put_int32(block, body, attribute_length)
-            _copy(block.ctypes.data + body + 4, attributes.ctypes.data + attribute_ends[row], attribute_length)
+            _put_big_endian(to + body, np.int32(attribute_length))
+            _copy(to + body + 4, attributes.ctypes.data + attribute_ends[row], attribute_length)
             start = body + 4 + attribute_length
-        _copy(block.ctypes.data + start, values.ctypes.data + value_ends[row], size)
-        _put_int32(block, position, length)
+        _copy(to + start, values.ctypes.data + value_ends[row], size)
         crc = _crc32(block, body, body + length, crc_address, tables) & CHECKSUM_MASK
-        _put_int32(block, position + 4, np.int64(crc))
-        block[position + 8 : position + HEADER_BYTES] = 0
-        block[position + 19] = 1 if has_attribute else 0
+        _put_big_endian(to + position, length << 32 | np.int64(crc))
+        _put_big_endian(to + position + 8, np.int64(0))
+        _put_big_endian(to + position + 16, np.int32(1 if has_attribute else 0))
         position = body + length
         index += 1
     state[POSITION], state[ROW] = position, index

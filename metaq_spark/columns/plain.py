@@ -12,44 +12,70 @@ import pyarrow as pa
 
 from metaq.errors import CorruptFrame
 from metaq.message_id import timestamp_ms
-from metaq.model import TopicPartition
-from metaq.wire.text.frames import FLAG_ATTRIBUTE, Frame, encode_frame, walk
-from metaq_spark.columns.schema import ARROW_SCHEMA, ConstantColumns
+from metaq.model import Buffer
+from metaq.wire.text.filtered import OFFSET_BYTES
+from metaq.wire.text.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, encode_frame, walk
+from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
+from metaq_spark.columns.schema import READ_COLUMNS
 
 _INT32: Final = struct.Struct(">i")
-_TYPES: Final = ARROW_SCHEMA.types[3:]
-"""Types of the columns that differ from row to row."""
+_TYPES: Final = {name: kind for name, _, kind in READ_COLUMNS}
+_CUT: Final = "the body length is negative or runs past the data"
 
 
 class PlainDecoder:
     """A ``RunDecoder`` over ``walk``."""
 
-    def __init__(self, source: TopicPartition, rows_max: int, bytes_max: int) -> None:
-        self._source, self._rows_max, self._bytes_max = source, rows_max, bytes_max
-        self._constants = ConstantColumns(source, rows_max)
+    def __init__(self, maker: BatchMaker, rows_max: int, bytes_max: int) -> None:
+        self._maker, self._rows_max, self._bytes_max = maker, rows_max, bytes_max
+        self._places = [(place, name) for place, name in enumerate(RAW_COLUMNS) if name in maker.needed]
+        self._counted = "value" in maker.needed
         self._rows: list[tuple[int, int, int | None, str | None, bytes]] = []
         self._bytes = 0
 
-    def decode(self, data: bytes, base_offset: int) -> Iterator[pa.RecordBatch]:
+    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
         """Take in a run; see ``RunDecoder``."""
         end = base_offset
-        for frame in walk(data, base_offset, where=str(self._source)):
-            row = self._row(frame)
-            if len(self._rows) == self._rows_max or (self._rows and self._bytes + len(row[-1]) > self._bytes_max):
-                yield from self.flush()
-            self._rows.append(row)
-            self._bytes += len(row[-1])
+        for frame in walk(bytes(data), base_offset, where=self._where):  # rows keep parts of it
+            yield from self._add(frame)
             end = frame.end
         if end != base_offset + len(data):
-            raise CorruptFrame(str(self._source), end, "the body length is negative or runs past the data")
+            raise CorruptFrame(self._where, end, _CUT)
+
+    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Take in frames with offsets; see ``RunDecoder``."""
+        at = 0
+        while at < len(data):
+            start = at + OFFSET_BYTES
+            offset = int.from_bytes(data[at:start])
+            length = int.from_bytes(data[start : start + 4], signed=True)
+            at = start + HEADER_BYTES + max(length, 0)
+            frame = next(walk(data[start:at], offset, where=self._where), None)
+            if frame is None:
+                raise CorruptFrame(self._where, offset, _CUT)
+            yield from self._add(frame)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RunDecoder``."""
         if self._rows:
-            columns = zip(*self._rows, strict=True)
-            arrays = [pa.array(list(column), type=kind) for column, kind in zip(columns, _TYPES, strict=True)]
+            columns = list(zip(*self._rows, strict=True))
+            raw = {name: pa.array(columns[place], _TYPES[name]) for place, name in self._places}
+            batch = self._maker.batch(len(self._rows), raw)
             self._rows, self._bytes = [], 0
-            yield self._constants.batch(*arrays)
+            if batch is not None:
+                yield batch
+
+    @property
+    def _where(self) -> str:
+        return str(self._maker.source)
+
+    def _add(self, frame: Frame) -> Iterator[pa.RecordBatch]:
+        row = self._row(frame)
+        size = len(row[-1]) if self._counted else 0
+        if len(self._rows) == self._rows_max or (self._rows and self._bytes + size > self._bytes_max):
+            yield from self.flush()
+        self._rows.append(row)
+        self._bytes += size
 
     def _row(self, frame: Frame) -> tuple[int, int, int | None, str | None, bytes]:
         time_ms = timestamp_ms(frame.message_id)
@@ -60,26 +86,19 @@ class PlainDecoder:
         start = _INT32.size + length
         if length < 0 or start > len(frame.body):
             reason = "the flag announces an attribute that does not fit into the body"
-            raise CorruptFrame(str(self._source), frame.offset, reason)
+            raise CorruptFrame(self._where, frame.offset, reason)
         attribute = frame.body[_INT32.size : start].decode("utf-8", "replace")
         return frame.offset, frame.message_id, time_us, attribute, frame.body[start:]
 
 
-def encode_rows(values: list[bytes], attributes: list[str | None], bytes_max: int) -> Iterator[tuple[bytes, int]]:
-    """Blocks of whole frames, as ``FrameEncoder.blocks`` makes them: ``(block, count)``."""
-    frames: list[bytes] = []
-    size = 0
+def encode_rows(values: list[bytes], attributes: list[str | None]) -> Iterator[bytes]:
+    """The frame of each row, with message id 0."""
     for value, attribute in zip(values, attributes, strict=True):
-        raw = None if attribute is None else attribute.encode()
-        body = value if raw is None else _INT32.pack(len(raw)) + raw + value
-        frame = encode_frame(0, 0 if raw is None else FLAG_ATTRIBUTE, body)
-        if frames and size + len(frame) > bytes_max:
-            yield b"".join(frames), len(frames)
-            frames, size = [], 0
-        frames.append(frame)
-        size += len(frame)
-    if frames:
-        yield b"".join(frames), len(frames)
+        if attribute is None:
+            yield encode_frame(0, 0, value)
+        else:
+            raw = attribute.encode()
+            yield encode_frame(0, FLAG_ATTRIBUTE, _INT32.pack(len(raw)) + raw + value)
 
 
 def hash_keys(keys: list[bytes]) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -1,47 +1,34 @@
-"""The columns of a read, in Spark's types and in Arrow's, and the columns that a write takes.
+"""The columns of a read in Arrow's types.
 
 Spark compares a batch's Arrow schema with its own, names, order, types and nullability; nothing near enough is
-accepted.
+accepted. So Spark's own function says which Arrow type belongs to which of its types.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
 
-from metaq.model import TopicPartition
+from metaq_spark.source.row_layout import COLUMN_TYPES, RowLayout
 
-READ_COLUMNS: Final = (
-    ("topic", "string", pa.string()),
-    ("broker_id", "int", pa.int32()),
-    ("partition", "int", pa.int32()),
-    ("offset", "bigint", pa.int64()),
-    ("message_id", "bigint", pa.int64()),
-    ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
-    ("attribute", "string", pa.string()),
-    ("value", "binary", pa.binary()),
-)
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type in which Spark expects columns of type ``kind``."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+@functools.cache
+def arrow_schema(layout: RowLayout) -> pa.Schema:
+    """The schema of every record batch of a read."""
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in layout.schema.fields])
+
+
+READ_COLUMNS: Final = tuple((name, kind.simpleString(), arrow_type(kind)) for name, kind in COLUMN_TYPES.items())
 """Name, Spark SQL type and Arrow type of every column of a read, in order; all nullable."""
 
-READ_DDL: Final = ", ".join(f"`{name}` {spark_type}" for name, spark_type, _ in READ_COLUMNS)
-"""The columns of a read as Spark SQL spells them."""
-
-ARROW_SCHEMA: Final = pa.schema([pa.field(name, arrow_type) for name, _, arrow_type in READ_COLUMNS])
-"""The schema of every record batch of a read."""
-
-
-class ConstantColumns:
-    """``topic``, ``broker_id`` and ``partition`` of one partition: made once, then sliced to each batch's length."""
-
-    def __init__(self, source: TopicPartition, rows_max: int) -> None:
-        self._arrays = [
-            pa.repeat(pa.scalar(source.topic, pa.string()), rows_max),
-            pa.repeat(pa.scalar(source.partition.broker_id, pa.int32()), rows_max),
-            pa.repeat(pa.scalar(source.partition.index, pa.int32()), rows_max),
-        ]
-
-    def batch(self, *others: pa.Array) -> pa.RecordBatch:
-        """A record batch with the other columns behind the constant ones."""
-        rows = len(others[0])
-        return pa.RecordBatch.from_arrays([a.slice(0, rows) for a in self._arrays] + list(others), schema=ARROW_SCHEMA)
+ARROW_SCHEMA: Final = arrow_schema(RowLayout())
+"""The schema of a read's batches where no option says otherwise."""

@@ -18,21 +18,24 @@ from metaq.checksum import checksum
 from metaq.errors import CorruptFrame
 from metaq.message_id import EPOCH_MS
 from metaq.model import Message, Partition, TopicPartition
+from metaq.native_crc import crc32_address
 from metaq.wire.text.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq_spark.columns import kernels
+from metaq_spark.columns.batches import BatchMaker
+from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
-from metaq_spark.columns.encode import Block, FrameEncoder, VariableColumn, hash_keys
+from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
 from metaq_spark.columns.engine import NO_NUMBA, Engine, numba_kernels
-from metaq_spark.columns.native_crc import crc32_address
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ARROW_SCHEMA
+from metaq_spark.source.row_layout import RowLayout
 
 SOURCE = TopicPartition("orders", Partition(3, 7))
 
 Decoder = Callable[[int, int], RunDecoder | CompiledDecoder | PlainDecoder]
 DECODERS: dict[str, Decoder] = {
-    "compiled": lambda rows, size: CompiledDecoder(SOURCE, rows, size, kernels),
-    "plain": lambda rows, size: PlainDecoder(SOURCE, rows, size),
+    "compiled": lambda rows, size: CompiledDecoder(BatchMaker(SOURCE, RowLayout()), rows, size, kernels),
+    "plain": lambda rows, size: PlainDecoder(BatchMaker(SOURCE, RowLayout()), rows, size),
 }
 
 attributes = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -173,25 +176,55 @@ def test_an_impossible_frame_is_named(name: str, bad: bytes, reason: str) -> Non
 
 
 def encode(
-    engine: Engine, value: pa.Array, attribute: pa.Array | None, selection: Sequence[int], block_bytes: int = 1000
+    engine: Engine,
+    value: pa.Array,
+    attribute: pa.Array | None,
+    selection: Sequence[int],
+    block_bytes: int = 1000,
+    block_messages: int = 1000,
 ) -> list[Block]:
-    encoder = FrameEncoder(value, attribute, block_bytes, engine)
-    return list(encoder.blocks(np.array(selection, dtype=np.int64)))
+    encoder, block = FrameEncoder(value, attribute, engine), OpenBlock(block_bytes, block_messages)
+    blocks = list(encoder.append(np.array(selection, dtype=np.int64), block))
+    return [*blocks, block.take()] if block.count else blocks
 
 
-@given(messages, st.integers(1, 2000), st.randoms())
+@given(messages, st.integers(1, 2000), st.integers(1, 50), st.randoms())
 @settings(deadline=None, max_examples=60)
-def test_any_rows_become_the_frames_of_the_codec(items: list[tuple[bytes, str | None]], block_bytes: int, rng) -> None:
+def test_any_rows_become_the_frames_of_the_codec(
+    items: list[tuple[bytes, str | None]], block_bytes: int, block_messages: int, rng
+) -> None:
     value = pa.array([payload for payload, _ in items], type=pa.binary())
     attribute = pa.array([text for _, text in items], type=pa.string())
     selection = [index for index in range(len(items)) if rng.random() < 0.7]
     want = b"".join(encode_frame(0, *encode_body(Message(*items[index]))) for index in selection)
     for make in ENGINES.values():
-        blocks = encode(make(), value, attribute, selection, block_bytes)
+        blocks = encode(make(), value, attribute, selection, block_bytes, block_messages)
         assert b"".join(block.data for block in blocks) == want
         for block in blocks:
             assert len(list(walk(block.data))) == block.count
             assert len(block.data) <= block_bytes or block.count == 1
+            assert block.count <= block_messages
+
+
+@pytest.mark.parametrize(
+    ("block_bytes", "block_messages", "counts"),
+    [
+        (1000, 1, [1, 1, 1, 1, 1]),
+        (1000, 2, [2, 2, 1]),
+        (1000, 5, [5]),
+        (1000, 2**63 - 1, [5]),
+        (63, 4, [3, 1, 1]),  # the fourth is larger than a block and goes alone
+        (63, 2, [2, 1, 1, 1]),
+        (1, 100, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_a_block_is_bounded_in_bytes_and_in_messages(
+    engine: Engine, block_bytes: int, block_messages: int, counts: list[int]
+) -> None:
+    value = pa.array([b"a", b"b", b"c", b"L" * 100, b"d"])
+    blocks = encode(engine, value, None, range(5), block_bytes, block_messages)
+    assert [block.count for block in blocks] == counts
+    assert [len(list(walk(block.data))) for block in blocks] == counts
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])

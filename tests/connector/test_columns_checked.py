@@ -16,8 +16,9 @@ from pyspark.sql.types import (
 )
 
 from metaq_spark.errors import ColumnError
-from metaq_spark.read_schema import check_read_schema
-from metaq_spark.sink_columns import SinkColumns, find_sink_columns
+from metaq_spark.sink.columns import SinkColumns, find_sink_columns
+from metaq_spark.source.read_schema import check_read_schema
+from metaq_spark.source.row_layout import RowLayout
 
 
 def schema(**columns: DataType) -> StructType:
@@ -81,7 +82,7 @@ READ = {
 
 
 def test_a_read_with_its_own_columns() -> None:
-    check_read_schema(schema(**READ))
+    check_read_schema(schema(**READ), RowLayout())
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,6 @@ def test_a_read_with_its_own_columns() -> None:
 )
 def test_any_other_schema_is_refused(columns: StructType, words: list[str]) -> None:
     with pytest.raises(ColumnError) as caught:
-        check_read_schema(columns)
+        check_read_schema(columns, RowLayout())
     for word in words:
         assert word in str(caught.value)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options import ANY, OPTIONS, READ, Option, Use
-from metaq_spark.sink_columns import SINK_COLUMNS
+from metaq_spark.option_table import ANY, OPTIONS, READ, WRITE, Option, Use
+from metaq_spark.sink.columns import SINK_COLUMNS
 
 DOCS = Path(__file__).parents[2] / "docs" / "connector.md"
 
@@ -26,13 +27,14 @@ def table(head: str) -> list[list[str]]:
 def section(title: str) -> list[list[str]]:
     """The rows of the first table behind a heading."""
     text = DOCS.read_text(encoding="utf-8").split(f"## {title}\n", 1)[1]
-    lines = [line for line in text.split("\n## ", 1)[0].splitlines() if line.startswith("|")]
+    lines = [line for line in re.split(r"\n##+ ", text, maxsplit=1)[0].splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 def use(option: Option) -> str:
-    if option.uses in (ANY, READ):
-        return "any" if option.uses == ANY else "read"
+    for words, uses in (("any", ANY), ("read", READ), ("write", WRITE)):
+        if option.uses == uses:
+            return words
     return ", ".join(use.value for use in Use if use in option.uses)
 
 

@@ -11,10 +11,10 @@ from metaq.client.producer import put
 from metaq.client.tls import TlsSettings
 from metaq.client.transport import DEFAULT_TIMEOUTS
 from metaq.model import Message
-from metaq_spark.batch_reader import MetaQReader
 from metaq_spark.cluster import pool_with
 from metaq_spark.errors import OptionError
 from metaq_spark.options import Use, parse_sink_options, parse_source_options
+from metaq_spark.source.batch_reader import MetaQReader
 
 
 def source(**options: str):
@@ -29,9 +29,9 @@ def test_the_files_are_taken_as_given(certificates: Certificates) -> None:
     shown = certificates.client("app")
     assert source(tlsCaFile=certificates.ca_file, tlsCertFile=str(shown.cert_file)).tls == shown
     assert source(tlscafile="system").tls == TlsSettings()
-    assert parse_sink_options({"brokers": "b:1", "tlsCaFile": certificates.ca_file}).tls == TlsSettings(
-        certificates.ca_file
-    )
+    assert parse_sink_options(
+        {"brokers": "b:1", "tlsCaFile": certificates.ca_file}, Use.BATCH_WRITE
+    ).tls == TlsSettings(certificates.ca_file)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(options: dict[str
     with pytest.raises(OptionError, match=error):
         source(**options)
     with pytest.raises(OptionError, match=error):
-        parse_sink_options({"brokers": "b:1"} | options)
+        parse_sink_options({"brokers": "b:1"} | options, Use.BATCH_WRITE)
 
 
 def test_pools_are_shared_by_those_with_the_same_settings(certificates: Certificates) -> None:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.errors import CheckpointError
-from metaq_spark.offsets import from_json, to_json
+from metaq_spark.offsets import Progress, from_json, read_progress, to_json
+
+LIFE = "0123456789abcdef" * 2
 
 partitions = st.builds(
     TopicPartition, st.text(min_size=1), st.builds(Partition, st.integers(0, 1023), st.integers(0, 5000))
@@ -24,14 +26,24 @@ def test_the_form() -> None:
         TopicPartition("orders", Partition(0, 9)): 123,
         TopicPartition("carts", Partition(1, 0)): 0,
     }
-    text = '{"v": 1, "topics": {"carts": {"1-0": 0}, "orders": {"0-9": 123, "0-10": 5}}}'
-    assert json.dumps(to_json(offsets)) == text
-    assert from_json(json.loads(text)) == offsets
+    incarnations = {TopicPartition("orders", Partition(0, 9)): LIFE}
+    text = '{"v": 2, "topics": {"carts": {"1-0": 0}, "orders": {"0-9": 123, "0-10": 5}}, "incarnations": %s}'
+    assert json.dumps(to_json(offsets, incarnations)) == text % json.dumps({"orders": {"0-9": LIFE}})
+    assert json.dumps(to_json(offsets)) == text % "{}"
+    assert from_json(json.loads(text % "{}")) == offsets
+    assert read_progress(to_json(offsets, incarnations)) == Progress(offsets, incarnations)
 
 
-@given(progress)
-def test_what_is_written_is_read(offsets: dict[TopicPartition, int]) -> None:
-    assert from_json(json.loads(json.dumps(to_json(offsets)))) == offsets
+def test_the_first_form_is_still_read() -> None:
+    tree = {"v": 1, "topics": {"orders": {"0-9": 123}}}
+    assert read_progress(tree) == Progress({TopicPartition("orders", Partition(0, 9)): 123}, {})
+
+
+@given(progress, st.dictionaries(partitions, st.text("0123456789abcdef", min_size=32, max_size=32)))
+def test_what_is_written_is_read(offsets: dict[TopicPartition, int], incarnations: dict[TopicPartition, str]) -> None:
+    written = json.loads(json.dumps(to_json(offsets, incarnations)))
+    assert read_progress(written) == Progress(offsets, incarnations)
+    assert from_json(written) == offsets
 
 
 @given(progress)
@@ -43,8 +55,13 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"v": 2, "topics": {}}', ["newer metaq-spark", "form 2", "upgrade"]),
-        ('{"v": 2, "somewhere": "else"}', ["newer metaq-spark"]),
+        ('{"v": 3, "topics": {}}', ["newer metaq-spark", "form 3", "upgrade"]),
+        ('{"v": 3, "somewhere": "else"}', ["newer metaq-spark"]),
+        ('{"v": 2, "topics": {}}', ["expected", "checkpoint of another source"]),
+        ('{"v": 1, "topics": {}, "incarnations": {}}', ["expected"]),
+        ('{"v": 2, "topics": {}, "incarnations": []}', ["incarnations must map"]),
+        ('{"v": 2, "topics": {}, "incarnations": {"a": {"0-0": 7}}}', ["a/0-0: 7 is no incarnation"]),
+        ('{"v": 2, "topics": {}, "incarnations": {"a": {"0-0": "ABC"}}}', ["32 hexadecimal digits"]),
         ('{"v": 0, "topics": {}}', ["expected", "checkpoint of another source"]),
         ('{"v": true, "topics": {}}', ["expected"]),
         ('{"topics": {}}', ["expected"]),
@@ -56,7 +73,9 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
         ('{"v": 1, "topics": {"a": {"0-0": -1}}}', ["a/0-0: -1 is no byte offset"]),
         ('{"v": 1, "topics": {"a": {"0-0": "1"}}}', ["a/0-0: '1' is no byte offset"]),
         ('{"v": 1, "topics": {"a": {"0-0": false}}}', ["a/0-0: False is no byte offset"]),
+        ('{"v": [1], "topics": {}}', ["expected"]),
         ("[]", ["expected"]),
+        ("7", ["expected"]),
         ("null", ["expected"]),
     ],
 )

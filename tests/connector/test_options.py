@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from metaq.directory.zk_layout import ZooKeeperAddress
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.errors import OptionError
-from metaq_spark.options import OPTIONS, Use, check_source_options, parse_sink_options, parse_source_options
+from metaq_spark.option_table import OPTIONS, Use
+from metaq_spark.options import (
+    check_source_options,
+    parse_broker_options,
+    parse_sink_options,
+    parse_source_options,
+)
 from metaq_spark.positions import Earliest, Latest, Specific
 
 SOURCE = {"brokers": "127.0.0.1:8123", "subscribe": "orders"}
@@ -29,7 +36,10 @@ def test_defaults_of_a_streaming_read() -> None:
 
 def test_defaults_of_a_batch_read_and_of_a_write() -> None:
     assert parse_source_options(SOURCE, Use.BATCH_READ).starting_offsets == Earliest()
-    assert (parse_sink_options(SINK).topic, parse_sink_options(SINK).block_bytes) == (None, 256 << 10)
+    assert (
+        parse_sink_options(SINK, Use.STREAM_WRITE).topic,
+        parse_sink_options(SINK, Use.STREAM_WRITE).block_bytes,
+    ) == (None, 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,7 @@ def test_values_that_are_read(name: str, text: str, field: str, value: object) -
         ({"brokers": "localhost"}, ["option brokers", "host:port", "localhost"]),
         ({"brokers": ","}, ["option brokers", "host:port"]),
         ({"brokers": "a:99999"}, ["option brokers", "1..65535"]),
-        ({"startingOffsets": "first"}, ["option startingOffsets", "'first'", "earliest, latest, or JSON"]),
+        ({"startingOffsets": "first"}, ["option startingOffsets", "'first'", "earliest, latest, group, or JSON"]),
         ({"startingOffsets": "{"}, ["option startingOffsets", "not valid JSON"]),
         ({"startingOffsets": '{"a": 1}'}, ["'a' needs an object of partitions"]),
         ({"startingOffsets": '{"a": {"1": 1}}'}, ["'1'", "BROKER_ID-INDEX"]),
@@ -97,10 +107,13 @@ def test_values_that_are_read(name: str, text: str, field: str, value: object) -
         ({"subscrib": "x"}, ["did you mean subscribe?"]),
         (
             {"kafka.bootstrap.servers": "x"},
-            ["there is no such option", "Allowed for a streaming read: brokers, subscribe"],
+            ["there is no such option", "Allowed for a streaming read: brokers, zookeeper, subscribe"],
         ),
         ({"path": "x"}, ["a topic has no path", "the option subscribe"]),
-        ({"topic": "x"}, ["option topic", "for a write, not for a streaming read", "subscribe"]),
+        (
+            {"topic": "x"},
+            ["option topic", "for a batch write or a streaming write, not for a streaming read", "subscribe"],
+        ),
         ({"endingOffsets": "latest"}, ["option endingOffsets", "for a batch read, not for a streaming read"]),
     ],
 )
@@ -130,7 +143,10 @@ def test_a_wrong_option_of_a_batch_read_is_named(options: dict[str, str], words:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"subscribe": "x"}, ["option subscribe", "for a batch read or a streaming read, not for a write", "topic"]),
+        (
+            {"subscribe": "x"},
+            ["option subscribe", "for a batch read or a streaming read, not for a streaming write", "topic"],
+        ),
         ({"topic": "a/b"}, ["option topic", "'a/b'"]),
         ({"path": "x"}, ["a topic has no path", "the option topic"]),
         ({"blockBytes": "1g"}, ["option blockBytes", "at most"]),
@@ -139,7 +155,7 @@ def test_a_wrong_option_of_a_batch_read_is_named(options: dict[str, str], words:
 )
 def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], words: list[str]) -> None:
     with pytest.raises(OptionError) as caught:
-        parse_sink_options(SINK | options)
+        parse_sink_options(SINK | options, Use.STREAM_WRITE)
     for word in words:
         assert word in str(caught.value)
 
@@ -151,6 +167,43 @@ def test_what_is_required(missing: str) -> None:
         parse_source_options(options, Use.STREAM_READ)
     with pytest.raises(OptionError, match=f"option {missing}: it is required"):
         check_source_options(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "root"),
+    [
+        ("zk1:2181,zk2:2181/mq", "zk1:2181,zk2:2181", "/mq"),
+        (" zk1 ", "zk1", "/meta"),
+        ("[::1]:2181/a/b", "[::1]:2181", "/a/b"),
+    ],
+)
+def test_zookeeper_instead_of_brokers(text: str, hosts: str, root: str) -> None:
+    options = parse_source_options({"zookeeper": text, "subscribe": "orders"}, Use.STREAM_READ)
+    assert (options.brokers, options.zookeeper) == ((), ZooKeeperAddress(hosts, root))
+    assert options.places == (f"{hosts}{root}",)
+    assert parse_sink_options({"zookeeper": text}, Use.BATCH_WRITE).zookeeper == ZooKeeperAddress(hosts, root)
+    assert parse_broker_options({"zookeeper": text}).zookeeper == ZooKeeperAddress(hosts, root)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"zookeeper": "zk1:x"}, r"option zookeeper: 'zk1:x': expected host:port,host:port/root"),
+        ({"zookeeper": ""}, r"option zookeeper: '': expected host:port,host:port/root"),
+        ({"zookeeper": "zk1:2181", "brokers": "a:1"}, "option brokers, zookeeper: only one of them can say where"),
+        ({}, "option brokers: it is required, or instead of it zookeeper: where the brokers are"),
+    ],
+)
+def test_one_way_to_the_brokers(options: dict[str, str], words: str) -> None:
+    read = options | {"subscribe": "orders"}
+    for check in (
+        lambda: check_source_options(read),
+        lambda: parse_source_options(read, Use.BATCH_READ),
+        lambda: parse_sink_options(options, Use.STREAM_WRITE),
+        lambda: parse_broker_options(options),
+    ):
+        with pytest.raises(OptionError, match=words):
+            check()
 
 
 def test_a_read_is_checked_before_it_is_known_whether_it_streams() -> None:

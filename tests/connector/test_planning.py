@@ -1,111 +1,23 @@
-"""Where micro-batches start and end, as tables.
-
-Partitions are written as letters; all are of topic ``t`` on broker 0. Frames are given by their boundaries.
-"""
+"""Where micro-batches start and end, as tables. Partitions are written as letters, incarnations as digits."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 
 import pytest
+from fix_planning import Boundaries, at, fail, held, lives, spans, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.model import OffsetRange, Partition, TopicPartition
-from metaq_spark.errors import DataLoss, OptionError
-from metaq_spark.planning import check_boundaries, limit_ends, plan_batch, ranges_between, resolve, share_out
-from metaq_spark.positions import Earliest, Latest, Position, Specific
+from metaq.model import Held, OffsetRange, TopicPartition
+from metaq_spark.errors import DataLoss
+from metaq_spark.offsets import Holdings, Offsets, Progress
+from metaq_spark.source.limits import Limits
+from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
 
 
-def tp(letter: str) -> TopicPartition:
-    return TopicPartition("t", Partition(0, ord(letter) - ord("a")))
-
-
-def at(**offsets: int) -> dict[TopicPartition, int]:
-    return {tp(letter): offset for letter, offset in offsets.items()}
-
-
-def spans(**ranges: tuple[int, int]) -> dict[TopicPartition, OffsetRange]:
-    return {tp(letter): OffsetRange(*span) for letter, span in ranges.items()}
-
-
-class Boundaries:
-    """Frames of one size in every partition, or explicit boundaries; counts the questions."""
-
-    def __init__(self, size: int = 10, **boundaries: list[int]) -> None:
-        self.size, self.explicit, self.asked = size, boundaries, 0
-
-    def _of(self, where: TopicPartition) -> list[int] | None:
-        return self.explicit.get(chr(ord("a") + where.partition.index))
-
-    def at_or_below(self, where: TopicPartition, offset: int, floor: int) -> int:
-        self.asked += 1
-        known = self._of(where)
-        boundary = offset // self.size * self.size if known is None else known[bisect_right(known, offset) - 1]
-        return max(floor, boundary)
-
-    def end_of_frame(self, where: TopicPartition, offset: int) -> int:
-        self.asked += 1
-        known = self._of(where)
-        return offset + self.size if known is None else known[known.index(offset) + 1]
-
-
-def fail(what: str) -> None:
-    raise DataLoss(what)
-
-
-HELD = spans(a=(0, 100), b=(50, 200), c=(7, 7))
-
-
-@pytest.mark.parametrize(
-    ("position", "resolved"),
-    [
-        (Earliest(), at(a=0, b=50, c=7)),
-        (Latest(), at(a=100, b=200, c=7)),
-        (Specific(at(a=30, b=-2, c=-1)), at(a=30, b=50, c=7)),
-        (Specific(at(a=-1, b=200, c=7)), at(a=100, b=200, c=7)),
-        # "d" was never written to, so only its start can be meant.
-        (Specific(at(a=0, b=50, c=7, d=-2)), at(a=0, b=50, c=7)),
-        (Specific(at(a=0, b=50, c=7, d=0)), at(a=0, b=50, c=7)),
-    ],
-)
-def test_positions(position: Position, resolved: dict[TopicPartition, int]) -> None:
-    assert resolve("startingOffsets", position, HELD, fail) == resolved
-
-
-@pytest.mark.parametrize(
-    ("offsets", "words"),
-    [
-        (at(a=0), "t/0-1, t/0-2 is missing; name every partition"),
-        (at(a=0, b=50, c=7, d=5), "t/0-3 holds no messages"),
-    ],
-)
-def test_a_specific_position_names_every_partition(offsets: dict[TopicPartition, int], words: str) -> None:
-    with pytest.raises(OptionError, match="option startingOffsets") as caught:
-        resolve("startingOffsets", Specific(offsets), HELD, fail)
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(("offset", "clamped"), [(10, 50), (201, 200)])
-def test_a_specific_position_outside_of_what_is_there_is_data_loss(offset: int, clamped: int) -> None:
-    position = Specific(at(a=0, b=offset, c=7))
-    with pytest.raises(DataLoss, match=f"offset {offset} of t/0-1 is outside"):
-        resolve("startingOffsets", position, HELD, fail)
-    accepted: list[str] = []
-    assert resolve("startingOffsets", position, HELD, accepted.append)[tp("b")] == clamped
-    assert len(accepted) == 1
-
-
-def test_a_specific_position_must_be_where_a_message_starts() -> None:
-    position = Specific(at(a=33))
-    with pytest.raises(OptionError, match="offset 33 of t/0-0 is inside a message; the message starts at 30"):
-        check_boundaries("startingOffsets", position, at(a=33), spans(a=(0, 100)), Boundaries())
-    asked = Boundaries()
-    for fine in (0, 30, 100):
-        check_boundaries("startingOffsets", position, at(a=fine), spans(a=(0, 100)), asked)
-    check_boundaries("startingOffsets", Earliest(), at(a=33), spans(a=(0, 100)), asked)
-    assert asked.asked == 1
+def end_of(plan: Plan, bytes_max: int | None = None) -> Progress:
+    return plan.end(Limits(bytes_max), Boundaries())
 
 
 @pytest.mark.parametrize(
@@ -121,143 +33,168 @@ def test_a_specific_position_must_be_where_a_message_starts() -> None:
     ],
 )
 def test_ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], ranges: object) -> None:
-    assert ranges_between(start, end) == ranges
-    assert list(ranges_between(start, end)) == sorted(ranges_between(start, end))
+    found = ranges_between(Progress(start), Progress(end))
+    assert found == ranges
+    assert list(found) == sorted(found)
 
 
 @pytest.mark.parametrize(
-    ("start", "held", "ceiling", "bytes_max", "end"),
+    ("before", "after", "ranges"),
+    [
+        (lives(a="1"), lives(a="1"), spans(a=(5, 9))),
+        # the broker began to tell, or stopped telling: the old offset is all there is to go by
+        ({}, lives(a="1"), spans(a=(5, 9))),
+        (lives(a="1"), lives(a="2"), {}),
+    ],
+)
+def test_ranges_of_two_lives_are_not_connected(
+    before: dict[TopicPartition, str], after: dict[TopicPartition, str], ranges: object
+) -> None:
+    assert ranges_between(Progress(at(a=5), before), Progress(at(a=9), after)) == ranges
+
+
+@pytest.mark.parametrize(
+    ("start", "found", "ceiling", "bytes_max", "end"),
     [
         # no limit: everything
-        (at(a=0, b=5), spans(a=(0, 100), b=(0, 5)), None, None, at(a=100, b=5)),
+        (at(a=0, b=5), held(a=(0, 100), b=(0, 5)), None, None, at(a=100, b=5)),
         # the lookup came without b: it stays, it is not forgotten
-        (at(a=0, b=5), spans(a=(0, 100)), None, None, at(a=100, b=5)),
+        (at(a=0, b=5), held(a=(0, 100)), None, None, at(a=100, b=5)),
         (at(a=0, b=5), {}, None, 10, at(a=0, b=5)),
         # b is new: noted at its first byte, read with the next batch
-        (at(a=0), spans(a=(0, 100), b=(70, 90)), None, None, at(a=100, b=70)),
-        ({}, spans(a=(0, 100)), None, None, at(a=0)),
-        # a limit that is large enough changes nothing and asks nobody
-        (at(a=0), spans(a=(0, 100)), None, 100, at(a=100)),
-        (at(a=0), spans(a=(0, 100)), None, 99, at(a=90)),
-        (at(a=0, b=0), spans(a=(0, 100), b=(0, 300)), None, 100, at(a=20, b=70)),
+        (at(a=0), held(a=(0, 100), b=(70, 90)), None, None, at(a=100, b=70)),
+        ({}, held(a=(0, 100)), None, None, at(a=0)),
+        # a limit that is large enough changes nothing
+        (at(a=0), held(a=(0, 100)), None, 100, at(a=100)),
+        (at(a=0), held(a=(0, 100)), None, 99, at(a=90)),
+        (at(a=0, b=0), held(a=(0, 100), b=(0, 300)), None, 100, at(a=20, b=70)),
         # at least one message of each
-        (at(a=0, b=0), spans(a=(0, 100), b=(0, 300)), None, 1, at(a=10, b=10)),
+        (at(a=0, b=0), held(a=(0, 100), b=(0, 300)), None, 1, at(a=10, b=10)),
         # AvailableNow: not beyond the ceiling, and nothing that it does not name
-        (at(a=0), spans(a=(0, 100), b=(0, 9)), at(a=60), None, at(a=60)),
-        (at(a=0), spans(a=(0, 100)), at(a=60), 25, at(a=20)),
-        (at(a=60), spans(a=(0, 100)), at(a=60), 25, at(a=60)),
+        (at(a=0), held(a=(0, 100), b=(0, 9)), at(a=60), None, at(a=60)),
+        (at(a=0), held(a=(0, 100)), at(a=60), 25, at(a=20)),
+        (at(a=60), held(a=(0, 100)), at(a=60), 25, at(a=60)),
         # a start behind the ceiling (latest, looked up later) never goes back
-        (at(a=80), spans(a=(0, 100)), at(a=60), None, at(a=80)),
-        (at(a=0), spans(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=20)),
-        (at(a=60, b=20), spans(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=40)),
+        (at(a=80), held(a=(0, 100)), at(a=60), None, at(a=80)),
+        (at(a=0), held(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=20)),
+        (at(a=60, b=20), held(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=40)),
+        # it ends before the place that was read: it stays there for a while
+        (at(a=120, b=1), held(a=(0, 0), b=(0, 7)), None, None, at(a=120, b=7)),
     ],
 )
 def test_batches(
     start: dict[TopicPartition, int],
-    held: dict[TopicPartition, OffsetRange],
+    found: Holdings,
     ceiling: dict[TopicPartition, int] | None,
     bytes_max: int | None,
     end: dict[TopicPartition, int],
 ) -> None:
-    planned = plan_batch(start, held, ceiling=ceiling, bytes_max=bytes_max, frames=Boundaries(), report_loss=fail)
-    assert planned == end
-    assert list(planned) == sorted(planned)
+    limit = None if ceiling is None else Progress(ceiling)
+    planned = end_of(plan_batch(Progress(start), found, ceiling=limit, report_loss=fail), bytes_max)
+    assert planned.offsets == end
+    assert planned.incarnations == {}
 
 
 @pytest.mark.parametrize(
-    ("start", "held", "words", "end"),
+    ("start", "found", "words", "end"),
     [
-        (at(a=5), spans(a=(30, 100)), "offset 5 was to be read next, but the broker holds [30, 100)", at(a=100)),
-        (at(a=120), spans(a=(0, 100)), "deleted and made again", at(a=100)),
-        (at(a=120, b=1), spans(a=(0, 0), b=(0, 7)), "t/0-0", at(a=0, b=7)),
+        (at(a=5), held(a=(30, 100)), "offset 5 was to be read next, but the broker holds [30, 100)", at(a=100)),
+        (at(a=120), held(a=(0, 100)), "deleted and made again", at(a=100)),
+        (at(a=120, b=1), held(a=(0, 0), b=(0, 7)), "t/0-0", at(a=0, b=7)),
+        (at(a=5, b=1), held(b=(0, 7)), "t/0-0: the brokers do not list it any more", at(a=5, b=7)),
     ],
 )
 def test_lost_data_is_reported_and_if_accepted_passed_over(
-    start: dict[TopicPartition, int],
-    held: dict[TopicPartition, OffsetRange],
-    words: str,
-    end: dict[TopicPartition, int],
+    start: dict[TopicPartition, int], found: Holdings, words: str, end: dict[TopicPartition, int]
 ) -> None:
+    known, overdue = Progress(start), doubtful(Progress(start), found)
     with pytest.raises(DataLoss) as caught:
-        plan_batch(start, held, ceiling=None, bytes_max=None, frames=Boundaries(), report_loss=fail)
+        plan_batch(known, found, overdue=overdue, report_loss=fail)
     assert words in str(caught.value)
     assert "failOnDataLoss" in str(caught.value)
     accepted: list[str] = []
-    planned = plan_batch(start, held, ceiling=None, bytes_max=None, frames=Boundaries(), report_loss=accepted.append)
-    assert planned == end
+    planned = plan_batch(known, found, overdue=overdue, report_loss=accepted.append)
+    assert end_of(planned).offsets == end
     assert len(accepted) == 1
+    assert planned.passed_over == ("list" not in words)
 
 
 def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
-    ends = plan_batch(
-        at(a=0), spans(a=(1000, 2000)), ceiling=None, bytes_max=100, frames=Boundaries(), report_loss=lambda what: None
+    plan = plan_batch(Progress(at(a=0)), held(a=(1000, 2000)), report_loss=lambda what: None)
+    assert end_of(plan, 100).offsets == at(a=1100)
+
+
+@pytest.mark.parametrize(
+    ("life", "found", "offsets", "after"),
+    [
+        # the same life: read on; one that begins to tell, or stops telling
+        ("1", held(a=(0, 100, "1")), at(a=100), lives(a="1")),
+        ("", held(a=(0, 100, "1")), at(a=100), lives(a="1")),
+        ("1", held(a=(0, 100)), at(a=100), lives(a="1")),
+        # noted at its first byte: new to the query
+        (None, held(a=(30, 100, "1")), at(a=30), lives(a="1")),
+    ],
+)
+def test_incarnations_travel_along(life: str | None, found: Holdings, offsets: Offsets, after: object) -> None:
+    known = Progress({} if life is None else at(a=50), lives(a=life) if life else {})
+    planned = end_of(plan_batch(known, found, report_loss=fail))
+    assert planned == Progress(offsets, after)
+
+
+@pytest.mark.parametrize("found", [held(a=(0, 20, "2")), held(a=(0, 50, "2")), held(a=(0, 900, "2"))])
+def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(found: Holdings) -> None:
+    known = Progress(at(a=50), lives(a="1"))
+    assert doubtful(known, found) == set()  # there is nothing to wait for
+    with pytest.raises(DataLoss, match="another incarnation: the topic was deleted and made again"):
+        plan_batch(known, found, report_loss=fail)
+    noted = end_of(plan_batch(known, found, report_loss=lambda what: None))
+    assert noted == Progress(at(a=0), lives(a="2"))
+    assert ranges_between(known, noted) == {}
+    then = end_of(plan_batch(noted, found, report_loss=fail))
+    assert ranges_between(noted, then) == {tp("a"): found[tp("a")].offsets}
+
+
+def test_what_is_recreated_during_available_now_is_told_and_left_for_another_run() -> None:
+    known = ceiling = Progress(at(a=50), lives(a="1"))
+    again = held(a=(0, 900, "2"))
+    with pytest.raises(DataLoss, match="another incarnation"):
+        plan_batch(known, again, ceiling=ceiling, report_loss=fail)
+    noted = end_of(plan_batch(known, again, ceiling=ceiling, report_loss=lambda what: None))
+    assert noted == Progress(at(a=0), lives(a="2"))
+    assert end_of(plan_batch(noted, again, ceiling=ceiling, report_loss=fail)) == noted
+
+
+def test_since_when_partitions_are_doubtful() -> None:
+    known = Progress(at(a=10, b=10, c=10, d=10))
+    found = held(a=(0, 10), b=(0, 9), c=(20, 30))
+    assert doubtful(known, found) == {tp("b"), tp("d")}
+    first = waited_for({}, [tp("b"), tp("d")], 5.0)
+    assert first == {tp("b"): 5.0, tp("d"): 5.0}
+    second = waited_for(first, [tp("b"), tp("c")], 8.0)
+    assert second == {tp("b"): 5.0, tp("c"): 8.0}
+    assert waited_for(second, [tp("d")], 9.0) == {tp("d"): 9.0}  # it had recovered in between
+
+
+letters = st.sampled_from("abcd")
+digits = st.sampled_from(["", "1", "2"])
+positions = st.dictionaries(letters, st.tuples(st.integers(0, 60), digits))
+holdings = st.dictionaries(letters, st.tuples(st.integers(0, 40), st.integers(0, 40), digits))
+
+
+@given(positions, holdings, st.sets(letters))
+def test_whatever_is_held_no_partition_is_forgotten_and_no_range_leaves_what_is_there(
+    places: dict[str, tuple[int, str]], there: dict[str, tuple[int, int, str]], late: set[str]
+) -> None:
+    known = Progress(
+        {tp(letter): offset for letter, (offset, _) in places.items()},
+        lives(**{letter: digit for letter, (_, digit) in places.items() if digit}),
     )
-    assert ends == at(a=1100)
-
-
-@pytest.mark.parametrize(
-    ("backlogs", "limit", "shares"),
-    [
-        (at(a=100, b=100), 100, at(a=50, b=50)),
-        (at(a=100, b=300), 100, at(a=25, b=75)),
-        (at(a=1, b=999), 100, at(a=0, b=99)),
-        (at(a=10), 100, at(a=10)),
-        (at(a=10), -5, at(a=0)),
-        ({}, 100, {}),
-    ],
-)
-def test_shares(backlogs: dict[TopicPartition, int], limit: int, shares: object) -> None:
-    assert share_out(backlogs, limit) == shares
-
-
-@pytest.mark.parametrize(
-    ("boundaries", "limit", "ends"),
-    [
-        # b's next message is larger than its share: b gets it, a gives way
-        ({"a": [0, 10, 20, 30, 40, 100], "b": [0, 60, 100]}, 80, at(a=20, b=60)),
-        # both are larger than their shares
-        ({"a": [0, 90, 100], "b": [0, 80, 100]}, 20, at(a=90, b=80)),
-        # a single message larger than the limit
-        ({"a": [0, 100]}, 1, at(a=100)),
-        ({"a": [0, 1, 100]}, 99, at(a=1)),
-        ({"a": [0, 99, 100]}, 99, at(a=99)),
-        ({"a": [0, 50, 100]}, 100, at(a=100)),
-    ],
-)
-def test_limits(boundaries: dict[str, list[int]], limit: int, ends: dict[TopicPartition, int]) -> None:
-    ahead = {tp(letter): OffsetRange(0, 100) for letter in boundaries}
-    assert limit_ends(ahead, limit, Boundaries(**boundaries)) == ends
-
-
-frames = st.lists(st.integers(1, 60), min_size=1, max_size=12)
-
-
-@given(st.lists(frames, min_size=1, max_size=6), st.integers(1, 500))
-def test_limits_in_general(sizes: list[list[int]], limit: int) -> None:
-    letters = [chr(ord("a") + place) for place in range(len(sizes))]
-    boundaries = {
-        letter: [0, *(sum(frame[: count + 1]) for count in range(len(frame)))]
-        for letter, frame in zip(letters, sizes, strict=True)
-    }
-    ahead = {tp(letter): OffsetRange(0, marks[-1]) for letter, marks in boundaries.items()}
-    ends = limit_ends(ahead, limit, Boundaries(**boundaries))
-    assert set(ends) == set(ahead)
-    for letter, marks in boundaries.items():
-        assert ends[tp(letter)] in marks[1:]  # whole messages, and at least one
-    one_each = sum(marks[1] for marks in boundaries.values())
-    assert sum(ends.values()) <= max(limit, one_each)
-
-
-@given(st.lists(frames, min_size=1, max_size=6), st.integers(1, 500))
-def test_batches_under_a_limit_reach_the_end(sizes: list[list[int]], limit: int) -> None:
-    letters = [chr(ord("a") + place) for place in range(len(sizes))]
-    boundaries = {
-        letter: [0, *(sum(frame[: count + 1]) for count in range(len(frame)))]
-        for letter, frame in zip(letters, sizes, strict=True)
-    }
-    held = {tp(letter): OffsetRange(0, marks[-1]) for letter, marks in boundaries.items()}
-    here, batches = dict.fromkeys(held, 0), 0
-    while here != {where: span.end for where, span in held.items()}:
-        here = plan_batch(here, held, ceiling=None, bytes_max=limit, frames=Boundaries(**boundaries), report_loss=fail)
-        batches += 1
-        assert batches <= sum(map(len, sizes))
+    found: dict[TopicPartition, Held] = held(
+        **{letter: (start, start + size, *digit) for letter, (start, size, digit) in there.items()}
+    )
+    planned = end_of(plan_batch(known, found, overdue=set(map(tp, late)), report_loss=lambda what: None))
+    assert planned.offsets.keys() == known.offsets.keys() | found.keys()
+    for where, span in ranges_between(known, planned).items():
+        assert span == OffsetRange(known.offsets[where], found[where].offsets.end)
+    # Whatever was lost, the next batch goes on from there without another word of it.
+    plan_batch(planned, found, overdue=set(map(tp, late)) & found.keys(), report_loss=fail)

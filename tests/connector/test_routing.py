@@ -9,8 +9,8 @@ import pytest
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.errors import RowError
-from metaq_spark.routing import Router
-from metaq_spark.sink_columns import SinkColumns
+from metaq_spark.sink.columns import SinkColumns
+from metaq_spark.sink.routing import Router
 
 PLACES = {"t": [Partition(0, 0), Partition(0, 1), Partition(2, 0)], "one": [Partition(5, 0)]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zlib
 
 import pyarrow as pa
 import pytest
@@ -15,11 +16,11 @@ from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.wire.text.commands import Command, Put, PutBatch
 from metaq.wire.text.frames import walk
-from metaq_spark.errors import RowError
-from metaq_spark.options import parse_sink_options
-from metaq_spark.routes import ROUTE_AGE_S_MAX, RouteMemory
-from metaq_spark.sink_columns import find_sink_columns
-from metaq_spark.sink_task import SinkPlan, WrittenMessages, write_batches
+from metaq_spark.errors import PartitionAway, RowError
+from metaq_spark.options import Use, parse_sink_options
+from metaq_spark.sink.columns import find_sink_columns
+from metaq_spark.sink.routes import ROUTE_AGE_S_MAX, RouteMemory
+from metaq_spark.sink.task import SinkPlan, WrittenMessages, write_batches
 
 ADDRESSES = [Address("b0", 1), Address("b1", 1)]
 TYPES = {"value": BinaryType(), "attribute": StringType(), "topic": StringType(), "partition": IntegerType()}
@@ -36,9 +37,10 @@ class World:
         transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
         self.pool = SessionPool(transport=transport, clock=self.clock)
         self.routes = RouteMemory(self.pool, self.clock)
+        self.transport, self.brokers_named = transport, ",".join(map(str, ADDRESSES))
 
     def write(self, *batches: pa.RecordBatch, **options: str) -> WrittenMessages:
-        settings = parse_sink_options({"brokers": ",".join(map(str, ADDRESSES))} | options)
+        settings = parse_sink_options({"brokers": self.brokers_named} | options, Use.STREAM_WRITE)
         schema = StructType([StructField(name, TYPES[name]) for name in batches[0].schema.names])
         route = self.routes.find(settings, settings.topic) if settings.topic else None
         plan = SinkPlan(settings, find_sink_columns(schema, settings.topic), route)
@@ -121,6 +123,72 @@ def test_a_topic_that_no_broker_accepts(world: World) -> None:
         world.write(batch(value=[b"x"], topic=["ordres"]))
 
 
+def test_an_unknown_topic_among_many_leaves_the_blocks_before_it(world: World) -> None:
+    carts = batch(value=[b"1", b"2"], topic=["carts", "carts"])
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        world.write(carts, batch(value=[b"3", b"4"], topic=["orders", "ordres"]), blockMessages="1")
+    world.pool.close()
+    assert world.payloads("carts") in ({"0-0": [b"1"]}, {"1-0": [b"1"]})
+
+
+def test_a_thousand_topics_need_one_connection_to_a_broker(world: World) -> None:
+    names = [f"topic-{n:04}" for n in range(1000)]
+    for broker in world.brokers:
+        broker.topics = dict.fromkeys(names, 1)
+    rows = [(name, b"%s %d" % (name.encode(), turn)) for turn in range(3) for name in names]
+    for at in (0, 1500):
+        piece = rows[at : at + 1500]
+        world.write(batch(value=[value for _, value in piece], topic=[name for name, _ in piece], key=["k"] * 1500))
+    assert world.transport.connections <= 2 * 2  # one writes, and one asks who accepts a topic
+    for name in names:
+        (stored,) = world.payloads(name).values()
+        assert stored == [b"%s %d" % (name.encode(), turn) for turn in range(3)]
+
+
+def test_ordered_partitions_are_a_list_of_their_own(world: World) -> None:
+    rows = batch(value=[b"0", b"1", b"2"], partition=[0, 1, 2])
+    world.write(rows, topic="orders", orderedPartitions="1:1;0:2")
+    assert world.payloads() == {"0-0": [b"1"], "0-1": [b"2"], "1-0": [b"0"]}
+    with pytest.raises(RowError, match="partition 2: topic 'orders' has the partitions 0 to 1"):
+        world.write(rows, topic="orders", orderedPartitions="1:1;0:1")
+
+
+def test_a_key_stays_on_its_partition_when_partitions_come_and_go(world: World) -> None:
+    keyed = batch(value=[b"%d" % n for n in range(50)], key=[f"customer {n}" for n in range(50)])
+    world.write(keyed, topic="orders", orderedPartitions="0:2;1:1")
+    before = world.payloads()
+    world.brokers[1].topics["orders"] = 7
+    world.clock.advance(ROUTE_AGE_S_MAX)
+    world.write(keyed, topic="orders", orderedPartitions="0:2;1:1")
+    assert world.payloads() == {partition: values * 2 for partition, values in before.items()}
+    assert all(before.values())
+    assert len(before) == 3
+
+
+def test_a_message_whose_broker_is_away_goes_nowhere_else(world: World) -> None:
+    world.brokers_named = "b0:1"
+    world.write(batch(value=[b"x"], partition=[0]), topic="orders", orderedPartitions="0:2;1:1")
+    words = r"orders/1-0 is in the option orderedPartitions, but no broker takes .*partitions are 0-0, 0-1"
+    key = next(key for key in map(str, range(99)) if zlib.crc32(key.encode()) % 3 == 2)
+    for chosen in ({"partition": [2]}, {"key": [key]}):
+        with pytest.raises(PartitionAway, match=words):
+            world.write(batch(value=[b"y"], **chosen), topic="orders", orderedPartitions="0:2;1:1")
+    with pytest.raises(PartitionAway, match=words):  # in turn: the third batch's turn is the partition that is away
+        world.write(*[batch(value=[b"z"])] * 3, topic="orders", orderedPartitions="0:2;1:1")
+    world.brokers_named = "b0:1,b1:1"
+    world.brokers[1].kill()
+    with pytest.raises(ConnectionFailed, match="broker b1:1"):
+        world.write(batch(value=[b"y"], partition=[2]), topic="orders", orderedPartitions="0:2;1:1", retries="0")
+    assert b"y" not in [value for values in world.payloads().values() for value in values]
+
+
+def test_blocks_are_bounded_by_messages_too(world: World) -> None:
+    world.write(batch(value=[b"%03d" % n for n in range(100)], partition=[0] * 100), topic="orders", blockMessages="30")
+    blocks = [command.count for command in world.brokers[0].commands if isinstance(command, PutBatch)]
+    assert blocks == ([30, 30, 30, 10] if world.brokers[0].extensions else [])
+    assert world.payloads()["0-0"] == [b"%03d" % n for n in range(100)]
+
+
 def test_a_row_that_is_no_message_stops_the_task(world: World) -> None:
     with pytest.raises(RowError, match="row 2 of the input of task 0: column value is null"):
         world.write(batch(value=[b"x", None]), topic="orders")
@@ -163,7 +231,7 @@ def test_a_broker_that_is_gone_fails_the_task(world: World) -> None:
 
 def test_routes_are_remembered_for_a_while() -> None:
     world = World()
-    options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "orders"})
+    options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "orders"}, Use.STREAM_WRITE)
     first = world.routes.find(options, "orders")
     world.brokers[1].topics["orders"] = 4
     world.clock.advance(ROUTE_AGE_S_MAX - 1)

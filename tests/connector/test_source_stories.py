@@ -2,69 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Callable
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from source_world import NO_EXTENSIONS, World
 
-from metaq.client.pool import SessionPool
 from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
-from metaq.model import Address, Message
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.memory import MemoryBroker
 from metaq.wire.text.commands import Command, Get, Stats
-from metaq.wire.text.frames import encode_body, encode_frame
-from metaq_spark.batch_reader import MetaQReader
 from metaq_spark.errors import BrokerNotNamed, CheckpointError, DataLoss, OptionError
-from metaq_spark.options import Use, parse_source_options
-from metaq_spark.stream_reader import MetaQStreamReader
-
-ADDRESSES = [Address("b0", 1), Address("b1", 1)]
-NO_EXTENSIONS: frozenset[str] = frozenset()
-
-
-class World:
-    """Two brokers and what a driver and its tasks see of them."""
-
-    def __init__(self, **settings: object) -> None:
-        self.brokers = [MemoryBroker({"orders": 2, "carts": 1}, broker_id=n, **settings) for n in (0, 1)]  # type: ignore[arg-type]
-        self.clock = ManualClock()
-        transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
-        self.pool = SessionPool(transport=transport, clock=self.clock)
-
-    def put(self, topic: str, broker: int, index: int, *payloads: bytes) -> int:
-        """Append one message each; returns the partition's end."""
-        store = self.brokers[broker].partition(topic, index)
-        for payload in payloads:
-            store.append(encode_frame(1, *encode_body(Message(payload))))
-        return store.end
-
-    def options(self, use: Use, **options: str):
-        brokers = ",".join(map(str, ADDRESSES))
-        return parse_source_options({"brokers": brokers, "subscribe": "orders"} | options, use)
-
-    def stream(self, **options: str) -> MetaQStreamReader:
-        return MetaQStreamReader(self.options(Use.STREAM_READ, **options), self.pool, self.clock)
-
-    def batch(self, **options: str) -> list[bytes]:
-        reader = MetaQReader(self.options(Use.BATCH_READ, **options), self.pool, self.clock)
-        return self.values(reader, reader.partitions())
-
-    def values(self, reader: MetaQReader | MetaQStreamReader, partitions) -> list[bytes]:
-        partitions = pickle.loads(pickle.dumps(partitions))
-        return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
-
-    def micro_batch(self, reader: MetaQStreamReader, start: dict, limit=None) -> tuple[dict, list[bytes]]:
-        """Plan one micro-batch, and read it in a second copy of the reader, as Spark does."""
-        self.clock.advance(1)
-        end = json.loads(json.dumps(reader.latestOffset(start, limit or ReadAllAvailable())))
-        tasks = MetaQStreamReader(reader._options, self.pool, self.clock)
-        return end, self.values(tasks, reader.partitions(start, end))
-
-    def count(self, kind: type[Command]) -> int:
-        return sum(isinstance(command, kind) for broker in self.brokers for command in broker.commands)
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -120,7 +67,7 @@ def test_a_stream_from_earliest_follows_what_is_written(world: World) -> None:
     world.put("orders", 0, 0, b"1")
     reader = world.stream(startingOffsets="earliest")
     start = reader.initialOffset()
-    assert start == {"v": 1, "topics": {"orders": {"0-0": 0}}}
+    assert start["topics"] == {"orders": {"0-0": 0}}
     end, values = world.micro_batch(reader, start)
     assert values == [b"1"]
     assert world.micro_batch(reader, end) == (end, [])
@@ -150,7 +97,7 @@ def test_a_new_partition_is_read_from_its_first_byte(world: World) -> None:
 def test_a_stream_waits_for_a_topic_without_messages(world: World) -> None:
     reader = world.stream()
     start = reader.initialOffset()
-    assert start == {"v": 1, "topics": {}}
+    assert start == {"v": 2, "topics": {}, "incarnations": {}}
     assert world.micro_batch(reader, start) == (start, [])
     world.put("orders", 0, 0, b"at last")
     noted, _ = world.micro_batch(reader, start)
@@ -230,6 +177,28 @@ def test_an_idle_query_asks_the_brokers_rarely() -> None:
     assert 4 <= rounds <= 5
 
 
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, 0.02), (0.0005, 0.02), (0.002, 0.04), (0.004, 0.08), (3.0, 0.1)])
+def test_brokers_that_answer_slowly_are_asked_more_rarely(took_s: float, pause_s: float) -> None:
+    world = World()
+    reader = world.stream(subscribe="orders")
+    position = reader.initialOffset()
+
+    def takes_long(command: Command) -> None:
+        if isinstance(command, Stats) and command.item == "":  # once in each lookup
+            world.clock.advance(took_s)
+
+    world.brokers[0].before_command = takes_long
+    world.clock.advance(1)
+    reader.latestOffset(position, ReadAllAvailable())
+    before = world.count(Stats)
+    world.clock.advance(pause_s - 0.001)
+    reader.latestOffset(position, ReadAllAvailable())
+    assert world.count(Stats) == before
+    world.clock.advance(0.002)
+    reader.latestOffset(position, ReadAllAvailable())
+    assert world.count(Stats) > before
+
+
 def test_progress_shows_how_far_behind_a_limited_query_is(world: World) -> None:
     end = world.put("orders", 0, 0, *[b"x"] * 10)
     reader = world.stream(startingOffsets="earliest")
@@ -284,9 +253,12 @@ def test_a_partition_that_ends_too_early_fails_the_task(world: World) -> None:
 def test_a_topic_made_again_fails_the_query(world: World) -> None:
     world.put("orders", 0, 0, b"new")
     start = {"v": 1, "topics": {"orders": {"0-0": 5000}}}
+    strict, reader = world.stream(), world.stream(failOnDataLoss="false")
+    for waiting in (strict, reader):
+        assert world.micro_batch(waiting, start) == (start, [])
+    world.clock.advance(30)
     with pytest.raises(DataLoss, match=r"offset 5000.*the topic was deleted and made again"):
-        world.micro_batch(world.stream(), start)
-    reader = world.stream(failOnDataLoss="false")
+        world.micro_batch(strict, start)
     after, values = world.micro_batch(reader, start)
     assert (values, after["topics"]["orders"]["0-0"]) == ([], 23)
     world.put("orders", 0, 0, b"newer")
@@ -299,7 +271,7 @@ def test_before_an_end_that_went_back_is_called_loss_it_is_looked_up_again(world
     reader.initialOffset()
     end = world.put("orders", 0, 0, b"2")
     ahead_of_memory = {"v": 1, "topics": {"orders": {"0-0": end}}}
-    assert reader.latestOffset(ahead_of_memory, ReadAllAvailable()) == ahead_of_memory
+    assert reader.latestOffset(ahead_of_memory, ReadAllAvailable())["topics"] == ahead_of_memory["topics"]
 
 
 def test_a_damaged_message_is_named(world: World) -> None:
@@ -352,7 +324,7 @@ def test_a_lookup_survives_a_restart(world: World) -> None:
         world.brokers[0].start()
 
     world.clock.sleep = sleep  # type: ignore[method-assign]
-    assert reader.initialOffset() == {"v": 1, "topics": {"orders": {"0-0": 0}}}
+    assert reader.initialOffset()["topics"] == {"orders": {"0-0": 0}}
 
 
 def test_a_partition_of_a_broker_that_is_not_named(world: World) -> None:

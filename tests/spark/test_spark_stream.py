@@ -51,7 +51,7 @@ def test_a_running_query_sees_what_is_written_and_nothing_older(topic: Topic, tm
         assert_df_equality(seen, expected, ignore_row_order=True, ignore_nullable=True)
         (source,) = query.lastProgress["sources"]
         assert source["description"]
-        assert json.loads(source["latestOffset"]) == {"v": 1, "topics": {topic.name: {"3-0": 23 + 3 * 22, "3-1": 66}}}
+        assert json.loads(source["latestOffset"])["topics"] == {topic.name: {"3-0": 23 + 3 * 22, "3-1": 66}}
     finally:
         query.stop()
 

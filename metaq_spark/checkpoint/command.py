@@ -1,0 +1,189 @@
+"""``metaq-spark checkpoint show | move | undo``: arguments in, text or JSON out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from metaq.errors import MetaqError
+from metaq.model import Partition, TopicPartition
+from metaq_spark.checkpoint.folder import (
+    CheckpointFolderError,
+    add_batch,
+    local_folder,
+    read_checkpoint,
+    remove_planned,
+)
+from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_move
+from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
+from metaq_spark.checkpoint.sources import Source, is_move, read_sources
+from metaq_spark.cluster import Cluster
+from metaq_spark.lag.lookup import LagLookup
+from metaq_spark.lag.unread import PartitionLag
+from metaq_spark.option_values import timestamp_ms
+from metaq_spark.options import BrokerOptions, parse_broker_options
+from metaq_spark.positions import Group, Position, Timestamps, parse_position
+
+Commands = Any
+"""What ``add_subparsers`` returns; argparse has no public name for it."""
+
+
+def add_checkpoint_command(commands: Commands) -> None:
+    """Add ``checkpoint`` and its three verbs."""
+    checkpoint = commands.add_parser("checkpoint", help="look at a stopped query's checkpoint, or move the query")
+    verbs = checkpoint.add_subparsers(required=True, metavar="VERB")
+    show = verbs.add_parser("show", help="where the query is, beside what the brokers hold")
+    _add_folder(show)
+    _add_brokers(show, required=False)
+    show.set_defaults(command=_show)
+    move = verbs.add_parser("move", help="let the query go on somewhere else when it starts again")
+    _add_folder(move)
+    _add_brokers(move, required=True)
+    _add_position(move)
+    move.add_argument(
+        "--yes", action="store_true", help="do it: the query is stopped. Without, only say what would change"
+    )
+    move.add_argument("--keep-state", action="store_true", help="move a stateful query and leave its state as it is")
+    move.add_argument(
+        "--abandon-planned", action="store_true", help="give up a batch that is planned and not committed"
+    )
+    move.set_defaults(command=_move)
+    undo = verbs.add_parser("undo", help="take back a move, as long as the query has not been started since")
+    _add_folder(undo)
+    undo.add_argument("--yes", action="store_true", help="do it: the query has not been started since the move")
+    undo.set_defaults(command=_undo)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="the query's checkpointLocation: a local path or file: URI")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def _add_brokers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("--brokers", required=required, metavar="HOST:PORT,...", help="all brokers of the topics")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="how to reach them, such as tlsCaFile=ca.pem",
+    )
+
+
+def _add_position(parser: argparse.ArgumentParser) -> None:
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--to", metavar="POSITION", help="earliest, latest, or JSON with byte offsets, as startingOffsets")
+    to.add_argument("--to-time", metavar="TIME", help="the first message at or after: ms since 1970, or ISO 8601")
+    to.add_argument("--to-batch", type=int, metavar="N", help="where batch N ended: batch N+1 is read again")
+    parser.add_argument("--source", type=int, metavar="N", help="only this source, as show numbers them")
+    parser.add_argument("--topic", help="only this topic")
+    parser.add_argument(
+        "--partition",
+        action="append",
+        metavar="BROKER_ID-INDEX",
+        help="only this partition of --topic; may be repeated",
+    )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    checkpoint = read_checkpoint(local_folder(arguments.folder))
+    brokers = _broker_options(arguments)
+    sources = [(source, _lags(source, brokers)) for source in read_sources(checkpoint)]
+    return _tell(arguments, checkpoint_tree(checkpoint, sources), checkpoint_text)
+
+
+def _move(arguments: argparse.Namespace) -> int:
+    checkpoint = read_checkpoint(local_folder(arguments.folder))
+    check_movable(checkpoint, keep_state=arguments.keep_state, abandon_planned=arguments.abandon_planned)
+    brokers = _broker_options(arguments)
+    assert brokers is not None  # --brokers is required
+    position, choice = _position(arguments), _choice(arguments)
+    move = plan_move(checkpoint, Cluster(brokers), position, choice, int(time.time() * 1000))
+    if arguments.yes:
+        add_batch(checkpoint, move.batch)
+    return _tell(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
+
+
+def _undo(arguments: argparse.Namespace) -> int:
+    checkpoint = read_checkpoint(local_folder(arguments.folder))
+    planned = checkpoint.planned
+    if planned is None or not is_move(planned):
+        raise CheckpointFolderError(
+            checkpoint.folder, "its last batch is no move that has not run yet; nothing to undo"
+        )
+    if arguments.yes:
+        remove_planned(checkpoint)
+    tree = {"checkpoint": str(checkpoint.folder), "done": arguments.yes, "batch": planned.batch_id}
+    return _tell(arguments, tree, _undo_text)
+
+
+def _undo_text(tree: Any) -> str:
+    if tree["done"]:
+        return f"Done: offsets/{tree['batch']} was removed; the query goes on where it was before the move."
+    return (
+        f"offsets/{tree['batch']} would be removed. If the query was started since the move, a sink may know\n"
+        "the batch; then start it again, and move it back. If it was not, give --yes."
+    )
+
+
+def _tell(arguments: argparse.Namespace, tree: Any, text: Any) -> int:
+    sys.stdout.write((json.dumps(tree) if arguments.json else text(tree)) + "\n")
+    return 0
+
+
+def _broker_options(arguments: argparse.Namespace) -> BrokerOptions | None:
+    raw = {} if arguments.brokers is None else {"brokers": arguments.brokers}
+    for pair in arguments.option:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise ValueError(f"--option {pair!r}: expected NAME=VALUE, for example tlsCaFile=ca.pem")
+        raw[name] = value
+    return parse_broker_options(raw) if raw else None
+
+
+def _lags(source: Source, brokers: BrokerOptions | None) -> Sequence[PartitionLag] | None:
+    if brokers is None or source.read_to is None:
+        return None
+    return LagLookup(brokers).lags(source.read_to, None)
+
+
+def _position(arguments: argparse.Namespace) -> Position | AfterBatch:
+    if arguments.to_batch is not None:
+        return AfterBatch(arguments.to_batch)
+    option, text = ("--to-time", arguments.to_time) if arguments.to is None else ("--to", arguments.to)
+    try:
+        position = Timestamps(timestamp_ms(text)) if arguments.to is None else parse_position(text)
+    except ValueError as error:
+        raise ValueError(f"{option} {text!r}: {error}") from None
+    if isinstance(position, Group):
+        raise ValueError("--to group: a group's offsets are not looked up here; expected earliest, latest or JSON")
+    return position
+
+
+def _choice(arguments: argparse.Namespace) -> Choice:
+    if arguments.partition is None:
+        return Choice(arguments.source, arguments.topic)
+    if arguments.topic is None:
+        raise ValueError("--partition: give --topic as well, the topic that it is a partition of")
+    partitions = frozenset(TopicPartition(arguments.topic, Partition.parse(name)) for name in arguments.partition)
+    return Choice(arguments.source, arguments.topic, partitions)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the verb; 0 = done, 1 = refused, 2 = wrong arguments."""
+    try:
+        status: int = arguments.command(arguments)
+        return status
+    except (MetaqError, OSError) as error:
+        return _complain(error, 1)
+    except ValueError as error:
+        return _complain(error, 2)
+
+
+def _complain(error: Exception, status: int) -> int:
+    sys.stderr.write(f"metaq-spark: {error}\n")
+    return status

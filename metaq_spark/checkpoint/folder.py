@@ -1,0 +1,231 @@
+"""The checkpoint folder of a streaming query, as Spark keeps it; Spark itself is not needed.
+
+====================  =========================================================================================
+``metadata``          JSON with the query's id
+``offsets/N``         written before batch N: ``v1``, a line of JSON about the batch, then a line for each source
+                      (where batch N ends in it; ``-`` = nothing known yet)
+``commits/N``         written after batch N: ``v1`` and a line of JSON
+``state/``            there if the query is stateful: its state after each batch
+``.N.crc``            Hadoop's checksum beside a file; one that is missing is not missed
+====================  =========================================================================================
+
+The last N of ``offsets`` without the same N in ``commits`` is a batch that is planned. A query that starts carries it
+out, from where ``offsets/(N-1)`` ends; without one it plans N+1, from where ``offsets/N`` ends.
+
+Source: Spark 4.3 as observed, with and without state, and a Parquet sink.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from metaq_spark.errors import ConnectorError
+
+FORM: Final = "v1"
+"""The only form of Spark's files that is known here."""
+
+NO_OFFSET: Final = "-"
+
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class CheckpointFolderError(ConnectorError):
+    """``folder`` cannot be used as a checkpoint; ``reason`` says why."""
+
+    def __init__(self, folder: str | Path, reason: str) -> None:
+        self.folder, self.reason = str(folder), reason
+        super().__init__(self.folder, reason)
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.folder}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``offsets/N``: Spark's ``metadata`` about the batch, and the line of each source."""
+
+    batch_id: int
+    metadata: Mapping[str, Any]
+    lines: tuple[str, ...]
+
+    def text(self) -> str:
+        """The file's content."""
+        return "\n".join([FORM, json.dumps(self.metadata, separators=(",", ":")), *self.lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a folder holds: the last batch that is ``committed``, and the one that is ``planned`` and not committed."""
+
+    folder: Path
+    query_id: str | None
+    committed: Batch | None
+    planned: Batch | None
+    watermark_ms: int
+    stateful: bool
+    quiet_s: float
+    """Seconds since Spark last wrote here."""
+
+    @property
+    def next_batch_id(self) -> int:
+        """The first id that was never planned."""
+        last = self.planned or self.committed
+        return 0 if last is None else last.batch_id + 1
+
+    def batch(self, batch_id: int) -> Batch:
+        """A batch of the past.
+
+        Raises:
+            CheckpointFolderError: It is not there (any more); those that are there are named.
+        """
+        kept = sorted(_numbered(self.folder / "offsets"))
+        if batch_id not in kept:
+            raise CheckpointFolderError(self.folder, f"batch {batch_id} is not there; it has {kept[0]} to {kept[-1]}")
+        return _read_batch(self.folder, batch_id)
+
+
+def local_folder(place: str) -> Path:
+    """A path, or a URI with the scheme ``file``.
+
+    Raises:
+        CheckpointFolderError: It is in another file system.
+    """
+    scheme, host, path, *_ = urlsplit(place)
+    if scheme == "file" and host in ("", "localhost"):
+        return Path(unquote(path))
+    if scheme and "://" in place:
+        raise CheckpointFolderError(
+            place,
+            f"{scheme} is another file system; copy the folder here, and after a move copy the new file offsets/N back",
+        )
+    return Path(place)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read what is needed to go on.
+
+    Raises:
+        CheckpointFolderError: It is no checkpoint, one without a batch yet, or in a form that is not known here.
+    """
+    if not (folder / "offsets").is_dir():
+        raise CheckpointFolderError(folder, "there is no folder offsets in it; is this the checkpointLocation?")
+    planned, committed = _numbered(folder / "offsets"), _numbered(folder / "commits")
+    if not planned:
+        raise CheckpointFolderError(folder, "the query has not begun its first batch")
+    last, done = max(planned), max(committed, default=None)
+    if done is not None and done not in planned:
+        raise CheckpointFolderError(folder, f"commits/{done} is there without offsets/{done}; it is not complete")
+    return Checkpoint(
+        folder=folder,
+        query_id=_query_id(folder),
+        committed=None if done is None else _read_batch(folder, done),
+        planned=None if last == done else _read_batch(folder, last),
+        watermark_ms=0 if done is None else _watermark_ms(folder, done),
+        stateful=any((folder / "state").glob("*")),
+        quiet_s=max(0.0, time.time() - _last_change_s(folder)),
+    )
+
+
+def add_batch(checkpoint: Checkpoint, batch: Batch) -> Path:
+    """Plan ``batch``: its file appears whole or not at all, and never in place of another.
+
+    Raises:
+        CheckpointFolderError: There is such a batch meanwhile: the query runs.
+    """
+    offsets = checkpoint.folder / "offsets"
+    target, draft = offsets / str(batch.batch_id), offsets / f".{batch.batch_id}.{os.getpid()}.draft"
+    try:
+        with open(draft, "x", encoding="utf-8") as file:
+            file.write(batch.text())
+            file.flush()
+            os.fsync(file.fileno())
+        _as_the_others(draft, offsets)
+        os.link(draft, target)
+        (offsets / f".{batch.batch_id}.crc").unlink(missing_ok=True)  # of another file that had this name before
+    except FileExistsError:
+        raise CheckpointFolderError(checkpoint.folder, f"{target.name} has just been planned: the query runs") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    _sync(offsets)
+    return target
+
+
+def remove_planned(checkpoint: Checkpoint) -> None:
+    """Take back the planned batch, if there is one."""
+    if checkpoint.planned is not None:
+        offsets, name = checkpoint.folder / "offsets", str(checkpoint.planned.batch_id)
+        (offsets / name).unlink()
+        (offsets / f".{name}.crc").unlink(missing_ok=True)
+        _sync(offsets)
+
+
+def _as_the_others(file: Path, folder: Path) -> None:
+    """Let the user who runs the query read a file that somebody else, perhaps root, has made."""
+    pattern = next((each for each in folder.iterdir() if _NUMBER.fullmatch(each.name)), None)
+    if pattern is not None:
+        shutil.copymode(pattern, file)
+        if os.geteuid() == 0:
+            owner = pattern.stat()
+            os.chown(file, owner.st_uid, owner.st_gid)
+
+
+def _numbered(folder: Path) -> list[int]:
+    return [int(each.name) for each in folder.glob("*") if _NUMBER.fullmatch(each.name)]
+
+
+def _read_batch(folder: Path, batch_id: int) -> Batch:
+    metadata, *lines = _lines(folder / "offsets" / str(batch_id), folder)
+    return Batch(batch_id, _json(metadata, folder, f"offsets/{batch_id}"), tuple(lines))
+
+
+def _watermark_ms(folder: Path, batch_id: int) -> int:
+    metadata, *_ = _lines(folder / "commits" / str(batch_id), folder)
+    return int(_json(metadata, folder, f"commits/{batch_id}").get("nextBatchWatermarkMs", 0))
+
+
+def _lines(file: Path, folder: Path) -> list[str]:
+    name = f"{file.parent.name}/{file.name}"
+    form, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    if form != FORM:
+        raise CheckpointFolderError(
+            folder, f"{name} is in Spark's form {form[:20]!r}, known is {FORM!r}; leave the checkpoint to Spark"
+        )
+    if not lines:
+        raise CheckpointFolderError(folder, f"{name} is cut off")
+    return lines
+
+
+def _json(text: str, folder: Path, name: str) -> dict[str, Any]:
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError:
+        tree = None
+    if not isinstance(tree, dict):
+        raise CheckpointFolderError(folder, f"{name} holds {text[:60]!r} where JSON about the batch should be")
+    return tree
+
+
+def _query_id(folder: Path) -> str | None:
+    file = folder / "metadata"
+    return str(_json(file.read_text(encoding="utf-8"), folder, file.name).get("id")) if file.exists() else None
+
+
+def _last_change_s(folder: Path) -> float:
+    return max(each.stat().st_mtime for name in ("offsets", "commits") for each in [folder / name] if each.exists())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

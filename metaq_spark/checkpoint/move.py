@@ -1,0 +1,203 @@
+"""Moving a query: a batch is added to its checkpoint that reads nothing and ends where the query is to go on.
+
+Why a batch: Spark's own files stay as they are, so there is nothing to restore; one file is added, so a move is
+done or not done, never half; the query itself carries the batch out, so that its state and the logs of file sinks have
+no gap. Why a new id: a sink may have decided a batch of which Spark's checkpoint knows nothing yet, and would drop or
+refuse other content under its id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from metaq.model import Held, TopicPartition
+from metaq_spark.checkpoint.folder import Batch, Checkpoint, CheckpointFolderError
+from metaq_spark.checkpoint.sources import Source, is_move, read_line, read_sources
+from metaq_spark.cluster import Cluster
+from metaq_spark.errors import OptionError
+from metaq_spark.offsets import Progress, incarnations_of, to_json
+from metaq_spark.positions import Position, Specific
+from metaq_spark.selection import Named
+from metaq_spark.source.frame_lookup import FrameLookup
+from metaq_spark.source.resolution import Lookups, Side
+
+OPTION = "--to"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterBatch:
+    """Where a batch of the past ended."""
+
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to be moved: everything, unless a source (counted from 1), a topic or some partitions are named."""
+
+    source: int | None = None
+    topic: str | None = None
+    partitions: frozenset[TopicPartition] | None = None
+
+    def takes(self, where: TopicPartition) -> bool:
+        """Whether a partition is meant."""
+        return (self.topic in (None, where.topic)) and (self.partitions is None or where in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One partition's move, from and to a byte offset. ``back`` and ``skipped`` in bytes; one of them is 0.
+
+    ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation.
+    """
+
+    source: int
+    where: TopicPartition
+    start: int | None
+    end: int
+
+    @property
+    def back(self) -> int:
+        """Bytes that are read again."""
+        return 0 if self.start is None else max(0, self.start - self.end)
+
+    @property
+    def skipped(self) -> int:
+        """Bytes that are not read."""
+        return 0 if self.start is None else max(0, self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The batch to add, and what it changes."""
+
+    batch: Batch
+    steps: tuple[Step, ...]
+
+
+def check_movable(checkpoint: Checkpoint, *, keep_state: bool, abandon_planned: bool) -> None:
+    """Refuse what a move would silently break.
+
+    Raises:
+        CheckpointFolderError: A batch is planned, the first is not committed, or the query is stateful.
+    """
+    if checkpoint.committed is None:
+        raise CheckpointFolderError(checkpoint.folder, "no batch is committed yet; delete it to start elsewhere")
+    if is_move(checkpoint.planned):
+        raise CheckpointFolderError(
+            checkpoint.folder, "the query is moved already and has not run since; undo that first"
+        )
+    if checkpoint.planned is not None and (checkpoint.stateful or not abandon_planned):
+        advice = "start the query once, so that it finishes it"
+        other = (
+            "" if checkpoint.stateful else ", or give --abandon-planned: it may have been written, in full or in part"
+        )
+        raise CheckpointFolderError(
+            checkpoint.folder, f"batch {checkpoint.planned.batch_id} is planned and not committed; {advice}{other}"
+        )
+    if checkpoint.stateful and not keep_state:
+        raise CheckpointFolderError(
+            checkpoint.folder,
+            "the query is stateful: its state stays as it is, so messages that are read again count again, and those "
+            "that are skipped are missing in it; give --keep-state if that is wanted",
+        )
+
+
+def plan_move(
+    checkpoint: Checkpoint, cluster: Cluster, position: Position | AfterBatch, choice: Choice, now_ms: int
+) -> Move:
+    """Find out where the chosen partitions go, and what the new batch is.
+
+    Raises:
+        CheckpointFolderError: Nothing is chosen, or the batch of the past is not there.
+        OptionError: A position is none where a message starts, is gone, or cannot be found.
+        ConnectionFailed, DeadlineExceeded, TopicNotFound: The brokers could not be asked.
+    """
+    base = checkpoint.committed
+    assert base is not None  # it was checked
+    lines, steps = list(base.lines), []
+    for source in _chosen_sources(checkpoint, choice):
+        assert source.read_to is not None
+        held = _held(cluster, source.read_to, position, choice)
+        wanted = _past(checkpoint, source, position, held) if isinstance(position, AfterBatch) else position
+        found = _resolve(cluster, wanted, held)
+        steps += [Step(source.number, where, _known(source.read_to, where, held), at) for where, at in found.items()]
+        lines[source.number - 1] = _line(source.read_to, found, held)
+    if not steps:
+        raise CheckpointFolderError(checkpoint.folder, "no partition of the query is among those that were chosen")
+    metadata = dict(base.metadata)
+    metadata["batchTimestampMs"] = max(now_ms, int(metadata.get("batchTimestampMs", 0)))
+    metadata["batchWatermarkMs"] = max(checkpoint.watermark_ms, int(metadata.get("batchWatermarkMs", 0)))
+    return Move(Batch(checkpoint.next_batch_id, metadata, tuple(lines)), tuple(steps))
+
+
+def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
+    ours = [source for source in read_sources(checkpoint) if source.ours]
+    chosen = [source for source in ours if choice.source in (None, source.number)]
+    if not chosen:
+        numbers = ", ".join(str(source.number) for source in ours) or "none"
+        raise CheckpointFolderError(checkpoint.folder, f"its sources that read MetaQ are: {numbers}")
+    return chosen
+
+
+def _held(
+    cluster: Cluster, read_to: Progress, position: Position | AfterBatch, choice: Choice
+) -> dict[TopicPartition, Held]:
+    """What the brokers hold of the partitions that are to be moved.
+
+    JSON names its partitions itself: of the others nothing is asked.
+    """
+    known = {where for where in read_to.offsets if choice.takes(where)}
+    if isinstance(position, Specific):
+        known = {where for where in position.offsets if where in read_to.offsets and choice.takes(where)}
+        if strangers := position.offsets.keys() - known:
+            raise OptionError(OPTION, f"{min(strangers)} is no partition that the query reads and that was chosen")
+    found = cluster.held(Named(tuple(sorted({where.topic for where in known})))) if known else {}
+    if missing := known - found.keys():
+        raise OptionError(OPTION, f"no broker that is named holds {min(missing)}; leave it out, or name its broker")
+    return {where: found[where] for where in sorted(known)}
+
+
+def _past(
+    checkpoint: Checkpoint, source: Source, position: AfterBatch, held: Mapping[TopicPartition, Held]
+) -> Specific:
+    """Where the partitions were after a batch; those that the query did not know then are read from their start."""
+    lines = checkpoint.batch(position.batch_id).lines
+    then = read_line(lines[source.number - 1]) if len(lines) >= source.number else None
+    if then is None:
+        raise CheckpointFolderError(
+            checkpoint.folder, f"batch {position.batch_id} says nothing of source {source.number}"
+        )
+    for where, one in held.items():
+        if where in then.incarnations and one.incarnation not in (None, then.incarnations[where]):
+            raise OptionError(OPTION, f"{where} was deleted and made again since batch {position.batch_id}")
+    return Specific({where: then.offsets.get(where, one.offsets.start) for where, one in held.items()})
+
+
+def _resolve(cluster: Cluster, position: Position, held: Mapping[TopicPartition, Held]) -> dict[TopicPartition, int]:
+    spans = {where: one.offsets for where, one in held.items()}
+    frames, side = FrameLookup(cluster), Side(OPTION, position, latest_if_none=True)
+    found = side.resolve(spans, Lookups(frames.first_at, _no_groups), _refuse)
+    side.check_boundaries(found, spans, frames)
+    return found
+
+
+def _no_groups(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    raise OptionError(OPTION, f"a consumer group's offsets are not looked up here, for {len(partitions)} partitions")
+
+
+def _refuse(what: str) -> None:
+    raise OptionError(OPTION, f"{what.removeprefix(OPTION + ': ')}; move to earliest or to an offset that is there")
+
+
+def _known(read_to: Progress, where: TopicPartition, held: Mapping[TopicPartition, Held]) -> int | None:
+    before, now = read_to.incarnations.get(where), held[where].incarnation
+    return read_to.offsets.get(where) if None in (before, now) or before == now else None
+
+
+def _line(read_to: Progress, found: Mapping[TopicPartition, int], held: Mapping[TopicPartition, Held]) -> str:
+    kept = {where: life for where, life in read_to.incarnations.items() if where not in found}
+    lives = kept | incarnations_of({where: held[where] for where in found})
+    return json.dumps(to_json({**read_to.offsets, **found}, lives) | {"moved": True})

@@ -1,0 +1,166 @@
+"""What the command tells, as JSON for machines and as text for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from metaq.model import TopicPartition
+from metaq_spark.checkpoint.folder import Checkpoint
+from metaq_spark.checkpoint.move import Move, Step
+from metaq_spark.checkpoint.sources import Source, is_move
+from metaq_spark.lag.unread import PartitionLag
+
+UNKNOWN: Final = "-"
+_Row = Sequence[object]
+
+
+def checkpoint_tree(checkpoint: Checkpoint, sources: Sequence[tuple[Source, Sequence[PartitionLag] | None]]) -> Any:
+    """The state of a checkpoint; each source with the lag of its partitions, ``None`` if no broker was asked."""
+    committed, planned = checkpoint.committed, checkpoint.planned
+    return {
+        "checkpoint": str(checkpoint.folder),
+        "query_id": checkpoint.query_id,
+        "committed_batch": None if committed is None else committed.batch_id,
+        "planned_batch": None if planned is None else planned.batch_id,
+        "moved": is_move(planned),
+        "stateful": checkpoint.stateful,
+        "seconds_since_change": round(checkpoint.quiet_s, 1),
+        "sources": [_source_tree(source, lags) for source, lags in sources],
+    }
+
+
+def checkpoint_text(tree: Any) -> str:
+    """The same for people."""
+    planned = tree["planned_batch"]
+    if planned is None:
+        state = f"last batch {tree['committed_batch']}, committed"
+    elif tree["moved"]:
+        state = f"last batch {tree['committed_batch']}, committed; moved by batch {planned}, which has not run yet"
+    else:
+        state = f"last committed batch {_shown(tree['committed_batch'])}; batch {planned} is planned, not committed"
+    lines = [
+        f"checkpoint {tree['checkpoint']}",
+        f"query {_shown(tree['query_id'])}{', stateful' if tree['stateful'] else ''}; {state}",
+        f"last change {tree['seconds_since_change']:.0f} s ago",
+    ]
+    for source in tree["sources"]:
+        lines += [
+            "",
+            *_source_text(source, asked=any(row["start"] is not None for row in source.get("partitions", ()))),
+        ]
+    return "\n".join(lines)
+
+
+def move_tree(checkpoint: Checkpoint, move: Move, *, done: bool) -> Any:
+    """What a move changes; ``done``: whether it was carried out."""
+    return {
+        "checkpoint": str(checkpoint.folder),
+        "done": done,
+        "batch": move.batch.batch_id,
+        "abandoned_batch": None if checkpoint.planned is None else checkpoint.planned.batch_id,
+        "stateful": checkpoint.stateful,
+        "seconds_since_change": round(checkpoint.quiet_s, 1),
+        "partitions": [_step_tree(step) for step in move.steps],
+    }
+
+
+def move_text(tree: Any) -> str:
+    """The same for people, with what to know about it."""
+    heads = ("source", "partition", "from", "to", "bytes read again", "bytes skipped")
+    rows = [
+        (row["source"], _place(row), _shown(row["from"]), row["to"], row["read_again_bytes"], row["skipped_bytes"])
+        for row in tree["partitions"]
+    ]
+    batch = tree["batch"]
+    lines = [f"checkpoint {tree['checkpoint']}", *_table(heads, rows), ""]
+    if tree["abandoned_batch"] is not None:
+        lines.append(
+            f"Batch {tree['abandoned_batch']} was planned and is given up. What of it was written stays written;\n"
+            "what is not moved is read from before it, again. Not for a file sink: its log must have every batch."
+        )
+    if tree["stateful"]:
+        lines.append("The state of the query stays as it is.")
+    if tree["done"]:
+        lines.append(
+            f"Done: offsets/{batch} was added. When the query starts, batch {batch} reads nothing and notes the"
+        )
+        lines.append(f"new positions; batch {batch + 1} goes on from there. Until then, undo takes the move back.")
+    else:
+        lines.append(
+            "Nothing was changed. The query must be stopped, and nobody can see that from here: its checkpoint was"
+        )
+        lines.append(f"last changed {tree['seconds_since_change']:.0f} s ago. To do it, give --yes.")
+    return "\n".join(lines)
+
+
+def _source_tree(source: Source, lags: Sequence[PartitionLag] | None) -> dict[str, Any]:
+    if source.read_to is None:
+        return {"number": source.number, "metaq": False, "offset": source.line}
+    planned = {} if source.planned is None else source.planned.offsets
+    known: list[tuple[TopicPartition, int | None, PartitionLag | None]]
+    if lags is None:
+        places = sorted({*source.read_to.offsets, *planned})
+        known = [(where, source.read_to.offsets.get(where), None) for where in places]
+    else:
+        known = [(lag.where, source.read_to.offsets.get(lag.where), lag) for lag in lags]
+    partitions = [
+        {
+            "topic": where.topic,
+            "partition": str(where.partition),
+            "read_to": at,
+            "planned_to": planned.get(where),
+            "start": None if lag is None or lag.held is None else lag.held.start,
+            "end": None if lag is None or lag.held is None else lag.held.end,
+            "lag_bytes": None if lag is None else lag.bytes,
+            "lag_messages": None if lag is None else lag.messages,
+            "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3),
+            "remark": None if lag is None else lag.remark,
+        }
+        for where, at, lag in known
+    ]
+    return {"number": source.number, "metaq": True, "partitions": partitions}
+
+
+def _source_text(source: Any, *, asked: bool) -> list[str]:
+    if not source["metaq"]:
+        return [f"source {source['number']} does not read MetaQ: {source['offset'][:100]}"]
+    heads = ["partition", "read to", "planned to"]
+    keys = ["read_to", "planned_to"]
+    if asked:
+        heads += ["broker has", "lag bytes", "messages", "seconds", "remark"]
+        keys += ["held", "lag_bytes", "lag_messages", "lag_seconds", "remark"]
+    rows = [(_place(row), *(_shown((row | {"held": _held(row)})[key]) for key in keys)) for row in source["partitions"]]
+    return [f"source {source['number']}", *_table(heads, rows)]
+
+
+def _step_tree(step: Step) -> dict[str, Any]:
+    return {
+        "source": step.source,
+        "topic": step.where.topic,
+        "partition": str(step.where.partition),
+        "from": step.start,
+        "to": step.end,
+        "read_again_bytes": step.back,
+        "skipped_bytes": step.skipped,
+    }
+
+
+def _place(row: Any) -> str:
+    return f"{row['topic']}/{row['partition']}"
+
+
+def _held(row: Any) -> str | None:
+    return None if row["start"] is None else f"[{row['start']}, {row['end']})"
+
+
+def _shown(value: object) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def _table(heads: Sequence[str], rows: Iterable[_Row]) -> list[str]:
+    cells = [list(heads), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]

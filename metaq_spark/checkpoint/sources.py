@@ -1,0 +1,65 @@
+"""The sources of a query as its checkpoint shows them: ours by the form of their offsets, and those of others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from metaq_spark.checkpoint.folder import Batch, Checkpoint
+from metaq_spark.offsets import Progress, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``number`` counts from 1, in the order of the query's plan. ``line`` is as the last committed batch has it.
+
+    ``read_to`` and ``planned`` are ``None`` for the sources of others; ``planned`` also if no batch is planned.
+    """
+
+    number: int
+    line: str
+    read_to: Progress | None
+    planned: Progress | None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it reads MetaQ."""
+        return self.read_to is not None
+
+
+def read_sources(checkpoint: Checkpoint) -> list[Source]:
+    """The sources, with where the query is in each.
+
+    Raises:
+        CheckpointError: An offset was written by a newer version, or is damaged.
+    """
+    base = checkpoint.committed or checkpoint.planned
+    assert base is not None  # a checkpoint has a batch
+    planned = checkpoint.planned.lines if checkpoint.planned is not None else ()
+    sources = []
+    for place, line in enumerate(base.lines):
+        after = read_line(planned[place]) if place < len(planned) else None
+        at = read_line(line)
+        if checkpoint.committed is None and at is not None:
+            at = Progress({})  # the first batch is planned: nothing has been read
+        sources.append(Source(place + 1, line, at, after))
+    return sources
+
+
+def read_line(line: str) -> Progress | None:
+    """The offset that a line of ``offsets/N`` holds, ``None`` if it is not in our form.
+
+    Raises:
+        CheckpointError: It is in our form, but was written by a newer version, or is damaged.
+    """
+    try:
+        tree = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return read_progress(tree) if isinstance(tree, dict) and {"v", "topics"} <= tree.keys() else None
+
+
+def is_move(batch: Batch | None) -> bool:
+    """Whether a batch only moves the query."""
+    found = [] if batch is None else [read_line(line) for line in batch.lines]
+    return any(progress is not None and progress.moved for progress in found)

@@ -1,0 +1,29 @@
+"""The ``metaq-spark`` command: what an operator of the connector and its queries needs outside of Spark."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import metaq
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status: 0 done, 1 refused or failed, 2 wrong arguments."""
+    try:  # the command comes with every installation, the packages that it needs only with [spark]
+        from metaq_spark.checkpoint.command import add_checkpoint_command, run
+        from metaq_spark.columns.compiling import add_compile_command
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"metaq-spark: {error}; install it with: pip install 'metaq-spark[spark]'\n")
+        return 1
+    parser = argparse.ArgumentParser(prog="metaq-spark", description="Looks after the connector and its queries.")
+    parser.add_argument("--version", action="version", version=f"metaq-spark {metaq.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_checkpoint_command(commands)
+    add_compile_command(commands)
+    return run(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

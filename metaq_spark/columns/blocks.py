@@ -1,0 +1,71 @@
+"""Blocks: whole frames of one partition, gathered over record batches until they are worth a request.
+
+An ``OpenBlock`` is the block that a partition's next frames go to; ``encode`` writes into it, the sink decides when one
+that is not full is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from metaq.model import Buffer
+from metaq_spark.columns.memory import room
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_NO_ROOM: Final = np.zeros(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``count`` whole frames, back to back. Nobody writes to ``data`` any more."""
+
+    data: Buffer
+    count: int
+
+
+class OpenBlock:
+    """Frames of one partition that are not sent yet, in a room that grows up to ``bytes_max``.
+
+    A frame larger than that is a block of its own. At most ``messages_max`` frames.
+    """
+
+    __slots__ = ("bytes_max", "count", "messages_max", "room", "used")
+
+    def __init__(self, bytes_max: int, messages_max: int) -> None:
+        self.bytes_max, self.messages_max = bytes_max, messages_max
+        self.room: Bytes = _NO_ROOM
+        self.used = self.count = 0
+
+    def make_room(self, needed: int, expected: int) -> bool:
+        """Enlarge the room so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
+
+        ``expected``: how many bytes are likely to come, that frame included.
+        """
+        if self.count == self.messages_max or (self.count and self.used + needed > self.bytes_max):
+            return False
+        # At least doubled: a block that fills little by little is copied but once on the whole.
+        wanted = max(self.used + expected, 2 * len(self.room))
+        larger = room(max(self.used + needed, min(wanted, self.bytes_max)), np.uint8)
+        larger[: self.used] = self.room[: self.used]
+        self.room = larger
+        return True
+
+    def add(self, frame: bytes) -> bool:
+        """Append a frame; ``False`` if it belongs into the next block."""
+        end = self.used + len(frame)
+        if (end > len(self.room) or self.count == self.messages_max) and not self.make_room(len(frame), len(frame)):
+            return False
+        self.room[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
+        self.used, self.count = end, self.count + 1
+        return True
+
+    def take(self) -> Block:
+        """The frames so far, as a block; the next frame begins another. There has to be one."""
+        assert self.count > 0
+        block = Block(memoryview(self.room)[: self.used], self.count)
+        self.room, self.used, self.count = _NO_ROOM, 0, 0
+        return block

@@ -1,0 +1,98 @@
+"""Compiles every loop of ``kernels`` now, so that no query has to: ``metaq-spark compile``.
+
+numba compiles a function at its first call, for the types it is called with, and keeps the machine code on disk. So
+each loop is called once on a message or two, with the arrays that ``decode`` and ``encode`` give it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metaq.model import Message, Partition, TopicPartition
+from metaq.native_crc import crc32_address
+from metaq.wire.text.frames import encode_body, encode_frame
+from metaq_spark.columns.decode import RunDecoder
+from metaq_spark.columns.encode import VariableColumn, hash_keys
+from metaq_spark.columns.engine import Engine, numba_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Where the machine code is (empty: nowhere, no folder can be written), and what it took to have all of it.
+
+    ``made`` loops were compiled, ``found`` ones were there already.
+    """
+
+    folder: str
+    made: int
+    found: int
+    seconds: float
+
+
+def compile_kernels() -> Compiled | None:
+    """Compile or load every loop; ``None`` where numba cannot be used."""
+    start = time.perf_counter()
+    kernels = numba_kernels()
+    if kernels is None:
+        return None
+    _decode(kernels)
+    _encode(kernels)
+    statistics = [loop.stats for loop in vars(kernels).values() if getattr(loop, "stats", None) and loop.signatures]
+    kept = [each for each in statistics if each.cache_path]
+    return Compiled(
+        folder=kept[0].cache_path if kept else "",
+        made=sum(sum(each.cache_misses.values()) for each in kept),
+        found=sum(sum(each.cache_hits.values()) for each in kept),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _decode(kernels: ModuleType) -> None:
+    run = b"".join(encode_frame(1, *encode_body(Message(b"payload", attribute))) for attribute in (None, "type"))
+    frozen = np.frombuffer(run, dtype=np.uint8)
+    kernels.whole_frames(frozen)
+    decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=Engine(0))
+    rows = sum(batch.num_rows for batch in (*decoder.decode(run, 0), *decoder.flush()))
+    assert rows == 2
+
+
+def _encode(kernels: ModuleType) -> None:
+    column = VariableColumn.of(pa.array([b"payload"]))
+    for attribute in (VariableColumn.of_nulls, lambda: VariableColumn.of(pa.array(["type"]))):
+        _encode_one(kernels, column, attribute())
+    hash_keys(pa.array([b"key"]), Engine(0))
+
+
+def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> None:
+    state, rows = np.zeros(kernels.STATE_SIZE, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    status = kernels.encode_frames(
+        rows, crc32_address(), kernels.CRC_TABLES, state, value.ends, value.data,
+        attribute.present, attribute.ends, attribute.data, np.empty(100, dtype=np.uint8),
+    )  # fmt: skip
+    assert status == kernels.DONE
+
+
+def add_compile_command(commands: Any) -> None:
+    """Add ``compile`` to the subparsers of ``metaq-spark``."""
+    command = commands.add_parser(
+        "compile", help="compile the loops of the connector now: when it is installed, or an image is built"
+    )
+    command.set_defaults(command=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    done = compile_kernels()
+    if done is None:
+        sys.stderr.write("metaq-spark: numba cannot be used; messages are handled in plain Python\n")
+        return 1
+    place = f"kept in {done.folder}" if done.folder else "not kept: no folder can be written"
+    print(f"Compiled {done.made} loops, found {done.found} compiled, in {done.seconds:.1f} s; {place}")
+    return 0 if done.folder else 1

@@ -1,0 +1,94 @@
+"""The brokers that take part in an exactly-once write: every one that the options name, or that ZooKeeper knows.
+
+All of them, not only those that get messages: any may hold branches that an earlier attempt left behind. Remembered for
+a few seconds, since Spark makes a new writer for every micro-batch.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from metaq.client.session import Session
+from metaq.directory.stats import TopicSettings, parse_broker
+from metaq.errors import DirectoryConflict
+from metaq.model import Address
+from metaq.wire.text.commands import Stats
+from metaq.wire.text.extensions import EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq_spark.errors import ExactlyOnceError
+from metaq_spark.sessions import PatientSessions
+from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
+
+Participants = dict[int, Address]
+"""Broker id to address, at least one."""
+
+
+class Found(NamedTuple):
+    """The brokers, and what the strictest of them cuts longer timeouts of transactions down to, in seconds."""
+
+    participants: Participants
+    timeout_s_max: int
+
+
+NEEDED: Final = (EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS)
+
+
+class ParticipantMemory:
+    """One for each process; see ``shared_participants``."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Address, ...], tuple[float, Found]] = {}
+
+    def find(self, brokers: tuple[Address, ...], sessions: PatientSessions) -> Found:
+        """The brokers at these addresses, at most ``ROUTE_AGE_S_MAX`` old.
+
+        Raises:
+            ExactlyOnceError: One of them does not offer what exactly-once delivery needs.
+            ConnectionFailed, DeadlineExceeded: One could not be asked.
+            DirectoryConflict: Two addresses are the same broker.
+        """
+        now_s = sessions.clock.monotonic()
+        since_s, found = self._known.get(brokers, (-ROUTE_AGE_S_MAX, None))
+        if found is None or now_s - since_s >= ROUTE_AGE_S_MAX:
+            found = _found(brokers, sessions)
+            self._known[brokers] = now_s, found
+        return found
+
+
+def _found(brokers: tuple[Address, ...], sessions: PatientSessions) -> Found:
+    participants: Participants = {}
+    timeouts_s: list[int] = []
+    for address in brokers:
+        with sessions.lease(address) as session:
+            broker = parse_broker(session.ask(Stats("", 0)))
+            if broker.slave:  # it takes no messages; its master is named as well, or has none for this write
+                continue
+            require_extensions(session)
+            timeouts_s.append(TopicSettings(session.ask(Stats("config", 0))).transaction_timeout_s_max)
+        if participants.setdefault(broker.broker_id, address) != address:
+            raise DirectoryConflict(broker.broker_id, [str(participants[broker.broker_id]), str(address)])
+    if not participants:
+        raise ExactlyOnceError("none of the brokers that the options name is a master")
+    return Found(participants, min(timeouts_s))
+
+
+def require_extensions(session: Session) -> None:
+    """Let pass a broker that can take part.
+
+    Raises:
+        ExactlyOnceError: It is another one, such as a Java broker.
+    """
+    missing = [word for word in NEEDED if word not in session.extensions]
+    if missing:
+        raise ExactlyOnceError(
+            f"broker {session.address} does not offer {' and '.join(missing)}, which it needs; every broker that the "
+            "options name, or ZooKeeper knows, must be a metaq-broker of this project. Others can be written to with "
+            "delivery = at_least_once"
+        )
+
+
+_SHARED: Final = ParticipantMemory()
+
+
+def shared_participants() -> ParticipantMemory:
+    """The memory of this process."""
+    return _SHARED

@@ -1,0 +1,80 @@
+"""What the driver settles about an exactly-once write before any task runs, and what a task makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from metaq_spark.discovery import masters_of
+from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
+from metaq_spark.exactly_once.coordinator import Coordinator
+from metaq_spark.exactly_once.identity import BatchName, named_write, single_write
+from metaq_spark.exactly_once.participants import Participants, shared_participants
+from metaq_spark.options import SinkOptions
+from metaq_spark.sessions import PatientSessions
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Local properties that Spark sets in every task of a streaming query."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPlan:
+    """Made on the driver, once for a write. ``batch`` is ``None`` in a stream: only its tasks can see the names.
+
+    ``single``: a batch write that nobody repeats, whose decision is of no use once it is finished. ``written``: the
+    batch has been decided before, so its tasks need not write anything. ``timeout_s_max``: how long the brokers leave a
+    branch open, at most.
+    """
+
+    participants: Participants
+    batch: BatchName | None = None
+    single: bool = False
+    written: bool = False
+    timeout_s_max: int = 60
+
+
+def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSessions | None = None) -> TransactionPlan:
+    """Name the write and find the brokers that take part.
+
+    Raises:
+        ExactlyOnceError: A broker cannot take part.
+        BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` has been written.
+        ConnectionFailed, DeadlineExceeded: A broker could not be asked.
+    """
+    sessions = sessions or PatientSessions(options)
+    participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
+    if streaming:
+        return TransactionPlan(participants, timeout_s_max=timeout_s_max)
+    if options.txn_app_id is None or options.txn_version is None:
+        return TransactionPlan(participants, single_write(), single=True, timeout_s_max=timeout_s_max)
+    batch = named_write(options.txn_app_id, options.txn_version)
+    coordinator = Coordinator(participants, sessions)
+    last = coordinator.last_decided(batch.query)
+    if last is not None and last > batch.batch_id:
+        raise BatchSuperseded(str(batch), f"{BatchName(batch.query, last)} has been written")
+    if last is not None and last < batch.batch_id:
+        # Whoever wrote that version may have died in the middle of its commits, and nobody repeats it. Behind the next
+        # decision it would be too late: what is not listed there is rolled back.
+        coordinator.finish(BatchName(batch.query, last), ())
+    return TransactionPlan(participants, batch, written=last == batch.batch_id, timeout_s_max=timeout_s_max)
+
+
+def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | None]) -> BatchName:
+    """The batch that a task writes. ``local_property`` is the task context's.
+
+    Raises:
+        ExactlyOnceError: Spark does not say, or it is a write in ``foreachBatch`` that has no name of its own.
+    """
+    query, batch_id = local_property(QUERY_ID), local_property(BATCH_ID)
+    if plan.single and batch_id is not None:
+        raise ExactlyOnceError(
+            "a write inside foreachBatch needs the options txnAppId (a name that no other write of the query has) and "
+            "txnVersion (the batch id): a batch that Spark runs again could not be told from a new one"
+        )
+    if plan.batch is not None:
+        return plan.batch
+    if query is None or batch_id is None:
+        raise ExactlyOnceError(f"this Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}, which name the batch")
+    return BatchName(query, int(batch_id))

@@ -1,0 +1,133 @@
+"""The exactly-once delivery of one task attempt: blocks go into branches of its own, and nothing is readable yet.
+
+Between two record batches Spark may keep the task waiting for minutes, longer than a broker leaves a branch open. So a
+thread looks after the branches and prepares an old one; the next block then begins another. One lock is around all of
+it.
+
+Source: docs/transactions.md, "Exactly once".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from metaq.errors import MetaqError
+from metaq.model import Address, TopicPartition, Xid
+from metaq_spark.columns.blocks import Block
+from metaq_spark.exactly_once.branches import BranchLimits, BrokerBranches
+from metaq_spark.exactly_once.identity import BatchName, BranchName
+from metaq_spark.options import SinkOptions
+from metaq_spark.sessions import PatientSessions
+
+AGE_SHARE: Final = 0.25
+"""How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers under way."""
+
+
+def branch_limits(options: SinkOptions, timeout_s_max: int) -> BranchLimits:
+    """When a task has to prepare its branches; ``timeout_s_max`` is what brokers cut longer timeouts down to."""
+    timeout_s = -(-options.transaction_timeout_ms // 1000)
+    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """Which run of which task of a batch; the numbers are Spark's."""
+
+    batch: BatchName
+    task: int
+    attempt: int
+
+
+class TransactionalPuts:
+    """Implements ``Delivery``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
+
+    def __init__(self, attempt: TaskAttempt, limits: BranchLimits, sessions: PatientSessions) -> None:
+        self._attempt, self._limits, self._sessions = attempt, limits, sessions
+        self._nonce = uuid4().hex[:16]
+        self._brokers: dict[int, BrokerBranches] = {}
+        self._lock = threading.Lock()
+        self._failure: MetaqError | None = None
+        self._watch: _Watch | None = None
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """See ``Delivery``."""
+        with self._lock:
+            self._raise_failure()
+            broker = self._brokers.get(target.partition.broker_id) or self._connect(target.partition.broker_id, address)
+            broker.put(target, block)
+            self._prepare_aged()
+
+    def finish(self) -> tuple[Xid, ...]:
+        """See ``Delivery``."""
+        self._stop_watch()
+        self._raise_failure()
+        for broker in self._brokers.values():
+            broker.prepare()
+        for broker in self._brokers.values():
+            broker.settle()
+        for broker in self._brokers.values():
+            broker.close()
+        return tuple(key for broker in self._brokers.values() for key in broker.prepared)
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Delivery``: no decision can list what this attempt has prepared, so it is rolled back."""
+        self._stop_watch()
+        for broker in self._brokers.values():
+            broker.give_up(error)
+
+    def _connect(self, broker_id: int, address: Address) -> BrokerBranches:
+        named = partial(self._key, broker_id)
+        self._brokers[broker_id] = BrokerBranches(self._sessions, address, named, self._limits)
+        if self._watch is None:
+            self._watch = _Watch(self._limits.age_s_max / 2, self._look_after)
+            self._watch.start()
+        return self._brokers[broker_id]
+
+    def _key(self, broker_id: int, sequence: int) -> Xid:
+        attempt = self._attempt
+        return BranchName(attempt.batch, attempt.task, attempt.attempt, broker_id, sequence, self._nonce).xid
+
+    # ---- branches that get old
+
+    def _look_after(self) -> None:
+        with self._lock:
+            if self._failure is None:
+                try:
+                    self._prepare_aged()
+                except MetaqError as failure:
+                    self._failure = failure  # for the task's own thread
+
+    def _prepare_aged(self) -> None:
+        for broker in self._brokers.values():
+            if broker.aged:
+                broker.prepare()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
+
+class _Watch(threading.Thread):
+    """Calls ``look`` every ``interval_s`` seconds until it is stopped."""
+
+    def __init__(self, interval_s: float, look: Callable[[], None]) -> None:
+        super().__init__(name="metaq-branches", daemon=True)
+        self._interval_s, self._look = interval_s, look
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._look()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()

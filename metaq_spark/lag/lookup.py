@@ -1,0 +1,92 @@
+"""What only the brokers can tell about a lag: where partitions are now, how many messages, how old the oldest is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.client.fetch import Run, fetch
+from metaq.client.pool import SessionPool
+from metaq.client.positions import ordinal_at
+from metaq.client.session import Session
+from metaq.message_id import timestamp_ms
+from metaq.model import Address, TopicPartition
+from metaq.wire.text.extensions import EXT_ORDINAL
+from metaq.wire.text.frames import HEADER_BYTES
+from metaq_spark.cluster import pool_with
+from metaq_spark.discovery import directory_of
+from metaq_spark.lag.unread import PartitionLag, Remark, lags
+from metaq_spark.offsets import Progress
+from metaq_spark.options import BrokerOptions
+
+LOOKUP_S_MAX: Final = 10.0
+"""After this long, the partitions that are left keep their lag in bytes and get nothing more."""
+
+_ID: Final = slice(8, 16)
+"""Where a frame's header has the message id."""
+
+
+class LagLookup:
+    """Asks the brokers of ``options``. Nothing is asked again after a failure: the next progress comes soon."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._pool = pool or pool_with(options.timeouts, options.tls)
+        self._directory = directory_of(options, self._pool)
+        self._clock, self._now_s = clock, now_s
+
+    def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
+        """The lag of every partition that ``read_to`` knows, and of ``others``, against what the brokers hold now.
+
+        ``others`` = ``None``: all partitions of the topics that ``read_to`` knows.
+
+        Messages are ``None`` from a broker without counts, seconds where message ids say nothing about time, both where
+        ``LOOKUP_S_MAX`` had passed.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: A broker could not be asked.
+            BrokerError: It refused to answer, for example because a partition has just been deleted.
+        """
+        end_s = self._clock.monotonic() + LOOKUP_S_MAX
+        held = self._directory.held({where.topic for where in (*read_to.offsets, *(others or ()))})
+        if others is not None:
+            held = {where: held[where] for where in held.keys() & {*read_to.offsets, *others}}
+        measured = lags(read_to, held)
+        addresses = self._directory.brokers()
+        by_broker: dict[Address, list[int]] = {}
+        for place, lag in enumerate(measured):
+            if lag.remark is Remark.GONE:
+                continue
+            if lag.bytes == 0:
+                measured[place] = replace(lag, messages=0, seconds=0.0)
+            else:
+                by_broker.setdefault(addresses[lag.where.partition.broker_id], []).append(place)
+        for address, places in by_broker.items():
+            with self._pool.lease(address) as session:
+                for place in places:
+                    if self._clock.monotonic() < end_s:
+                        measured[place] = self._counted(session, measured[place])
+        return measured
+
+    def _counted(self, session: Session, lag: PartitionLag) -> PartitionLag:
+        topic, index, unread = lag.where.topic, lag.where.partition.index, lag.unread
+        messages = None
+        if EXT_ORDINAL in session.extensions:
+            before = ordinal_at(session, topic, index, unread.start)
+            messages = ordinal_at(session, topic, index, unread.end) - before
+        first = fetch(session, topic, index, unread.start, HEADER_BYTES)
+        return replace(lag, messages=messages, seconds=self._age_s(first.data) if isinstance(first, Run) else None)
+
+    def _age_s(self, header: bytes) -> float | None:
+        if len(header) < HEADER_BYTES:
+            return None
+        born_ms = timestamp_ms(int.from_bytes(header[_ID], "big", signed=True))
+        return None if born_ms is None else max(0.0, self._now_s() - born_ms / 1000)

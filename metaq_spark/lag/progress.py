@@ -1,0 +1,97 @@
+"""From the JSON of a query's progress to its lag in bytes. Pure.
+
+Spark reports of each source where the batch ended (``endOffset``) and, because the source implements
+``reportLatestOffset``, where its partitions end (``latestOffset``). Both are in the form of ``offsets``, as JSON inside
+the JSON. Nothing else says whose source it is: the description of every Python source is the same class name. So what
+does not read as our offsets is somebody else's, and left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from metaq.model import Held, OffsetRange, TopicPartition
+from metaq_spark.errors import CheckpointError
+from metaq_spark.lag.unread import PartitionLag, lags
+from metaq_spark.offsets import Progress, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """One source: read up to ``end``; ``latest`` is where its partitions ended then, ``None`` if not reported."""
+
+    end: Progress
+    latest: Progress | None
+
+    @property
+    def known(self) -> Iterable[TopicPartition]:
+        """Every partition that is named."""
+        return {*self.end.offsets, *(self.latest.offsets if self.latest is not None else ())}
+
+    def lags(self) -> list[PartitionLag]:
+        """The lag in bytes as the progress alone tells it; nothing if ``latest`` is not known.
+
+        A partition is taken to start at 0, so that one that is new or was made again may hold less than it says.
+        """
+        if self.latest is None:
+            return []
+        born = self.latest.incarnations
+        return lags(
+            self.end, {where: Held(OffsetRange(0, at), born.get(where)) for where, at in self.latest.offsets.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """One progress of a query, as far as the lag needs it. ``query`` is its name, or its id if it has none."""
+
+    query: str
+    run_id: str
+    batch_id: int
+    input_rows_per_second: float
+    processed_rows_per_second: float
+    sources: tuple[SourceProgress, ...]
+
+
+def read_query_progress(tree: Mapping[str, Any]) -> QueryProgress:
+    """Read the JSON of Spark's ``StreamingQueryProgress``.
+
+    Raises:
+        KeyError: It is not that.
+    """
+    sources = (_source(source) for source in tree["sources"])
+    return QueryProgress(
+        query=tree.get("name") or tree["id"],
+        run_id=tree["runId"],
+        batch_id=tree["batchId"],
+        input_rows_per_second=float(tree.get("inputRowsPerSecond", 0.0)),
+        processed_rows_per_second=float(tree.get("processedRowsPerSecond", 0.0)),
+        sources=tuple(source for source in sources if source is not None),
+    )
+
+
+def merged(groups: Iterable[Iterable[PartitionLag]]) -> list[PartitionLag]:
+    """The lags of several sources as one list; of a partition that two sources read, the one further behind."""
+    furthest: dict[TopicPartition, PartitionLag] = {}
+    for group in groups:
+        for lag in group:
+            if lag.where not in furthest or lag.bytes > furthest[lag.where].bytes:
+                furthest[lag.where] = lag
+    return [furthest[where] for where in sorted(furthest)]
+
+
+def _source(tree: Mapping[str, Any]) -> SourceProgress | None:
+    end = _progress(tree.get("endOffset"))
+    return None if end is None else SourceProgress(end, _progress(tree.get("latestOffset")))
+
+
+def _progress(value: Any) -> Progress | None:
+    """An offset as an object, as JSON text, or nothing; ``None`` also for what is not ours."""
+    try:
+        tree = json.loads(value) if isinstance(value, str) else value
+        return read_progress(tree) if isinstance(tree, dict) else None
+    except (CheckpointError, json.JSONDecodeError):
+        return None

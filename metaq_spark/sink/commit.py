@@ -1,0 +1,74 @@
+"""The end of an exactly-once write on the driver: from what the tasks report to a batch that can be read, or to none.
+
+Source: docs/transactions.md, "Exactly once".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from metaq.model import Xid
+from metaq_spark.errors import ExactlyOnceError
+from metaq_spark.exactly_once.coordinator import Coordinator
+from metaq_spark.exactly_once.plan import TransactionPlan
+from metaq_spark.sessions import PatientSessions
+from metaq_spark.sink.task import WrittenMessages
+
+_log = logging.getLogger(__name__)
+
+Messages = Sequence[WriterCommitMessage | None]
+"""One of each task, in the order of the tasks; ``None`` for one that failed."""
+
+
+def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: PatientSessions) -> None:
+    """Finish a micro-batch. Spark tells the driver only its id; the query's name comes with the messages.
+
+    A micro-batch without rows is decided as well: that ends what its earlier runs have left. One without tasks cannot
+    have earlier runs.
+
+    Raises:
+        BatchSuperseded: Another run of the query went on.
+        MetaqError: A broker refused or could not be reached, even after retries. The next run finishes the batch.
+    """
+    reported = [message for message in messages if isinstance(message, WrittenMessages)]
+    for batch in {message.batch for message in reported if message.batch is not None}:
+        if batch.batch_id != batch_id:
+            raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
+        Coordinator(plan.participants, sessions).finish(batch, _branches(messages))
+
+
+def commit_write(plan: TransactionPlan, messages: Messages, sessions: PatientSessions) -> None:
+    """Finish a batch write. Raises as ``commit_stream``."""
+    assert plan.batch is not None
+    coordinator = Coordinator(plan.participants, sessions)
+    coordinator.finish(plan.batch, _branches(messages))
+    if plan.single:
+        coordinator.end(plan.batch)
+
+
+def abort_write(plan: TransactionPlan, sessions: PatientSessions) -> None:
+    """Take a failed batch write back, if it can still be taken back.
+
+    Spark calls this when tasks failed, and also when the commit did. A decision that the write consists of nothing
+    settles which it is: either it is the first, and whatever was prepared is worthless, or the answer is what was
+    decided, and that is driven to its end. A write that can be repeated is left for its repetition: here, a decision
+    would make that one write nothing.
+
+    Raises:
+        MetaqError: A broker could not be reached, even after retries.
+    """
+    if not plan.single or plan.batch is None:
+        _log.warning("%s failed; writing it again finishes it or replaces what it left behind", plan.batch)
+        return
+    coordinator = Coordinator(plan.participants, sessions)
+    if coordinator.finish(plan.batch, ()):
+        _log.warning("the write failed after it was decided: all of its messages are in their topics, once")
+    coordinator.end(plan.batch)
+
+
+def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
+    """All branches, those of one task in their order."""
+    return [key for message in messages if isinstance(message, WrittenMessages) for key in message.branches]

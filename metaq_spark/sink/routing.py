@@ -1,0 +1,161 @@
+"""Which partition each row of a write goes to. Pure: partitions are given, nobody is asked.
+
+For every row, the first of these that it has:
+
+1. ``partition``: a place in the topic's list of writable partitions, which is sorted by broker id and index. With one
+broker this is the partition's index. The option ``orderedPartitions`` puts a fixed list in its place.
+2. ``key``: the CRC-32 of the key, modulo the length of that list. The same key goes to the same partition as long as
+the list does not change. CRC-32 is zlib's, of the bytes of a binary, the UTF-8 of a string, the decimal text of a
+number.
+3. neither: partitions in turn, a whole record batch to each, so that blocks stay large. Tasks and
+micro-batches start at different turns.
+
+Rows of one partition keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from metaq.model import Partition, TopicPartition
+from metaq_spark.columns.encode import Int64s, hash_keys
+from metaq_spark.errors import RowError
+from metaq_spark.sink.columns import SinkColumns
+
+PartitionsOf = Callable[[str], Sequence[Partition]]
+"""The list that places and keys count in, at least one: a topic's writable partitions, sorted, or a fixed list."""
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Router:
+    """Routes the batches of one task. ``place`` names the task in errors; ``first_turn`` is where turns begin."""
+
+    def __init__(
+        self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_turn: int, place: str
+    ) -> None:
+        self._columns, self._topic, self._partitions_of = columns, topic, partitions_of
+        self._turn, self._place = first_turn, place
+        self._rows_before = 0
+        self._rows = _NONE  # the numbers from 0 on, as many as the largest batch had rows
+
+    def route(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Int64s]]:
+        """Yield each target with its rows (indices into ``batch``, ascending).
+
+        Raises:
+            RowError: A row has no value, no topic, or a partition that its topic does not have.
+        """
+        self._refuse_null(batch.column(self._columns.value), "value")
+        wishes = _Wishes.of(batch, self._columns)
+        for topic, rows in self._by_topic(batch):
+            partitions = self._partitions_of(topic)
+            if wishes.none:
+                yield TopicPartition(topic, partitions[self._next_turn(len(partitions))]), rows
+                continue
+            targets = self._targets(wishes, rows, topic, len(partitions))
+            for target, group in _groups(targets, rows):
+                yield TopicPartition(topic, partitions[target]), group
+        self._rows_before += batch.num_rows
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Int64s]]:
+        if batch.num_rows == 0:
+            return
+        if self._topic is not None:
+            yield self._topic, self._all_rows(batch.num_rows)
+            return
+        assert self._columns.topic is not None
+        column = batch.column(self._columns.topic)
+        self._refuse_null(column, "topic")
+        encoded = column.dictionary_encode()
+        codes = np.asarray(encoded.indices).astype(np.int64)
+        for code, rows in _groups(codes, self._all_rows(batch.num_rows)):
+            yield encoded.dictionary[code].as_py(), rows
+
+    def _all_rows(self, count: int) -> Int64s:
+        if len(self._rows) < count:
+            self._rows = np.arange(count, dtype=np.int64)
+        return self._rows[:count]
+
+    def _next_turn(self, count: int) -> int:
+        self._turn += 1
+        return (self._turn - 1) % count
+
+    def _targets(self, wishes: _Wishes, rows: Int64s, topic: str, count: int) -> Int64s:
+        """The place of each row's partition in the topic's list of ``count``; -1 while undecided."""
+        targets = np.full(len(rows), -1, dtype=np.int64)
+        if wishes.given is not None:
+            self._take_given(targets, wishes.given[rows], wishes.places[rows], rows, topic, count)
+        if wishes.keyed is not None:
+            keyed = (targets < 0) & wishes.keyed[rows]
+            targets[keyed] = wishes.hashes[rows[keyed]] % count
+        undecided = targets < 0
+        if undecided.any():
+            targets[undecided] = self._next_turn(count)
+        return targets
+
+    def _take_given(self, targets: Int64s, given: Bools, wanted: Int64s, rows: Int64s, topic: str, count: int) -> None:
+        wrong = given & ((wanted < 0) | (wanted >= count))
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            reason = f"partition {wanted[first]}: topic {topic!r} has the partitions 0 to {count - 1}"
+            raise RowError(self._place_of(int(rows[first])), reason)
+        targets[given] = wanted[given]
+
+    def _refuse_null(self, column: pa.Array, name: str) -> None:
+        if column.null_count:
+            first = int(np.argmin(np.asarray(column.is_valid())))
+            raise RowError(self._place_of(first), f"column {name} is null")
+
+    def _place_of(self, row: int) -> str:
+        return f"row {self._rows_before + row + 1} of {self._place}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    """What the rows of a batch say about their partition, looked up once however many topics the batch has.
+
+    ``given`` and ``keyed`` tell which rows have a place or a key; ``None`` = there is no such column.
+    """
+
+    given: Bools | None
+    places: Int64s
+    keyed: Bools | None
+    hashes: Int64s
+
+    @property
+    def none(self) -> bool:
+        """Whether no row can say anything."""
+        return self.given is None and self.keyed is None
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, columns: SinkColumns) -> _Wishes:
+        given = keyed = None
+        places = hashes = _NONE
+        if columns.partition is not None:
+            column = batch.column(columns.partition)
+            given, places = np.asarray(column.is_valid()), np.asarray(column.fill_null(0)).astype(np.int64)
+        if columns.key is not None and (given is None or not given.all()):
+            keys = batch.column(columns.key)
+            keyed, hashes = np.asarray(keys.is_valid()), hash_keys(keys)
+        return cls(given, places, keyed, hashes)
+
+
+_NONE: Final = np.zeros(0, dtype=np.int64)
+
+
+def _groups(codes: Int64s, rows: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """Each code with its rows, in the order of the codes; rows keep their order."""
+    if len(codes) == 0:
+        return
+    if (codes == codes[0]).all():
+        yield int(codes[0]), rows
+        return
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    for code, group in zip(present, np.split(order, starts[1:]), strict=True):
+        yield int(code), rows[group]

@@ -1,0 +1,53 @@
+"""The batch read: what the partitions hold between two positions, cut into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.client.pool import SessionPool
+from metaq_spark.cluster import Cluster
+from metaq_spark.offsets import Progress, Ranges, incarnations_of
+from metaq_spark.options import SourceOptions
+from metaq_spark.source.bundles import read_task
+from metaq_spark.source.group_offsets import GroupOffsets, required_groups
+from metaq_spark.source.planning import ranges_between
+from metaq_spark.source.read_plan import ending_offsets, starting_offsets, tasks
+
+
+class MetaQReader(DataSourceReader):
+    """Reads from the start to the end of every partition, as they stand when the query is planned."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        groups: GroupOffsets | None = None,
+    ) -> None:
+        self._options, self._pool, self._clock = options, pool, clock
+        self._groups = required_groups(options, groups)
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; none where there is nothing to read."""
+        options, cluster = self._options, Cluster(self._options, self._pool, self._clock)
+        if not options.wait_for_topic:
+            cluster.require(options.selection, stored=True)
+        if options.dead_letter_topic is not None:
+            cluster.writable(options.dead_letter_topic)  # an unknown one shall not be met at the first damage
+        held = cluster.held(options.selection)
+        spans = {where: one.offsets for where, one in held.items()}
+        start = starting_offsets(options, spans, cluster, self._groups)
+        ranges = ranges_between(Progress(start), Progress(ending_offsets(options, spans, cluster)))
+        return [*tasks(self._narrow(ranges, cluster), incarnations_of(held), options, cluster)]
+
+    def _narrow(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+        """The ranges to read, for readers that know that parts of them are not wanted."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_task(partition, self._options, self._pool)

@@ -1,0 +1,99 @@
+"""Where a MetaQ consumer group has come to: read for ``startingOffsets=group``, written for ``commitGroupOffsets``.
+
+A group's offsets are kept in ZooKeeper, so only reads that find their brokers there have them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.directory.group_offsets import GroupOffsetStore, check_name
+from metaq.directory.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.directory.zk_memory import AWAY_PAUSE_S
+from metaq.errors import MetaqError
+from metaq.model import INT64_MAX, TopicPartition
+from metaq_spark.errors import OptionError
+from metaq_spark.offsets import Offsets
+from metaq_spark.options import SourceOptions
+from metaq_spark.positions import LATEST_OFFSET, Group
+
+_log = logging.getLogger(__name__)
+
+
+class GroupOffsets(Protocol):
+    """The offsets of consumer groups. Like Spark's, each is the first byte not yet read."""
+
+    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where ``group`` is in each of ``partitions``; those that it has never read are left out."""
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Note that ``group`` has read everything before ``offsets``. Others than those named stay as they are."""
+
+
+class ZooKeeperGroups:
+    """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
+
+    A commit that fails is told in the log, once, and made good by a later one: the query's own offsets are in its
+    checkpoint, and must not wait for a copy.
+    """
+
+    def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store, self._clock = GroupOffsetStore(address, timeout_s), clock
+        self._written: dict[TopicPartition, int] = {}
+        self._failed_at_s: float | None = None
+        self._looked = False
+
+    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See ``GroupOffsets``; a Java group that is to begin at the end, and has not read yet, is at the end."""
+        found = self._store.read(group, partitions)
+        return {where: LATEST_OFFSET if at.offset == INT64_MAX else at.offset for where, at in found.items()}
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """See ``GroupOffsets``; which message was the last is not known here, and noted as such."""
+        changed = {where: offset for where, offset in offsets.items() if self._written.get(where) != offset}
+        failed_at_s, now_s = self._failed_at_s, self._clock.monotonic()
+        if not changed or (failed_at_s is not None and now_s - failed_at_s < AWAY_PAUSE_S):
+            return
+        try:
+            self._warn_of_others(group)
+            self._store.write(group, {where: GroupOffset(offset) for where, offset in changed.items()})
+        except MetaqError as error:
+            if failed_at_s is None:
+                _log.warning("the offsets of group %s are not written for now: %s", group, error)
+            self._failed_at_s = self._clock.monotonic()
+        else:
+            self._failed_at_s = None
+            self._written |= changed
+
+    def _warn_of_others(self, group: str) -> None:
+        if not self._looked and (others := self._store.consumers(group)):
+            _log.warning("group %s has consumers that run (%s): they write its offsets too", group, ", ".join(others))
+        self._looked = True
+
+
+def required_groups(options: SourceOptions, groups: GroupOffsets | None) -> GroupOffsets | None:
+    """``groups``, or those that the options name, or ``None`` where they need none.
+
+    Raises:
+        OptionError: They need what is not there.
+    """
+    if groups is None and options.zookeeper is not None and options.group is not None:
+        try:
+            check_name(options.group, "group")
+        except ValueError as error:
+            raise OptionError("group", str(error)) from None
+        groups = ZooKeeperGroups(options.zookeeper, options.timeouts.connect_s)
+    for needed, option in (
+        (isinstance(options.start, Group), "startingOffsets"),
+        (options.commit_group_offsets, "commitGroupOffsets"),
+    ):
+        if needed and groups is None:
+            raise OptionError(
+                option,
+                "the offsets of a consumer group are kept in ZooKeeper, so it needs discovery by ZooKeeper; give the "
+                "option zookeeper instead of brokers",
+            )
+    return groups

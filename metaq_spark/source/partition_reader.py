@@ -1,0 +1,79 @@
+"""One task of a read: a byte range of one partition, fetched and turned into record batches.
+
+Runs in Spark's Python workers. Sockets come from the pool of the worker's process, which lives through many tasks.
+Bytes are streamed: what is in memory at a time is the requests under way, one run, and one batch.
+
+::
+
+    range ──▶ incarnation still the same? ──▶ runs (get) or typed frames (fget) ──▶ decoder ──▶ batches
+                        │                          │ moved, missing      │ damaged
+                        ▼                          ▼                     ▼
+                   data loss                data loss, or damage    onCorrupt: fail, skip, deadletter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from metaq.client.pool import SessionPool
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
+from metaq.model import Address, OffsetRange, TopicPartition
+from metaq_spark.cluster import pool_with
+from metaq_spark.columns.memory import keep_freed_memory
+from metaq_spark.errors import ReadFailed
+from metaq_spark.options import SourceOptions
+from metaq_spark.sessions import PatientSessions
+from metaq_spark.source.damage import damage_handler
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """What a task needs to know: which bytes of which partition, the broker that serves it, and the partition's life.
+
+    ``incarnation`` is ``None`` where the broker does not tell.
+    """
+
+    source: TopicPartition
+    address: Address
+    offsets: OffsetRange
+    incarnation: str | None = None
+
+
+def read_partition(
+    partition: RangePartition, options: SourceOptions, pool: SessionPool | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The messages whose first byte is in the range, in order, as batches of the columns that the options ask for.
+
+    Raises:
+        DataLoss: Bytes of the range are gone and the option ``failOnDataLoss`` is true.
+        CorruptFrame: A message does not match its checksum, or is none, and the option ``onCorrupt`` is ``fail``.
+        ReadFailed: The broker could not be asked, even after retries, or refused.
+    """
+    from metaq_spark.source.range_task import RangeTask
+
+    keep_freed_memory()
+    pool = pool or pool_with(options.timeouts, options.tls)
+    task: RangeTask | None = None
+    try:
+        with PatientSessions(options, pool, pool.clock).lease(partition.address) as session:
+            handler = damage_handler(options, pool)
+            task = RangeTask(session, partition.source, partition.offsets, partition.incarnation, options, handler)
+            yield from task.batches()
+    except (ConnectionFailed, DeadlineExceeded, ProtocolError, BrokerError) as error:
+        at = partition.offsets.start if task is None else task.position
+        raise ReadFailed(str(partition.source), at, str(error), _advice(error, options)) from error
+
+
+def _advice(error: MetaqError, options: SourceOptions) -> str:
+    tried = f"It was tried {options.retries + 1} times in a row"
+    if isinstance(error, DeadlineExceeded):
+        return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({options.request_timeout_ms})"
+    if isinstance(error, ConnectionFailed):
+        return f"{tried}. If the broker takes longer to come back, raise the options retries and retryIntervalMs"
+    if isinstance(error, ProtocolError):
+        return "Check that the address is a MetaQ broker's, and what the broker's log says"
+    return "The broker's log says more; a closed partition is opened again by its operator"

@@ -1,0 +1,150 @@
+"""Where a micro-batch ends: from what a query has read and what the brokers hold to the next progress.
+
+No broker is asked here but through ``frames``. Each partition is in one of these cases:
+
+===========================================  =====================================================================
+not listed by the brokers                    stays where it is: brokers go away and come back, and forgetting the
+                                             position would read everything a second time
+met for the first time                       noted at its first byte, whatever the start options say: what it holds
+                                             was written after the query began. Read from the next batch on, which
+                                             keeps a batch's ranges a matter of its two offsets alone
+another incarnation than before              data loss; if that is accepted, noted anew like one met for the first time
+ends before the place already read           stays, as during a failover, until that is overdue: then data loss, and if
+                                             that is accepted it goes on at that end
+begins behind the place already read         data loss; if that is accepted, read from its first byte
+else                                         read up to its end, or as far as the limits allow
+===========================================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from metaq.model import Held, OffsetRange, TopicPartition
+from metaq_spark.offsets import Holdings, Progress
+from metaq_spark.source.frames import Frames
+from metaq_spark.source.limits import Limits, limited
+
+ReportLoss = Callable[[str], None]
+"""What ``data_loss.report_data_loss`` does once its policy is known: raise, or warn and return."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """A micro-batch before limits: ``ahead`` can be read, every other partition ends where ``at`` says.
+
+    ``passed_over``: some partition goes on behind a loss that was accepted.
+    """
+
+    at: dict[TopicPartition, int] = field(default_factory=dict)
+    ahead: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    incarnations: dict[TopicPartition, str] = field(default_factory=dict)
+    passed_over: bool = False
+
+    def end(self, limits: Limits, frames: Frames) -> Progress:
+        """Where the batch ends under ``limits``."""
+        return Progress(self.at | limited(self.ahead, limits, frames), self.incarnations)
+
+
+def plan_batch(
+    known: Progress,
+    held: Holdings,
+    *,
+    ceiling: Progress | None = None,
+    overdue: Collection[TopicPartition] = (),
+    report_loss: ReportLoss,
+) -> Plan:
+    """What can be read from ``known`` on, given what the brokers hold; see the module.
+
+    ``ceiling`` (AvailableNow): the ends not to go beyond; partitions that it does not name, or names in another
+    incarnation, are left for another run. ``overdue``: partitions of ``doubtful`` that were waited for long enough.
+    """
+    if ceiling is not None:
+        held = _lowered(known, held, ceiling)
+    plan = Plan(dict(known.offsets), incarnations=dict(known.incarnations))
+    for where in sorted({*known.offsets, *held}):
+        if where not in held:
+            if where in overdue:
+                report_loss(f"{where}: the brokers do not list it any more; the topic may have been deleted")
+        elif where not in known.offsets:
+            _note(plan, where, held[where].offsets.start, held[where].incarnation)
+        else:
+            _go_on(plan, where, held[where], where in overdue, report_loss)
+    return plan
+
+
+def doubtful(known: Progress, held: Holdings) -> set[TopicPartition]:
+    """Partitions that are not listed, or end before the place already read: it may pass, or be a loss."""
+    return {
+        where
+        for where, at in known.offsets.items()
+        if where not in held or (held[where].offsets.end < at and not _made_again(known, where, held[where]))
+    }
+
+
+def waited_for(
+    since_s: Mapping[TopicPartition, float], now_doubtful: Collection[TopicPartition], now_s: float
+) -> dict[TopicPartition, float]:
+    """Since when each partition has been doubtful without a break: ``since_s`` brought up to ``now_s``, in seconds."""
+    return {where: since_s.get(where, now_s) for where in now_doubtful}
+
+
+def ranges_between(start: Progress, end: Progress) -> dict[TopicPartition, OffsetRange]:
+    """What a batch from ``start`` to ``end`` reads: the partitions that moved, in order.
+
+    A partition that only ``end`` knows, or knows in another incarnation, was met in that batch; reading begins with the
+    next one, from the offset noted. A batch that only moves the query reads nothing at all.
+    """
+    if end.moved:
+        return {}
+    before, after = start.incarnations, end.incarnations
+    return {
+        where: OffsetRange(start.offsets[where], end.offsets[where])
+        for where in sorted(end.offsets)
+        if end.offsets[where] > start.offsets.get(where, end.offsets[where])
+        and before.get(where, after.get(where)) == after.get(where)
+    }
+
+
+def _lowered(known: Progress, held: Holdings, ceiling: Progress) -> dict[TopicPartition, Held]:
+    """``held`` as if nothing had come after ``ceiling`` was taken; never below where the query already is."""
+    lowered = {}
+    for where, one in held.items():
+        if where in ceiling.offsets and not _made_again(ceiling, where, one):
+            end = min(one.offsets.end, max(ceiling.offsets[where], known.offsets.get(where, 0)))
+            lowered[where] = Held(OffsetRange(one.offsets.start, end), one.incarnation)
+        elif where in known.offsets and _made_again(known, where, one):  # that is to be told, but not to be read
+            lowered[where] = Held(OffsetRange(one.offsets.start, one.offsets.start), one.incarnation)
+    return lowered
+
+
+def _made_again(known: Progress, where: TopicPartition, held: Held) -> bool:
+    before = known.incarnations.get(where)
+    return before is not None and held.incarnation is not None and before != held.incarnation
+
+
+def _note(plan: Plan, where: TopicPartition, at: int, incarnation: str | None) -> None:
+    plan.at[where] = at
+    if incarnation is not None:
+        plan.incarnations[where] = incarnation
+
+
+def _go_on(plan: Plan, where: TopicPartition, held: Held, overdue: bool, report_loss: ReportLoss) -> None:
+    at, span = plan.at[where], held.offsets
+    story = f"{where}: offset {at} was to be read next, but the broker holds [{span.start}, {span.end})"
+    if _made_again(Progress({}, plan.incarnations), where, held):
+        report_loss(f"{story} of another incarnation: the topic was deleted and made again")
+        at = span.start
+    elif span.end < at and overdue:
+        report_loss(f"{story}: the topic was deleted and made again, or the broker lost its end")
+        at = span.end
+    elif span.end < at:
+        return
+    elif at < span.start:
+        report_loss(f"{story}: the messages between were removed by its delete policy")
+        plan.ahead[where] = span
+    else:
+        plan.ahead[where] = OffsetRange(at, span.end)
+    plan.passed_over |= where not in plan.ahead or at < span.start
+    _note(plan, where, at, held.incarnation)

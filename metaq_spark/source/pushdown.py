@@ -1,0 +1,193 @@
+"""A batch read that is told by Spark what its query filters by, and fetches less because of it.
+
+==========================================  =====================================================  =================
+condition on                                what it does                                           Spark checks again
+==========================================  =====================================================  =================
+``topic``, ``broker_id``, ``partition``     partitions in which it is false are not read           no
+``attribute``: equal to, one of types       as the option ``messageTypes``                         no
+``offset``: comparisons, one of             narrows every partition's range to message boundaries  yes
+``timestamp``: equal to, from               starts at the first message of that time               yes
+==========================================  =====================================================  =================
+
+No condition on ``timestamp`` can tell where to stop: times mostly grow within a partition, but a transaction's messages
+got theirs before they were appended, and clocks are set back. That the messages before the *first* one at or after T
+are all older holds in any case. Everything else is left to Spark.
+
+Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is true, so this one is
+made only if the option ``pushFilters`` asks for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StringType
+
+from metaq.errors import ExtensionMissing
+from metaq.model import INT64_MAX, OffsetRange, TopicPartition
+from metaq.wire.text.filtered import is_message_type
+from metaq_spark.cluster import Cluster
+from metaq_spark.offsets import Ranges
+from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.frame_lookup import FrameLookup
+from metaq_spark.source.frames import Cuts
+
+_CONSTANTS: Final[Mapping[str, tuple[Callable[[TopicPartition], Any], type]]] = {
+    "topic": (lambda where: where.topic, str),
+    "broker_id": (lambda where: where.partition.broker_id, int),
+    "partition": (lambda where: where.partition.index, int),
+}
+"""Columns that have one value in a whole partition, with the type that a condition compares them with."""
+
+
+def _among(value: Any, named: Sequence[Any]) -> bool:
+    return value in named
+
+
+_COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    In: _among,
+}
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass
+class Narrowing:
+    """What the conditions taken so far allow: all of them must hold. ``types`` ``None`` = any message."""
+
+    constants: list[tuple[str, Callable[[Any, Any], bool], Any]] = field(default_factory=list)
+    types: frozenset[str] | None = None
+    offset_min: int = 0
+    offset_max: int = INT64_MAX
+    time_ms_min: int | None = None
+
+    def take(self, condition: Filter, *, text_attribute: bool) -> bool:
+        """Narrow by ``condition`` as far as possible; whether it then holds for every row exactly."""
+        path, value = getattr(condition, "attribute", ()), getattr(condition, "value", None)
+        compare = _COMPARE.get(type(condition))
+        if compare is None or len(path) != 1 or value is None:
+            return False
+        match path[0]:
+            case "attribute" if text_attribute:
+                return self._take_types(condition, value)
+            case "offset":
+                self._take_offset(condition, value)
+            case "timestamp":
+                self._take_time(condition, value)
+            case name if name in _CONSTANTS:
+                return self._take_constant(name, compare, value)
+        return False
+
+    def _take_constant(self, name: str, compare: Callable[[Any, Any], bool], value: Any) -> bool:
+        if not all(type(one) is _CONSTANTS[name][1] for one in _values(value)):
+            return False
+        self.constants.append((name, compare, value))
+        return True
+
+    def _take_types(self, condition: Filter, value: Any) -> bool:
+        named = _values(value)
+        if not isinstance(condition, EqualTo | EqualNullSafe | In) or not named:
+            return False
+        if not all(type(one) is str and is_message_type(one) for one in named):
+            return False
+        self.types = frozenset(named) if self.types is None else self.types & frozenset(named)
+        return True
+
+    def _take_offset(self, condition: Filter, value: Any) -> None:
+        named = _values(value)
+        if not named or not all(type(one) is int for one in named):
+            return
+        low, high = min(named), max(named)
+        if isinstance(condition, GreaterThan | GreaterThanOrEqual | EqualTo | EqualNullSafe | In):
+            self.offset_min = max(self.offset_min, low)
+        if isinstance(condition, LessThan | LessThanOrEqual | EqualTo | EqualNullSafe | In):
+            self.offset_max = min(self.offset_max, high)
+
+    def _take_time(self, condition: Filter, value: Any) -> None:
+        from_then_on = isinstance(condition, GreaterThan | GreaterThanOrEqual | EqualTo | EqualNullSafe)
+        if from_then_on and isinstance(value, dt.datetime) and value.tzinfo is not None:
+            time_ms = max(0, (value - _EPOCH) // dt.timedelta(milliseconds=1))
+            self.time_ms_min = max(self.time_ms_min or 0, time_ms)
+
+    def ranges(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+        """The parts of ``ranges`` that may hold messages wanted; starts stay where messages begin."""
+        if self.types is not None and not self.types:
+            return {}
+        kept = {
+            where: OffsetRange(one.start, min(one.end, self.offset_max + 1))
+            for where, one in ranges.items()
+            if self._allows(where) and one.end > self.offset_min
+        }
+        return self._from_time(self._from_offset(_later(kept, {}), cluster), cluster)
+
+    def _allows(self, where: TopicPartition) -> bool:
+        return all(compare(_CONSTANTS[name][0](where), value) for name, compare, value in self.constants)
+
+    def _from_offset(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+        inside = {
+            where: Cuts(one.start, (self.offset_min,)) for where, one in ranges.items() if one.start < self.offset_min
+        }
+        starts = FrameLookup(cluster).boundaries(inside)
+        # An answer above what was asked: messages were removed meanwhile, and the task shall notice.
+        return _later(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
+
+    def _from_time(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+        if self.time_ms_min is None:
+            return ranges
+        try:
+            return _later(ranges, FrameLookup(cluster).first_at(dict.fromkeys(ranges, self.time_ms_min)))
+        except ExtensionMissing:  # a Java broker keeps no times: everything is read, and Spark picks
+            return ranges
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _later(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
+    """``ranges`` without what is before ``starts``; those without anything left are left out."""
+    later = {where: OffsetRange(max(one.start, starts.get(where, 0)), one.end) for where, one in ranges.items()}
+    return {where: one for where, one in later.items() if one}
+
+
+class PushdownReader(MetaQReader):
+    """A ``MetaQReader`` that takes filters; what it took is pickled with it."""
+
+    _narrowing: Narrowing | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take what narrows the read; returns those filters that Spark has to check on the rows.
+
+        Source: the table above.
+        """
+        narrowing = Narrowing()
+        text_attribute = isinstance(self._options.row_layout.attribute_type, StringType)
+        left = [one for one in filters if not narrowing.take(one, text_attribute=text_attribute)]
+        if self._options.message_types is not None and narrowing.types is not None:
+            narrowing.types &= frozenset(self._options.message_types)
+        if narrowing.types:
+            self._options = replace(self._options, message_types=tuple(sorted(narrowing.types)))
+        self._narrowing = narrowing
+        return left
+
+    def _narrow(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+        return ranges if self._narrowing is None else self._narrowing.ranges(ranges, cluster)

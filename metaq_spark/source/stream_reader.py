@@ -1,0 +1,185 @@
+"""The streaming source: where micro-batches begin and end, and the tasks between.
+
+Spark keeps one object of this class in a process of its own for the life of a query run and calls everything but
+``read`` on it; a second copy is made for the tasks. So the object may remember what it looked up, but ``partitions``
+depends on its two offsets alone (Spark calls it again when it replays a batch), and tasks get all they need in their
+partition.
+
+What is kept between calls: the last lookup, the first offset, since when partitions have been doubtful, when the last
+batch went, and for AvailableNow the ends at which the run is to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.client.pool import SessionPool
+from metaq.errors import BrokerError, DataMissing
+from metaq.model import TopicPartition
+from metaq_spark.cluster import Cluster
+from metaq_spark.offsets import Offsets, Progress, ends_of, from_json, incarnations_of, read_progress, to_json
+from metaq_spark.options import SourceOptions
+from metaq_spark.source.bundles import read_task
+from metaq_spark.source.data_loss import LossReport, is_gone
+from metaq_spark.source.frame_lookup import FrameLookup
+from metaq_spark.source.group_offsets import GroupOffsets, required_groups
+from metaq_spark.source.limits import Limits
+from metaq_spark.source.lookup import Lookup, Snapshot
+from metaq_spark.source.pacing import Pacing
+from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
+from metaq_spark.source.read_plan import starting_offsets, tasks
+
+_log = logging.getLogger(__name__)
+
+
+class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a stream of messages; see the module. Offsets are in the form of ``offsets.to_json``."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        groups: GroupOffsets | None = None,
+    ) -> None:
+        self._options, self._pool, self._clock = options, pool, clock
+        self._groups = required_groups(options, groups)
+        self._initial: Progress | None = None
+        self._ceiling: Progress | None = None
+        self._doubtful_since_s: dict[TopicPartition, float] = {}
+        self._pacing = Pacing(clock, options.trigger_delay_ms_max / 1000)
+        self._report_loss = LossReport(fail=options.fail_on_data_loss)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
+        if self._initial is None:
+            held = self._lookup.latest(fresh=True, complete=True).held
+            spans = {where: one.offsets for where, one in held.items()}
+            at = starting_offsets(self._options, spans, self._cluster, self._groups)
+            self._initial = Progress(at, incarnations_of(held))
+        return _as_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The option ``maxBytesPerTrigger``. Spark takes a single limit; the others are added in ``latestOffset``."""
+        return ReadMaxBytes(self._options.trigger_bytes_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember what is there now: this run stops when it has been read."""
+        if self._ceiling is None:
+            self._ceiling = ends_of(self._lookup.latest(fresh=True, complete=True).held)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
+        known = read_progress(start)
+        if known != self._initial:
+            self._tell_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
+        try:
+            end = self._end_of_batch(known, limit)
+        except (BrokerError, DataMissing) as error:
+            if not is_gone(error):
+                raise
+            _log.warning("%s. Looking again at what there is", error)
+            self._lookup.latest(fresh=True)
+            end = self._end_of_batch(known, limit)
+        return start if end == known else _as_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The ends of all partitions, whatever limits apply: shows in the query's progress how far it is behind."""
+        return _as_json(ends_of(self._lookup.latest().held))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the batch between the two offsets."""
+        upto = read_progress(end)
+        return tasks(ranges_between(read_progress(start), upto), upto.incarnations, self._options, self._cluster)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_task(partition, self._options, self._pool)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has the batch up to ``end`` in its checkpoint for good."""
+        self._tell_group(from_json(end))
+
+    def _tell_group(self, offsets: Offsets) -> None:
+        """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
+        if self._options.commit_group_offsets:
+            assert self._groups is not None  # the options were checked
+            assert self._options.group is not None
+            self._groups.commit(self._options.group, offsets)
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        cluster = Cluster(self._options, self._pool, self._clock)
+        if not self._options.wait_for_topic:
+            cluster.require(self._options.selection, stored=False)
+        if self._options.dead_letter_topic is not None:
+            cluster.writable(self._options.dead_letter_topic)  # an unknown one shall not be met at the first damage
+        return cluster
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self._cluster, self._options, self._clock)
+
+    def _end_of_batch(self, known: Progress, limit: ReadLimit) -> Progress:
+        ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+        plan = self._plan(known, last_chance=ends_run)
+        frames, least = FrameLookup(self._cluster), None if ends_run else self._least(limit)
+        # What was passed over is noted at once: it must not be told again with every look at the brokers.
+        if self._pacing.holds(plan.ahead, None if plan.passed_over else least, frames):
+            return known
+        return plan.end(self._limits(limit), frames)
+
+    def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
+        """What can be read. A run that ends with its last batch waits for partitions that may come back."""
+        snapshot = self._lookup.latest(complete=last_chance)
+        if doubtful(known, snapshot.held) - self._doubtful_since_s.keys():
+            snapshot = self._lookup.latest(fresh=True, complete=last_chance)  # what is remembered may be too old
+        overdue = self._overdue(known, snapshot)
+        while last_chance and set(self._doubtful_since_s) - overdue:
+            self._clock.sleep(self._options.offset_poll_ms / 1000)
+            snapshot = self._lookup.latest(fresh=True, complete=True)
+            overdue = self._overdue(known, snapshot)
+        return plan_batch(known, snapshot.held, ceiling=self._ceiling, overdue=overdue, report_loss=self._report_loss)
+
+    def _overdue(self, known: Progress, snapshot: Snapshot) -> set[TopicPartition]:
+        """The partitions that have been doubtful for as long as ``lossGraceMs`` allows, when the brokers were asked."""
+        before = self._doubtful_since_s
+        waiting = [where for where in doubtful(known, snapshot.held) if not self._lookup.is_away(where)]
+        self._doubtful_since_s = waited_for(before, waiting, snapshot.since_s)
+        for where in sorted(self._doubtful_since_s.keys() - before.keys()):
+            if where in snapshot.held:
+                _log.warning("%s ends before offset %d, which was read; waiting there", where, known.offsets[where])
+            else:
+                _log.warning("the brokers do not list %s any more; the query waits there until they do", where)
+        grace_s = self._options.loss_grace_ms / 1000
+        return {where for where, since_s in self._doubtful_since_s.items() if snapshot.since_s - since_s >= grace_s}
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        return Limits(
+            limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.trigger_bytes_max,
+            limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.trigger_messages_max,
+        )
+
+    def _least(self, limit: ReadLimit) -> int | None:
+        return limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_messages_min
+
+
+def _as_json(progress: Progress) -> dict[str, Any]:
+    return to_json(progress.offsets, progress.incarnations)

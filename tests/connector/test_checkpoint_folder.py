@@ -1,0 +1,166 @@
+"""Reading a checkpoint folder, and adding a batch to it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import checkpoints
+import pytest
+from checkpoints import CONF, commit, offset, plan, query
+
+from metaq.model import Partition, TopicPartition
+from metaq_spark.checkpoint.folder import (
+    Batch,
+    CheckpointFolderError,
+    add_batch,
+    local_folder,
+    read_checkpoint,
+    remove_planned,
+)
+from metaq_spark.checkpoint.sources import is_move, read_sources
+from metaq_spark.errors import CheckpointError
+from metaq_spark.offsets import Progress
+
+P0 = TopicPartition("orders", Partition(0, 0))
+
+
+def at(offset_: int) -> str:
+    return offset(orders={"0-0": offset_})
+
+
+def test_a_query_between_two_batches(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(query(tmp_path, at(21), at(42)))
+    assert checkpoint.committed is not None
+    assert checkpoint.committed == Batch(1, {"batchWatermarkMs": 5, "batchTimestampMs": 1001, "conf": CONF}, (at(42),))
+    assert (checkpoint.planned, checkpoint.next_batch_id, checkpoint.watermark_ms) == (None, 2, 9)
+    assert (checkpoint.query_id, checkpoint.stateful, checkpoint.quiet_s < 600) == ("query-id", False, True)
+    assert checkpoint.batch(0).lines == (at(21),)
+    with pytest.raises(CheckpointFolderError, match="batch 7 is not there; it has 0 to 1"):
+        checkpoint.batch(7)
+    (source,) = read_sources(checkpoint)
+    assert (source.number, source.read_to, source.planned, source.ours) == (1, Progress({P0: 42}), None, True)
+
+
+def test_a_query_that_stopped_in_a_batch(tmp_path: Path) -> None:
+    plan(query(tmp_path, at(21)), 1, at(42))
+    (tmp_path / "state" / "0").mkdir(parents=True)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.committed is not None
+    assert checkpoint.planned is not None
+    assert (checkpoint.committed.batch_id, checkpoint.planned.batch_id, checkpoint.next_batch_id) == (0, 1, 2)
+    assert checkpoint.stateful
+    (source,) = read_sources(checkpoint)
+    assert (source.read_to, source.planned) == (Progress({P0: 21}), Progress({P0: 42}))
+
+
+def test_a_query_that_stopped_in_its_first_batch(tmp_path: Path) -> None:
+    plan(tmp_path, 0, at(42))
+    checkpoint = read_checkpoint(tmp_path)
+    assert (checkpoint.committed, checkpoint.query_id, checkpoint.next_batch_id) == (None, None, 1)
+    (source,) = read_sources(checkpoint)
+    assert (source.read_to, source.planned) == (Progress({}), Progress({P0: 42}))
+
+
+def test_the_sources_of_others_are_shown_as_they_are(tmp_path: Path) -> None:
+    plan(tmp_path, 0, '{"orders":{"0":12}}', "-", at(5), '{"logOffset":3}', "7", "not json")
+    commit(tmp_path, 0)
+    sources = read_sources(read_checkpoint(tmp_path))
+    assert [source.ours for source in sources] == [False, False, True, False, False, False]
+    assert sources[1].line == "-"
+
+
+def test_an_offset_of_a_newer_version_is_not_taken_for_a_stranger(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="newer metaq-spark"):
+        read_sources(read_checkpoint(query(tmp_path, '{"v": 3, "topics": {}}')))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "there is no folder offsets in it; is this the checkpointLocation?"),
+        (lambda folder: (folder / "offsets").mkdir(), "has not begun its first batch"),
+        (lambda folder: plan(folder, 0, at(1), form="v2"), "offsets/0 is in Spark's form 'v2', known is 'v1'"),
+        (lambda folder: plan(folder, 0, at(1), metadata="nonsense"), "offsets/0 holds 'nonsense' where JSON"),
+        (lambda folder: plan(folder, 0, at(1), metadata="[]"), "offsets/0 holds '[]' where JSON"),
+        (lambda folder: (plan(folder, 0), (folder / "offsets" / "0").write_text("v1\n")), "offsets/0 is cut off"),
+        (lambda folder: (plan(folder, 0, at(1)), commit(folder, 1)), "commits/1 is there without offsets/1"),
+        (
+            lambda folder: (query(folder, at(1)), (folder / "commits" / "0").write_text("v2\n{}")),
+            "commits/0 is in Spark's form 'v2'",
+        ),
+    ],
+)
+def test_what_is_no_checkpoint_of_a_known_form(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+    make(tmp_path)
+    with pytest.raises(CheckpointFolderError) as caught:
+        read_checkpoint(tmp_path)
+    assert str(caught.value).startswith(f"checkpoint {tmp_path}: ")
+    assert words in str(caught.value)
+
+
+def test_a_batch_is_added_whole_and_taken_back(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(query(tmp_path, at(21), at(42)))
+    before = checkpoints.files(tmp_path)
+    (tmp_path / "offsets" / ".2.crc").write_bytes(b"of another file that had this name")
+    os.chmod(tmp_path / "offsets" / "1", 0o640)
+    batch = Batch(2, {"batchTimestampMs": 7, "conf": CONF}, (offset(moved=True, orders={"0-0": 0}), "-"))
+    path = add_batch(checkpoint, batch)
+    assert path.read_text().split("\n") == [
+        "v1",
+        json.dumps({"batchTimestampMs": 7, "conf": CONF}, separators=(",", ":")),
+        *batch.lines,
+    ]
+    assert checkpoints.files(tmp_path) == before | {"offsets/2": path.read_bytes()}
+    again = read_checkpoint(tmp_path)
+    assert again.planned == batch
+    assert is_move(again.planned)
+    assert not is_move(again.committed)
+    remove_planned(again)
+    assert checkpoints.files(tmp_path) == before
+
+
+def test_a_new_file_can_be_read_by_whoever_reads_the_others(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(query(tmp_path, at(21)))
+    os.chmod(tmp_path / "offsets" / "0", 0o604)
+    assert add_batch(checkpoint, Batch(1, {}, ())).stat().st_mode & 0o777 == 0o604
+
+
+def test_a_query_that_runs_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(query(tmp_path, at(21)))
+    plan(tmp_path, 1, at(42))
+    before = checkpoints.files(tmp_path)
+    with pytest.raises(CheckpointFolderError, match="1 has just been planned: the query runs"):
+        add_batch(checkpoint, Batch(1, {}, (at(0),)))
+    assert checkpoints.files(tmp_path) == before
+
+
+def test_nothing_is_taken_back_where_nothing_is_planned(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(query(tmp_path, at(21)))
+    before = checkpoints.files(tmp_path)
+    remove_planned(replace(checkpoint, planned=None))
+    assert checkpoints.files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [
+        ("here/it is", "here/it is"),
+        ("/data/check#1", "/data/check#1"),
+        ("file:/data/a%20b", "/data/a b"),
+        ("file:///data/a", "/data/a"),
+        ("file://localhost/data/a", "/data/a"),
+        ("C:odd", "C:odd"),
+    ],
+)
+def test_places_on_this_machine(place: str, folder: str) -> None:
+    assert local_folder(place) == Path(folder)
+
+
+@pytest.mark.parametrize("place", ["hdfs://nn:8020/ck", "s3a://bucket/ck", "file://elsewhere/ck"])
+def test_places_in_other_file_systems(place: str) -> None:
+    with pytest.raises(CheckpointFolderError, match="is another file system; copy the folder here"):
+        local_folder(place)

@@ -1,0 +1,266 @@
+"""Moving a query: the batch that is added, over brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import CONF, commit, offset, plan, query
+
+from metaq.client.pool import SessionPool
+from metaq.errors import ConnectionFailed, ExtensionMissing
+from metaq.model import Address, Partition, TopicPartition
+from metaq.testing.memory import MemoryBroker, MemoryPartition, MemoryTransport
+from metaq.wire.text.frames import encode_frame
+from metaq_spark.checkpoint.folder import CheckpointFolderError, add_batch, read_checkpoint
+from metaq_spark.checkpoint.move import AfterBatch, Choice, Move, check_movable, plan_move
+from metaq_spark.checkpoint.report import move_text, move_tree
+from metaq_spark.cluster import Cluster
+from metaq_spark.errors import OptionError
+from metaq_spark.options import parse_broker_options
+from metaq_spark.positions import Earliest, Latest, Position, Timestamps, parse_position
+
+FRAME = 22
+"""Every message has two bytes."""
+NOW_MS = 50_000
+A0, A1, B0 = (TopicPartition(t, Partition(0, n)) for t, n in (("a", 0), ("a", 1), ("b", 0)))
+OLD = "0" * 32
+
+
+@dataclass
+class World:
+    """A broker with ``a`` (two partitions) and ``b``, ten messages each, and the folder of a query that reads them."""
+
+    folder: Path
+    extensions: frozenset[str] | None = None
+    broker: MemoryBroker = field(init=False)
+
+    def __post_init__(self) -> None:
+        more = {} if self.extensions is None else {"extensions": self.extensions}
+        self.broker = MemoryBroker({"a": 2, "b": 1}, segment_bytes_max=4 * FRAME, **more)
+        for where in (A0, A1, B0):
+            for n in range(10):
+                self.store(where).append(encode_frame(n, 0, b"%02d" % n))
+        address = Address("b", 1)
+        pool = SessionPool(transport=MemoryTransport({address: self.broker}))
+        options = parse_broker_options({"brokers": str(address), "retries": "0"})
+        self.cluster = Cluster(options, pool)
+
+    def store(self, where: TopicPartition) -> MemoryPartition:
+        return self.broker.partition(where.topic, where.partition.index)
+
+    def life(self, where: TopicPartition) -> str:
+        return self.store(where).incarnation
+
+    def lives(self, *partitions: TopicPartition) -> dict[str, dict[str, str]]:
+        tree: dict[str, dict[str, str]] = {}
+        for where in partitions:
+            tree.setdefault(where.topic, {})[str(where.partition)] = self.life(where)
+        return tree
+
+    def move(self, position: Position | AfterBatch, choice: Choice = Choice()) -> Move:  # noqa: B008 - a frozen value
+        return plan_move(read_checkpoint(self.folder), self.cluster, position, choice, NOW_MS)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A query with a stranger's source before its own, after three batches."""
+    world = World(tmp_path)
+    (tmp_path / "metadata").write_text('{"id":"query-id"}')
+    for batch_id, n in enumerate((2, 4, 6)):
+        known = {"a": {"0-0": n * FRAME, "0-1": FRAME}, "b": {"0-0": n * FRAME}}
+        lives = world.lives(A0, A1, B0)
+        if batch_id == 0:
+            known, lives = {"a": {"0-0": n * FRAME}, "b": known["b"]}, world.lives(A0, B0)
+        plan(tmp_path, batch_id, json.dumps({"logOffset": batch_id}), offset(lives=lives, **known))
+        commit(tmp_path, batch_id)
+    return world
+
+
+def steps(move: Move) -> dict[str, tuple[int | None, int]]:
+    """Every partition with the messages before it was moved and after."""
+    return {
+        str(step.where): (None if step.start is None else step.start // FRAME, step.end // FRAME) for step in move.steps
+    }
+
+
+def test_the_batch_that_is_added(world: World) -> None:
+    move = world.move(Earliest())
+    assert move.batch.batch_id == 3
+    assert move.batch.metadata == {"batchWatermarkMs": 9, "batchTimestampMs": NOW_MS, "conf": CONF}
+    stranger, ours = move.batch.lines
+    assert stranger == '{"logOffset": 2}'
+    assert json.loads(ours) == {
+        "v": 2,
+        "topics": {"a": {"0-0": 0, "0-1": 0}, "b": {"0-0": 0}},
+        "incarnations": world.lives(A0, A1, B0),
+        "moved": True,
+    }
+    assert steps(move) == {"a/0-0": (6, 0), "a/0-1": (1, 0), "b/0-0": (6, 0)}
+
+
+def test_time_does_not_go_back(world: World) -> None:
+    plan(world.folder, 2, "-", offset(a={"0-0": 0}), metadata='{"batchTimestampMs": 90000, "batchWatermarkMs": 70}')
+    assert world.move(Latest()).batch.metadata == {"batchTimestampMs": 90_000, "batchWatermarkMs": 70}
+
+
+@pytest.mark.parametrize(
+    ("position", "choice", "expected"),
+    [
+        (Latest(), Choice(), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
+        (Latest(), Choice(topic="b"), {"b/0-0": (6, 10)}),
+        (Latest(), Choice(source=2), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
+        (Earliest(), Choice(topic="a", partitions=frozenset({A1})), {"a/0-1": (1, 0)}),
+        (parse_position('{"a": {"0-0": 66}}'), Choice(), {"a/0-0": (6, 3)}),
+        (parse_position('{"a": {"0-0": -2, "0-1": -1}}'), Choice(topic="a"), {"a/0-0": (6, 0), "a/0-1": (1, 10)}),
+        (parse_position('{"b": {"0-0": 132}}'), Choice(), {"b/0-0": (6, 6)}),
+        (AfterBatch(1), Choice(), {"a/0-0": (6, 4), "a/0-1": (1, 1), "b/0-0": (6, 4)}),
+        # The query met a/0-1 in batch 1: after batch 0 it had nothing of it yet.
+        (AfterBatch(0), Choice(topic="a"), {"a/0-0": (6, 2), "a/0-1": (1, 0)}),
+    ],
+)
+def test_where_partitions_go(
+    world: World, position: Position | AfterBatch, choice: Choice, expected: dict[str, tuple[int, int]]
+) -> None:
+    move = world.move(position, choice)
+    assert steps(move) == expected
+    topics = json.loads(move.batch.lines[1])["topics"]
+    want = {"a/0-0": 6, "a/0-1": 1, "b/0-0": 6} | {where: end for where, (_, end) in expected.items()}
+    assert {f"{t}/{p}": at // FRAME for t, ps in topics.items() for p, at in ps.items()} == want
+
+
+@pytest.mark.parametrize(
+    ("position", "choice", "words"),
+    [
+        (
+            parse_position('{"a": {"0-0": 67}}'),
+            Choice(),
+            "offset 67 of a/0-0 is inside a message; the message starts at 66",
+        ),
+        (parse_position('{"a": {"0-0": 221}}'), Choice(), "offset 221 of a/0-0 is outside of what the broker holds"),
+        (
+            parse_position('{"a": {"0-7": 0}}'),
+            Choice(),
+            "a/0-7 is no partition that the query reads and that was chosen",
+        ),
+        (parse_position('{"a": {"0-0": 0}}'), Choice(topic="b"), "a/0-0 is no partition that the query reads"),
+        (Latest(), Choice(topic="nosuch"), "no partition of the query is among those that were chosen"),
+        (Latest(), Choice(source=1), "its sources that read MetaQ are: 2"),
+        (Latest(), Choice(source=3), "its sources that read MetaQ are: 2"),
+        (AfterBatch(9), Choice(), "batch 9 is not there; it has 0 to 2"),
+    ],
+)
+def test_moves_that_cannot_be_made(world: World, position: Position | AfterBatch, choice: Choice, words: str) -> None:
+    with pytest.raises((OptionError, CheckpointFolderError)) as caught:
+        world.move(position, choice)
+    assert words in str(caught.value)
+
+
+def test_back_to_what_is_gone(world: World) -> None:
+    world.store(A0).drop_segments(1)
+    with pytest.raises(OptionError, match=r"offset 44 of a/0-0 is outside of .* \[88, 220\); move to earliest"):
+        world.move(AfterBatch(0), Choice(topic="a"))
+    assert steps(world.move(Earliest(), Choice(topic="a"))) == {"a/0-0": (6, 4), "a/0-1": (1, 0)}
+
+
+def test_a_partition_that_was_made_again(world: World) -> None:
+    old = world.life(A0)
+    new = world.broker.recreate("a", 0)
+    new.append(encode_frame(1, 0, b"zz"))
+    with pytest.raises(OptionError, match="a/0-0 was deleted and made again since batch 1"):
+        world.move(AfterBatch(1))
+    move = world.move(Earliest(), Choice(topic="a"))
+    assert steps(move) == {"a/0-0": (None, 0), "a/0-1": (1, 0)}
+    lives = json.loads(move.batch.lines[1])["incarnations"]
+    assert (lives["a"]["0-0"], lives["b"]["0-0"]) == (new.incarnation, world.life(B0))
+    assert old != new.incarnation
+    assert (move.steps[0].back, move.steps[0].skipped) == (0, 0)
+
+
+def test_a_partition_that_no_named_broker_holds(world: World) -> None:
+    del world.broker.partitions["a", 1]
+    with pytest.raises(OptionError, match="no broker that is named holds a/0-1"):
+        world.move(Earliest())
+    assert steps(world.move(Earliest(), Choice(topic="b"))) == {"b/0-0": (6, 0)}
+
+
+def test_a_broker_that_is_away(world: World) -> None:
+    world.broker.kill()
+    with pytest.raises(ConnectionFailed, match="broker b:1"):
+        world.move(Earliest())
+
+
+def test_on_a_java_broker_all_but_times(tmp_path: Path) -> None:
+    world = World(tmp_path, frozenset())
+    query(tmp_path, offset(a={"0-0": 44}), offset(a={"0-0": 88}))
+    assert steps(world.move(AfterBatch(0))) == {"a/0-0": (4, 2)}
+    assert json.loads(world.move(Latest()).batch.lines[0])["incarnations"] == {}
+    with pytest.raises(OptionError, match="offset 67 of a/0-0 is inside a message; the message starts at 66"):
+        world.move(parse_position('{"a": {"0-0": 67}}'))
+    with pytest.raises(ExtensionMissing, match="does not offer 'timestamp'"):
+        world.move(Timestamps(of_all_ms=5))
+
+
+def stateful(folder: Path) -> None:
+    (folder / "state" / "0").mkdir(parents=True)
+
+
+def planned(folder: Path) -> None:
+    plan(folder, 3, "-", offset(a={"0-0": 200}))
+
+
+def moved(folder: Path) -> None:
+    plan(folder, 3, "-", offset(moved=True, a={"0-0": 0}))
+
+
+def uncommitted(folder: Path) -> None:
+    for file in (folder / "commits").iterdir():
+        file.unlink()
+
+
+def nothing(folder: Path) -> None:
+    """An ordinary checkpoint."""
+
+
+@pytest.mark.parametrize(
+    ("prepare", "given", "words"),
+    [
+        ([nothing], {}, None),
+        ([stateful], {}, "the query is stateful"),
+        ([stateful], {"keep_state": True}, None),
+        ([planned], {}, "batch 3 is planned and not committed; start the query once, so that it finishes it, or give"),
+        ([planned], {"abandon_planned": True}, None),
+        ([planned, stateful], {"keep_state": True, "abandon_planned": True}, "start the query once, so that it finish"),
+        ([moved], {"abandon_planned": True, "keep_state": True}, "the query is moved already and has not run since"),
+        ([uncommitted], {"abandon_planned": True}, "no batch is committed yet"),
+    ],
+)
+def test_what_may_be_moved(
+    world: World, prepare: list[Callable[[Path], None]], given: dict[str, bool], words: str | None
+) -> None:
+    for step in prepare:
+        step(world.folder)
+    asked = {"keep_state": False, "abandon_planned": False} | given
+    expected = nullcontext() if words is None else pytest.raises(CheckpointFolderError, match=words)
+    with expected:
+        check_movable(read_checkpoint(world.folder), **asked)
+
+
+def test_a_planned_batch_that_is_given_up_keeps_its_number(world: World) -> None:
+    planned(world.folder)
+    checkpoint = read_checkpoint(world.folder)
+    move = world.move(AfterBatch(1), Choice(topic="b"))
+    assert move.batch.batch_id == 4
+    assert json.loads(move.batch.lines[1])["topics"]["a"] == {"0-0": 6 * FRAME, "0-1": FRAME}  # as committed
+    told: dict[str, Any] = move_tree(checkpoint, move, done=False)
+    assert (told["abandoned_batch"], told["done"]) == (3, False)
+    assert "Batch 3 was planned and is given up." in move_text(told)
+    assert "Nothing was changed." in move_text(told)
+    add_batch(checkpoint, move.batch)
+    assert "batch 4 reads nothing" in move_text(move_tree(checkpoint, move, done=True))
+    assert read_checkpoint(world.folder).planned == move.batch

@@ -1,0 +1,210 @@
+"""Stories of what is read and where it starts and ends, over brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+from source_world import NO_EXTENSIONS, World, at
+
+from metaq.errors import ExtensionMissing, TopicNotFound
+from metaq.model import TopicPartition
+from metaq_spark.errors import OptionError
+from metaq_spark.offsets import Offsets
+from metaq_spark.options import Use
+from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.stream_reader import MetaQStreamReader
+
+HOUR_MS = 3_600_000
+T0_MS = 1_795_000_000_000
+
+
+@pytest.fixture(params=["ours", "java"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+
+
+def test_a_pattern_is_for_the_whole_name(world: World) -> None:
+    world.put("orders", 0, 0, b"o")
+    world.put("carts", 1, 0, b"c")
+    assert world.batch(subscribePattern="orders|carts") == [b"c", b"o"]
+    assert world.batch(subscribePattern=".*r.*s") == [b"c", b"o"]
+    assert world.batch(subscribePattern="order") == []
+    assert world.batch(subscribePattern="nothing-like-that") == []
+
+
+def test_a_topic_that_appears_later_and_matches_is_read_from_its_first_message(world: World) -> None:
+    world.put("orders", 0, 0, b"old")
+    reader = world.stream(subscribePattern="orders.*")
+    position = reader.initialOffset()
+    world.brokers[1].topics["orders-eu"] = 1
+    world.put("orders-eu", 1, 0, b"first", b"second")
+    world.put("carts", 1, 0, b"no")
+    position, batches = world.drain(reader, position)
+    assert batches == [[b"first", b"second"]]
+    assert at(position, "orders-eu") == {"1-0": 51}
+    assert "carts" not in position["topics"]
+
+
+def test_only_the_partitions_assigned_are_read(world: World) -> None:
+    world.put("orders", 0, 0, b"no")
+    world.put("orders", 0, 1, b"yes")
+    world.put("carts", 1, 0, b"cart")
+    assign = '{"orders": ["0-1", "1-1"], "carts": ["1-0"]}'
+    assert world.batch(assign=assign) == [b"cart", b"yes"]
+    reader = world.stream(assign=assign, startingOffsets="earliest")
+    position, batches = world.drain(reader)
+    assert batches == [[b"cart", b"yes"]]
+    world.put("orders", 1, 0, b"no")
+    world.put("orders", 1, 1, b"assigned, and written to for the first time")
+    assert world.drain(reader, position)[1] == [[b"assigned, and written to for the first time"]]
+
+
+@pytest.mark.parametrize(
+    ("assign", "words"),
+    [
+        ('{"orders": ["0-2"]}', r"topic 'orders' has no partition 0-2; there is 0-0, 0-1, 1-0, 1-1"),
+        ('{"orders": ["0-0", "5-0", "0-7"]}', "has no partition 0-7, 5-0; there is"),
+    ],
+)
+def test_a_partition_that_cannot_be_is_an_error(world: World, assign: str, words: str) -> None:
+    world.put("orders", 0, 0, b"1")
+    with pytest.raises(OptionError, match=words):
+        world.batch(assign=assign)
+    with pytest.raises(OptionError, match=words):
+        world.stream(assign=assign).initialOffset()
+
+
+def test_a_topic_that_nobody_knows_is_waited_for_if_asked(world: World) -> None:
+    world.put("orders", 0, 0, b"here")
+    for choice in ({"subscribe": "orders,later"}, {"assign": '{"orders": ["0-0"], "later": ["1-0"]}'}):
+        with pytest.raises(TopicNotFound, match="topic 'later' does not exist"):
+            world.batch(**choice)
+        with pytest.raises(TopicNotFound, match="topic 'later' does not exist"):
+            world.stream(**choice).initialOffset()
+        assert world.batch(**choice, waitForTopic="true") == [b"here"]
+    reader = world.stream(subscribe="orders,later", waitForTopic="true")
+    position, batches = world.drain(reader)
+    assert batches == []
+    world.brokers[1].topics["later"] = 1
+    world.put("later", 1, 0, b"its first")
+    assert world.drain(reader, position)[1] == [[b"its first"]]
+
+
+def test_the_checkpoint_wins_over_every_start_option(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    position = {"v": 2, "topics": {"orders": {"0-0": 21}}, "incarnations": {}}
+    for options in (
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"orders": {"0-0": 42}}'},
+        {"startingTimestamp": "2000-01-01T00:00:00Z"},
+    ):
+        assert world.drain(world.stream(**options), position)[1] == [[b"2", b"3"]]
+
+
+def hourly(world: World) -> None:
+    """Messages of four hours in one partition, of the first in another; a third is empty."""
+    for hour in range(4):
+        world.put("orders", 0, 0, b"%d" % hour, at_ms=T0_MS + hour * HOUR_MS)
+    world.put("orders", 1, 0, b"early", at_ms=T0_MS)
+    world.brokers[1].partition("orders", 1)
+
+
+def test_a_read_between_two_times() -> None:
+    world = World()
+    hourly(world)
+    second, fourth = str(T0_MS + HOUR_MS), str(T0_MS + 3 * HOUR_MS)
+    lenient = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert world.batch(startingTimestamp=second, **lenient) == [b"1", b"2", b"3"]
+    assert world.batch(startingTimestamp=second, endingTimestamp=fourth, **lenient) == [b"1", b"2"]
+    assert world.batch(endingTimestamp=second) == [b"0", b"early"]
+    assert world.batch(startingTimestamp=fourth, endingTimestamp=second, **lenient) == []
+    # a time in between: the next message; times go before offsets, the one for all before those for each
+    assert world.batch(startingTimestamp=str(T0_MS + 1), startingOffsets="earliest", **lenient) == [b"1", b"2", b"3"]
+    with pytest.raises(
+        OptionError, match=r"option startingTimestamp: orders/1-0, orders/1-1 has no message at or after"
+    ):
+        world.batch(startingTimestamp=second)
+
+
+def test_a_read_by_a_time_for_each_partition() -> None:
+    world = World()
+    hourly(world)
+    times = '{"orders": {"0-0": %d, "1-0": "2020-01-01T00:00:00Z", "1-1": 5}}'
+    lenient = {"startingOffsetsByTimestampStrategy": "latest"}
+    start, end = times % (T0_MS + 1), times % (T0_MS + 3 * HOUR_MS)
+    assert world.batch(startingOffsetsByTimestamp=start, **lenient) == [b"1", b"2", b"3", b"early"]
+    assert world.batch(endingOffsetsByTimestamp=end) == [b"0", b"1", b"2"]
+    with pytest.raises(OptionError, match="startingOffsetsByTimestamp: orders/1-0, orders/1-1 is missing"):
+        world.batch(startingOffsetsByTimestamp='{"orders": {"0-0": 5}}', **lenient)
+
+
+def test_a_stream_from_a_time_and_new_partitions_from_their_first_byte() -> None:
+    world = World()
+    hourly(world)
+    reader = world.stream(startingTimestamp=str(T0_MS + 3 * HOUR_MS), startingOffsetsByTimestampStrategy="latest")
+    start = reader.initialOffset()
+    assert at(start) == {"0-0": 63, "1-0": 25, "1-1": 0}
+    world.put("orders", 0, 1, b"new partition", at_ms=T0_MS)
+    world.put("orders", 1, 1, b"late", at_ms=T0_MS)
+    assert world.drain(reader, start)[1] == [[b"3", b"late"], [b"new partition"]]
+
+
+def test_a_broker_that_keeps_no_times_says_so() -> None:
+    world = World(extensions=NO_EXTENSIONS)
+    hourly(world)
+    for options in ({"startingTimestamp": "1"}, {"endingTimestamp": "1"}):
+        with pytest.raises(ExtensionMissing, match="broker b0:1 does not offer 'timestamp', which starting or ending"):
+            world.batch(**options)
+
+
+class Groups:
+    """A directory that keeps the offsets of groups."""
+
+    def __init__(self, **known: int) -> None:
+        self.known, self.committed = known, []
+
+    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        assert group == "billing"
+        return {where: self.known[str(where.partition)] for where in partitions if str(where.partition) in self.known}
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        self.committed.append((group, {str(where): offset for where, offset in offsets.items()}))
+
+
+def test_a_start_where_a_group_is_and_its_offsets_after_each_batch(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2")
+    world.put("orders", 1, 0, b"never read by the group")
+    groups = Groups(**{"0-0": 21})
+    choice = {"startingOffsets": "group", "group": "billing"}
+    options = world.options(Use.STREAM_READ, commitGroupOffsets="true", **choice)
+    reader = MetaQStreamReader(options, world.pool, world.clock, groups)
+    position, batches = world.drain(reader)
+    assert batches == [[b"2", b"never read by the group"]]
+    told = "billing", {"orders/0-0": 42, "orders/1-0": 43}
+    assert groups.committed == [told], "told when the batch behind it is asked for"
+    reader.commit(position)
+    assert groups.committed == [told, told]
+    batch = MetaQReader(world.options(Use.BATCH_READ, **choice), world.pool, world.clock, groups)
+    assert world.values(batch, batch.partitions()) == [b"2", b"never read by the group"]
+
+
+def test_a_group_needs_zookeeper(world: World) -> None:
+    for name, options in (
+        ("startingOffsets", {"startingOffsets": "group"}),
+        ("commitGroupOffsets", {"commitGroupOffsets": "true"}),
+    ):
+        with pytest.raises(OptionError, match=f"option {name}: .*needs discovery by ZooKeeper"):
+            world.stream(group="billing", **options)
+    with pytest.raises(OptionError, match="ZooKeeper"):
+        world.batch(group="billing", startingOffsets="group")
+
+
+def test_without_commit_group_offsets_nothing_is_told_to_anybody(world: World) -> None:
+    world.put("orders", 0, 0, b"1")
+    reader = world.stream(startingOffsets="earliest")
+    position, _ = world.drain(reader)
+    before = sum(len(broker.commands) for broker in world.brokers)
+    reader.commit(position)
+    assert sum(len(broker.commands) for broker in world.brokers) == before

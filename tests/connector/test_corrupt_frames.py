@@ -1,0 +1,351 @@
+"""Stories of ``onCorrupt``: damage in the middle of a partition, and what is read around it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker
+from source_world import NO_EXTENSIONS, World
+
+from metaq.client.pool import SessionPool
+from metaq.errors import CorruptFrame, TopicNotFound
+from metaq.model import Message
+from metaq.testing.memory_partition import MemoryPartition
+from metaq.wire.text.commands import Command, Get, Reply, Result, Value
+from metaq.wire.text.frames import encode_body, encode_frame, walk
+from metaq_spark.columns.attribute_map import parse_pairs
+from metaq_spark.errors import DataLoss, OptionError
+from metaq_spark.options import Use, parse_source_options
+from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.damage import LETTER_BYTES_MAX
+from metaq_spark.source.resync import first_chain
+
+CARTS = {"onCorrupt": "deadletter", "deadLetterTopic": "carts"}
+
+
+@pytest.fixture(params=["ours", "java"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+
+
+def payloads(count: int = 100, size: int = 300) -> list[bytes]:
+    chance = random.Random(count)
+    return [chance.randbytes(chance.randrange(1, size)) for _ in range(count)]
+
+
+def starts_of(store: MemoryPartition) -> list[int]:
+    return [frame.offset for frame in walk(bytes(store.segments[0][1]))]
+
+
+def letters(world: World) -> list[Message]:
+    return [
+        frame.message
+        for broker in world.brokers
+        for (topic, _), store in sorted(broker.partitions.items())
+        if topic == "carts"
+        for frame in walk(store.content())
+    ]
+
+
+Harm = Callable[[bytearray, int, int], None]
+
+
+def flip(content: bytearray, at: int, end: int) -> None:
+    content[end - 1] ^= 1
+
+
+def wrong_checksum(content: bytearray, at: int, end: int) -> None:
+    content[at + 5] ^= 0x40
+
+
+def negative_length(content: bytearray, at: int, end: int) -> None:
+    content[at] |= 0x80
+
+
+def longer(content: bytearray, at: int, end: int) -> None:
+    content[at + 2] ^= 0x04  # 1024 bytes more, into the middle of another message
+
+
+def shorter(content: bytearray, at: int, end: int) -> None:
+    content[at + 3] = 0
+
+
+def far_too_long(content: bytearray, at: int, end: int) -> None:
+    content[at] = 0x7F
+
+
+def past_the_end(content: bytearray, at: int, end: int) -> None:
+    content[at + 1] = 0x20  # two MiB, believable
+
+
+def header_gone(content: bytearray, at: int, end: int) -> None:
+    content[at : at + 20] = b"\xee" * 20
+
+
+def all_gone(content: bytearray, at: int, end: int) -> None:
+    content[at:end] = b"\xaa" * (end - at)
+
+
+def impossible_attribute(content: bytearray, at: int, end: int) -> None:
+    content[at:end] = encode_frame(1, 1, b"\x7f" * (end - at - 20))
+
+
+HARMS = [
+    flip, wrong_checksum, negative_length, longer, shorter, far_too_long, past_the_end, header_gone, all_gone,
+    impossible_attribute,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("victim", [0, 1, 50, 98, 99])
+@pytest.mark.parametrize("harm", HARMS)
+def test_one_damaged_message_costs_one_message(
+    world: World, harm: Harm, victim: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = payloads()
+    world.put("orders", 0, 0, *messages)
+    store = world.brokers[0].partition("orders", 0)
+    bounds = [*starts_of(store), store.end]
+    original = bytes(store.segments[0][1][bounds[victim] : bounds[victim + 1]])
+    harm(store.segments[0][1], bounds[victim], bounds[victim + 1])
+    harmed = bytes(store.segments[0][1][bounds[victim] : bounds[victim + 1]])
+    assert harmed != original
+    break_boundaries(world)
+    rest = messages[:victim] + messages[victim + 1 :]
+
+    with pytest.raises(CorruptFrame, match=rf"corrupt frame in orders/0-0 at offset {bounds[victim]}:"):
+        world.batch(fetchBytes="1000")
+    for fetch_bytes in ("700", "1m"):  # the same on replay, and however it is fetched
+        caplog.clear()
+        assert world.batch(onCorrupt="skip", fetchBytes=fetch_bytes) == rest
+        (warning,) = [record.getMessage() for record in caplog.records]
+        assert f"orders/0-0: bytes [{bounds[victim]}, {bounds[victim + 1]}) are damaged: " in warning
+
+    assert world.batch(**CARTS) == rest
+    (letter,) = letters(world)
+    assert letter.payload == harmed
+    told = parse_pairs(letter.attribute or "")
+    assert (told["topic"], told["partition"]) == ("orders", "0-0")
+    assert (told["start"], told["end"]) == (str(bounds[victim]), str(bounds[victim + 1]))
+    assert told["reason"]
+
+
+def break_boundaries(world: World) -> None:
+    """Let the broker in memory answer ``boundary`` as one with an index does: right outside of what is damaged."""
+    store = world.brokers[0].partition("orders", 0)
+    known: list[int] = []
+    plain, at = MemoryPartition(1 << 30), 0
+    for number, frame in enumerate(walk_as_it_was(world)):
+        plain.append(frame)
+        known += [at] if number % 10 == 0 else []
+        at += len(frame)
+    known.append(at)
+    store.boundary = lambda offset: max(at for at in known if at <= max(offset, 0))  # type: ignore[method-assign]
+
+
+def walk_as_it_was(world: World) -> list[bytes]:
+    return [encode_frame(1, *encode_body(Message(payload))) for payload in payloads()]
+
+
+def test_several_damaged_messages_in_a_row_and_apart(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    messages = payloads()
+    world.put("orders", 0, 0, *messages)
+    content = world.brokers[0].partition("orders", 0).segments[0][1]
+    bounds = [*starts_of(world.brokers[0].partition("orders", 0)), len(content)]
+    break_boundaries(world)
+    victims = {3, 4, 5, 40, 77, 99}
+    for victim, harm in zip(sorted(victims), [flip, longer, flip, header_gone, flip, negative_length], strict=True):
+        harm(content, bounds[victim], bounds[victim + 1])
+    got = world.batch(onCorrupt="skip", fetchBytes="2000")
+    assert got == world.batch(onCorrupt="skip")
+    lost = [payload for payload in messages if payload not in got]
+    assert set(lost) == {messages[victim] for victim in victims}
+
+
+def test_a_message_inside_a_payload_is_not_taken_for_one(world: World) -> None:
+    inner = b"".join(encode_frame(7, 0, b"inner %d" % n) for n in range(10))
+    messages = [b"a" * 50, b"x" * 30 + inner + b"y" * 30, *payloads(30)]
+    world.put("orders", 0, 0, *messages)
+    store = world.brokers[0].partition("orders", 0)
+    second = starts_of(store)[1]
+    store.segments[0][1][second : second + 4] = b"\x7f\xff\xff\xff"
+    known = [0, store.end]
+    store.boundary = lambda offset: max(at for at in known if at <= offset)  # type: ignore[method-assign]
+    assert world.batch(onCorrupt="skip") == [messages[0], *messages[2:]]
+
+
+def test_damage_at_the_end_and_nothing_behind_it(world: World) -> None:
+    world.put("orders", 0, 0, b"good", b"evil")
+    content = world.brokers[0].partition("orders", 0).segments[0][1]
+    content[24:28] = b"\x00\x00\xff\xff"
+    world.brokers[0].partition("orders", 0).boundary = lambda offset: 0 if offset < 48 else 48  # type: ignore[method-assign]
+    assert world.batch(onCorrupt="skip") == [b"good"]
+    assert world.batch(**CARTS) == [b"good"]
+    assert [letter.payload for letter in letters(world)] == [bytes(content[24:])]
+
+
+def test_a_large_dead_letter_is_cut(world: World) -> None:
+    world.put("orders", 0, 0, b"x" * (LETTER_BYTES_MAX + 5000), b"next")
+    content = world.brokers[0].partition("orders", 0).segments[0][1]
+    content[-30] ^= 1
+    assert world.batch(**CARTS) == [b"next"]
+    (letter,) = letters(world)
+    assert letter.payload == bytes(content[:LETTER_BYTES_MAX])
+    assert parse_pairs(letter.attribute or "")["end"] == str(LETTER_BYTES_MAX + 5020)
+
+
+def test_a_task_that_runs_again_stores_its_letters_again(world: World) -> None:
+    world.put("orders", 0, 0, b"good", b"evil")
+    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+    assert [world.batch(**CARTS) for _ in range(2)] == [[b"good"]] * 2
+    assert len(letters(world)) == 2
+
+
+def test_a_topic_for_dead_letters_that_does_not_exist_is_told_before_anything_is_read(world: World) -> None:
+    world.put("orders", 0, 0, b"good")
+    nowhere = {"onCorrupt": "deadletter", "deadLetterTopic": "nowhere"}
+    with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):
+        world.batch(**nowhere)
+    with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):
+        world.stream(**nowhere).initialOffset()
+    assert world.count(Get) == 0
+
+
+def test_a_dead_letter_that_cannot_be_stored_fails_the_task(world: World) -> None:
+    world.put("orders", 0, 0, b"evil")
+    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+    for broker in world.brokers:
+        broker._refusal = lambda command: "no space left"  # type: ignore[method-assign]
+    with pytest.raises(OptionError, match=r"deadLetterTopic: orders/0-0: bytes \[0, 24\) are damaged.*no space left"):
+        world.batch(**CARTS)
+
+
+def test_the_broker_of_the_dead_letters_may_restart(world: World) -> None:
+    world.put("orders", 0, 0, b"good", b"evil")
+    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+    killed = []
+
+    def restart(broker_index: int) -> Callable[[Command], None]:
+        def cut(command: Command) -> None:
+            if "put" in type(command).__name__.lower() and not killed:
+                killed.append(command)
+                world.brokers[broker_index].kill()
+                world.brokers[broker_index].start()
+
+        return cut
+
+    for index, broker in enumerate(world.brokers):
+        broker.before_command = restart(index)
+    assert world.batch(**CARTS) == [b"good"]
+    assert len(killed) == 1
+    assert 1 <= len(letters(world)) <= 2
+
+
+def quarantine(world: World, start: int, end: int) -> None:
+    """As our broker serves a partition with damage it knows of: slices end before it, 301 inside names its end."""
+    broker, plain = world.brokers[0], world.brokers[0].answer
+
+    def answer(command: Command) -> Reply | None:
+        if not isinstance(command, Get) or (command.topic, command.partition) != ("orders", 0):
+            return plain(command)
+        if start <= command.offset < end:
+            return Result(301, str(end), command.opaque)
+        reply = plain(command)
+        if isinstance(reply, Value) and command.offset < start:
+            return reply._replace(data=reply.data[: start - command.offset])
+        return reply
+
+    broker.answer = answer  # type: ignore[method-assign]
+
+
+def test_a_range_that_the_broker_has_quarantined(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    messages = payloads(10)
+    world.put("orders", 0, 0, *messages)
+    bounds = starts_of(world.brokers[0].partition("orders", 0))
+    quarantine(world, bounds[3], bounds[5])
+    rest = messages[:3] + messages[5:]
+    with pytest.raises(DataLoss, match=rf"orders/0-0.*offset {bounds[3]}.*moved on to offset {bounds[5]}"):
+        world.batch()
+    caplog.clear()
+    assert world.batch(onCorrupt="skip") == rest
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert f"bytes [{bounds[3]}, {bounds[5]}) are damaged: quarantined by the broker" in warning
+    assert world.batch(**CARTS) == rest
+    (letter,) = letters(world)
+    assert letter.payload == b""
+    assert parse_pairs(letter.attribute or "")["reason"] == "quarantined by the broker"
+
+
+def test_retention_is_no_damage(world: World) -> None:
+    world.brokers[0].segment_bytes_max = 42
+    world.put("orders", 0, 0, b"1", b"2", b"3", b"4")
+    reader = world.stream(onCorrupt="skip")
+    world.brokers[0].partition("orders", 0).drop_segments(1)
+    start, end = {"v": 1, "topics": {"orders": {"0-0": 21}}}, {"v": 1, "topics": {"orders": {"0-0": 84}}}
+    with pytest.raises(DataLoss, match="moved on to offset 42"):
+        world.replay(reader, start, end)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_search_is_not_taken_in_by_zeros_and_gives_up_on_too_much_work(exact: bool) -> None:
+    good = encode_frame(5, 0, b"payload") * 3
+    assert first_chain(b"\x00" * 5000 + good, exact=exact) == 5000
+    assert first_chain(b"\x00" * 5000, exact=exact) is None
+    assert first_chain(b"", exact=exact) is None
+    assert first_chain(good[:-1], exact=exact) == (None if exact else 0)
+    assert first_chain(good[:30], exact=exact) == (None if exact else 0)
+    assert first_chain(good[:20], exact=exact) is None
+    # Each of these headers believably reaches to the end, and none is right.
+    size = 60_000
+    liar = b"".join((size - at - 20).to_bytes(4) + b"\x00" * 20 + b"\x01" * 6 for at in range(0, size, 30))
+    assert first_chain(liar[:size], exact=exact) is None
+
+
+@pytest.mark.process
+def test_damage_on_the_disk_of_a_real_broker(
+    start_broker: Callable[..., RunningBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from metaq.client.producer import encode_block, put_batch
+    from metaq.client.session import Session
+
+    broker = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "1")
+    messages = payloads(2000, 200)
+    session = Session.connect(broker.address)
+    block, count = encode_block([Message(payload, "type_a") for payload in messages])
+    put_batch(session, "orders", 0, block, count)
+    session.close()
+    frames = list(walk(block))
+    (segment,) = (tmp_path / "data").glob("**/orders-0/*.meta")
+
+    def read(**options: str) -> list[bytes]:
+        given = {"brokers": str(broker.address), "subscribe": "orders", **options}
+        pool = SessionPool()
+        reader = MetaQReader(parse_source_options(given, Use.BATCH_READ), pool)
+        try:
+            return [v for task in reader.partitions() for b in reader.read(task) for v in b["value"].to_pylist()]
+        finally:
+            pool.close()
+
+    def harm(victim: int, at: int, byte: int) -> None:
+        with open(segment, "r+b") as file:
+            file.seek(frames[victim].offset + at)
+            file.write(bytes([byte]))
+
+    harm(1000, 2, 0x7F)  # its length, while the broker runs and does not know
+    harm(1500, 30, frames[1500].body[10] ^ 1)
+    rest = [payload for number, payload in enumerate(messages) if number not in (1000, 1500)]
+    with pytest.raises(CorruptFrame, match=rf"orders/0-0 at offset {frames[1000].offset}"):
+        read()
+    assert read(onCorrupt="skip") == rest
+    assert read(onCorrupt="skip", messageTypes="type_a") == rest
+    broker.kill()
+    broker = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "1")
+    with caplog.at_level(logging.WARNING):
+        assert read(onCorrupt="deadletter", deadLetterTopic="dead") == rest
+    assert sum("quarantined by the broker. Stored in dead/0-0" in record.getMessage() for record in caplog.records) == 2
+    reasons = read(subscribe="dead")
+    assert reasons == [b"", b""]
+    assert read(onCorrupt="skip", messageTypes="type_a") == rest

@@ -1,0 +1,253 @@
+"""Stories of brokers that go away, forget, or begin anew while a query runs; over brokers in memory."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from source_world import NO_EXTENSIONS, World, at
+
+from metaq.errors import ConnectionFailed
+from metaq.wire.text.commands import Command, GetOffset, Stats
+from metaq_spark.errors import DataLoss
+
+
+@pytest.fixture(params=["ours", "java"])
+def world(request: pytest.FixtureRequest) -> World:
+    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+
+
+def test_one_broker_away_holds_its_partitions_and_no_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("orders", 0, 0, b"a1")
+    world.put("orders", 1, 0, b"b1", b"b2")
+    reader = world.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    world.brokers[1].kill()
+    position, values = world.micro_batch(reader, start)
+    assert values == [b"a1"]
+    assert at(position) == {"0-0": 22, "1-0": 0}
+    world.put("orders", 0, 0, b"a2")
+    slept = len(world.clock.slept_s)
+    position, values = world.micro_batch(reader, position)
+    assert values == [b"a2"]
+    assert len(world.clock.slept_s) == slept  # the others do not wait for it with every look
+    world.brokers[1].start()
+    assert world.micro_batch(reader, position)[1] == [b"b1", b"b2"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.split(":")[0] for text in warnings] == ["broker b1"]
+    assert "Its partitions wait; the query goes on with the others" in warnings[0]
+
+
+def test_a_broker_that_is_away_for_too_long_is_named(world: World) -> None:
+    world.put("orders", 0, 0, b"a1")
+    world.put("orders", 1, 0, b"b1")
+    reader = world.stream(startingOffsets="earliest", lossGraceMs="20s")
+    position, _ = world.micro_batch(reader, reader.initialOffset())
+    world.brokers[1].kill()
+    for _ in range(15):
+        assert world.micro_batch(reader, position) == (position, [])
+    world.clock.advance(10)
+    with pytest.raises(ConnectionFailed, match=r"broker b1:1: connect failed"):
+        world.micro_batch(reader, position)
+
+
+def test_a_run_that_ends_by_itself_does_not_end_without_a_broker(world: World) -> None:
+    world.put("orders", 1, 0, b"b1")
+    ending = world.stream(startingOffsets="earliest")
+    ending.prepareForTriggerAvailableNow()
+    position = ending.initialOffset()
+    once = world.stream(startingOffsets="earliest")
+    once.initialOffset()
+    world.brokers[1].kill()
+    with pytest.raises(ConnectionFailed, match="b1:1"):
+        world.micro_batch(ending, position)
+    with pytest.raises(ConnectionFailed, match="b1:1"):
+        world.micro_batch(once, position, ReadAllAvailable())
+    with pytest.raises(ConnectionFailed, match="b1:1"):
+        world.stream().prepareForTriggerAvailableNow()
+
+
+def went_back(world: World) -> bytearray:
+    """A broker comes back with less than it had: the last of three messages is missing; returns its bytes."""
+    content = world.brokers[0].partition("orders", 0).segments[0][1]
+    tail = content[42:]
+    del content[42:]
+    return tail
+
+
+def test_an_end_that_goes_back_and_returns_is_no_loss(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    reader = world.stream(startingOffsets="earliest")
+    position, _ = world.drain(reader)
+    tail = went_back(world)
+    for _ in range(10):
+        assert world.micro_batch(reader, position) == (position, [])
+    world.brokers[0].partition("orders", 0).append(tail)
+    world.put("orders", 0, 0, b"4")
+    assert world.drain(reader, position)[1] == [[b"4"]]
+    # It had recovered, so the next time the clock starts anew.
+    world.clock.advance(25)
+    assert world.micro_batch(reader, position)[1] == [b"4"]
+
+
+def test_an_end_that_stays_back_is_loss_after_the_grace(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    world.put("orders", 0, 1, b"other")
+    strict = world.stream(startingOffsets="earliest")
+    lenient = world.stream(failOnDataLoss="false")
+    position, _ = world.drain(strict)
+    went_back(world)
+    for reader in (strict, lenient):
+        world.micro_batch(reader, position)
+    world.clock.advance(30)
+    with pytest.raises(DataLoss, match=r"orders/0-0: offset 63 was to be read next, but the broker holds \[0, 42\)"):
+        world.micro_batch(strict, position)
+    position, _ = world.micro_batch(lenient, position)
+    assert at(position) == {"0-0": 42, "0-1": 25}
+    world.put("orders", 0, 0, b"33")
+    assert world.drain(lenient, position)[1] == [[b"33"]]
+
+
+def test_a_doubtful_partition_does_not_make_the_query_hammer_the_brokers(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    reader = world.stream(startingOffsets="earliest", offsetPollMs="100")
+    position, _ = world.drain(reader)
+    went_back(world)
+    before = world.count(Stats)
+    for _ in range(100):  # one second at Spark's pace
+        world.clock.advance(0.01)
+        assert reader.latestOffset(position, reader.getDefaultReadLimit()) == position
+    rounds = (world.count(Stats) - before) / (2 * len(world.brokers))
+    assert rounds <= 12
+
+
+def test_available_now_waits_for_an_end_that_went_back(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    position, _ = world.available_now()
+    tail, sleep = went_back(world), world.clock.sleep
+
+    def comes_back(seconds: float) -> None:
+        sleep(seconds)
+        if len(world.clock.slept_s) == 5:
+            world.brokers[0].partition("orders", 0).append(tail)
+            world.put("orders", 0, 0, b"4")
+
+    world.clock.sleep = comes_back  # type: ignore[method-assign]
+    position, batches = world.available_now(position)
+    assert batches == []  # what came after the run began is for the next one
+    assert world.available_now(position)[1] == [[b"4"]]
+
+
+def test_available_now_tells_of_a_loss_instead_of_ending_in_silence(world: World) -> None:
+    world.put("orders", 0, 0, b"1", b"2", b"3")
+    position, _ = world.available_now()
+    went_back(world)
+    with pytest.raises(DataLoss, match="the broker lost its end"):
+        world.available_now(position)
+    after, _ = world.available_now(position, failOnDataLoss="false")
+    assert at(after) == {"0-0": 42}
+
+
+def test_a_topic_deleted_while_running(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.put("orders", 0, 0, b"1", b"2")
+    strict, lenient = world.stream(startingOffsets="earliest"), world.stream(failOnDataLoss="false")
+    position, _ = world.drain(strict)
+    world.put("orders", 0, 0, b"never read")
+    world.clock.advance(1)
+    planned = strict.latestOffset(position, strict.getDefaultReadLimit())
+    world.brokers[0].partitions.clear()
+    with pytest.raises(DataLoss):  # by the tasks of a batch under way
+        world.replay(strict, position, planned)
+    assert world.replay(lenient, position, planned) == []
+    for reader in (strict, lenient):
+        assert world.micro_batch(reader, position) == (position, [])
+    world.clock.advance(30)
+    with pytest.raises(DataLoss, match="orders/0-0: the brokers do not list it any more; the topic may have been del"):
+        world.micro_batch(strict, position)
+    caplog.clear()
+    for _ in range(5):
+        assert world.micro_batch(lenient, position) == (position, [])
+    assert len(caplog.records) == 1
+
+
+def test_a_partition_that_vanishes_between_two_questions_is_looked_up_again(world: World) -> None:
+    world.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
+    world.put("orders", 1, 0, *[b"%d" % n for n in range(10)])
+    reader = world.stream(startingOffsets="earliest", maxBytesPerTrigger="100")
+    start = reader.initialOffset()
+    broker = world.brokers[0]
+
+    def vanish(command: Command) -> None:
+        if isinstance(command, GetOffset):
+            broker.partitions.clear()
+
+    broker.before_command = vanish
+    position, values = world.micro_batch(reader, start)
+    assert at(position)["0-0"] == 0
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_partition_that_vanishes_before_a_batch_is_cut_is_left_to_its_task(world: World) -> None:
+    world.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
+    world.put("orders", 1, 0, *[b"%d" % n for n in range(10)])
+    options = {"startingOffsets": "earliest", "minPartitions": "6"}
+    strict, lenient = world.stream(**options), world.stream(**options, failOnDataLoss="false")
+    start = strict.initialOffset()
+    end, values = world.micro_batch(strict, start)
+    assert len(values) == 20
+    world.brokers[0].partitions.clear()
+    with pytest.raises(DataLoss, match="orders/0-0"):
+        world.replay(strict, start, end)
+    assert world.replay(lenient, start, end) == [b"%d" % n for n in range(10)]
+
+
+def test_the_next_life_of_a_topic_under_a_limit_loses_none_of_its_messages() -> None:
+    world = World()
+    world.put("orders", 0, 0, b"1", b"2")
+    position, _ = world.drain(world.stream(startingOffsets="earliest"))
+    world.brokers[0].recreate("orders", 0)
+    payloads = [b"new %d" % n for n in range(20)]
+    world.put("orders", 0, 0, *payloads)
+    lenient = world.stream(failOnDataLoss="false", maxOffsetsPerTrigger="6", minOffsetsPerTrigger="2")
+    after, batches = world.drain(lenient, position)
+    assert batches == [payloads[:6], payloads[6:12], payloads[12:18], payloads[18:]]
+    incarnation = world.brokers[0].partition("orders", 0).incarnation
+    assert after["incarnations"] == {"orders": {"0-0": incarnation}}
+
+
+def test_a_topic_made_again_during_available_now_is_told() -> None:
+    world = World()
+    world.put("orders", 0, 0, *[b"%d" % n for n in range(10)])
+    for fail in ("true", "false"):
+        reader = world.stream(startingOffsets="earliest", maxOffsetsPerTrigger="4", failOnDataLoss=fail)
+        reader.prepareForTriggerAvailableNow()
+        position, _ = world.micro_batch(reader, reader.initialOffset())
+        world.brokers[0].recreate("orders", 0)
+        world.put("orders", 0, 0, *[b"new %d" % n for n in range(30)])
+        if fail == "true":
+            with pytest.raises(DataLoss, match="of another incarnation"):
+                world.micro_batch(reader, position)
+        else:
+            position, batches = world.drain(reader, position)
+            assert (at(position), batches) == ({"0-0": 0}, [])
+
+
+def test_a_checkpoint_of_the_first_form_goes_on_and_learns_incarnations() -> None:
+    world = World()
+    world.put("orders", 0, 0, b"1", b"2")
+    old = {"v": 1, "topics": {"orders": {"0-0": 21}}}
+    position, batches = world.drain(world.stream(), old)
+    assert batches == [[b"2"]]
+    assert position["v"] == 2
+    assert position["incarnations"] == {"orders": {"0-0": world.brokers[0].partition("orders", 0).incarnation}}
+    old = {"v": 1, "topics": {"orders": {"0-0": 42}}}
+    adopted, values = world.micro_batch(world.stream(), old)
+    assert (adopted, values) == (position, [])
+
+
+def test_a_checkpoint_of_the_first_form_stays_as_it_is_with_a_java_broker() -> None:
+    world = World(extensions=NO_EXTENSIONS)
+    world.put("orders", 0, 0, b"1", b"2")
+    old = {"v": 1, "topics": {"orders": {"0-0": 42}}}
+    assert world.micro_batch(world.stream(), old) == (old, [])  # equal text: Spark makes no batch of it

@@ -1,0 +1,234 @@
+"""Stories of one task: another life of its partition, brokers that are slow, gone or talk nonsense, and its memory."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+from source_world import ADDRESSES, NO_EXTENSIONS, World
+
+from metaq.client.pool import SessionPool
+from metaq.client.transport import Timeouts
+from metaq.model import Message, OffsetRange, Partition, TopicPartition
+from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
+from metaq.wire.text.commands import Command, Filled, Get, GetOffset
+from metaq.wire.text.frames import encode_body, encode_frame
+from metaq_spark.columns.decode import BYTES_MAX
+from metaq_spark.errors import DataLoss, ReadFailed
+from metaq_spark.options import Use
+from metaq_spark.source.partition_reader import RangePartition, read_partition
+
+SOURCE = TopicPartition("orders", Partition(0, 0))
+ASK = b"get orders metaq-spark 0 0 21 1\r\n"
+
+
+def frame(payload: bytes, attribute: str | None = None) -> bytes:
+    return encode_frame(1, *encode_body(Message(payload, attribute)))
+
+
+def read(pool: SessionPool, end: int, incarnation: str | None = None, **options: str) -> list[bytes]:
+    given = World().options(Use.BATCH_READ, **options)
+    task = pickle.loads(pickle.dumps(RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, end), incarnation)))
+    return [value for batch in read_partition(task, given, pool) for value in batch["value"].to_pylist()]
+
+
+def test_a_task_reads_the_life_of_its_partition_that_it_was_planned_for() -> None:
+    world = World()
+    end = world.put("orders", 0, 0, b"old", b"old too")
+    life = world.brokers[0].partition("orders", 0).incarnation
+    assert read(world.pool, end, life) == [b"old", b"old too"]
+    world.brokers[0].recreate("orders", 0)
+    world.put("orders", 0, 0, b"new", b"new too", b"and more than before")
+    with pytest.raises(DataLoss, match=rf"orders/0-0: the partition was deleted and recreated.*{life}.*failOnDataLoss"):
+        read(world.pool, end, life)
+    assert read(world.pool, end, life, failOnDataLoss="false") == []
+    assert read(world.pool, end, None) == [b"new", b"new too"]
+
+
+def test_a_partition_that_is_deleted_and_not_there_again() -> None:
+    world = World()
+    end = world.put("orders", 0, 0, b"old")
+    life = world.brokers[0].partition("orders", 0).incarnation
+    del world.brokers[0].partitions["orders", 0]
+    with pytest.raises(DataLoss, match=r"orders/0-0.*is not exists"):
+        read(world.pool, end, life)
+    assert read(world.pool, end, life, failOnDataLoss="false") == []
+
+
+def test_a_broker_that_does_not_tell_lives_is_believed() -> None:
+    world = World(extensions=NO_EXTENSIONS)
+    end = world.put("orders", 0, 0, b"x")
+    assert read(world.pool, end, "0" * 32) == [b"x"]
+
+
+def test_a_partition_made_again_while_it_is_read_is_data_loss_and_not_damage() -> None:
+    world = World()
+    payloads = [bytes([n]) * 50 for n in range(40)]
+    end = world.put("orders", 0, 0, *payloads)
+    broker = world.brokers[0]
+    life = broker.partition("orders", 0).incarnation
+    gets = []
+
+    def recreate(command: Command) -> None:
+        if isinstance(command, Get):
+            gets.append(command)
+            if len(gets) == 4:
+                broker.recreate("orders", 0)
+                world.put("orders", 0, 0, *[b"anew" * 9] * 80)
+
+    broker.before_command = recreate
+    with pytest.raises(DataLoss, match="deleted and recreated"):
+        read(world.pool, end, life, fetchBytes="500", onCorrupt="skip")
+
+
+def test_the_question_for_the_life_is_asked_again_after_a_restart() -> None:
+    world = World()
+    end = world.put("orders", 0, 0, b"x")
+    broker, cut = world.brokers[0], iter([True, True])
+
+    def restart(command: Command) -> None:
+        if isinstance(command, GetOffset) and next(cut, False):
+            broker.kill()
+            broker.start()
+
+    broker.before_command = restart
+    assert read(world.pool, end, broker.partition("orders", 0).incarnation) == [b"x"]
+
+
+def test_connecting_is_tried_again() -> None:
+    world = World()
+    end = world.put("orders", 0, 0, b"x")
+    broker, slept = world.brokers[0], world.clock.sleep
+
+    def sleep(seconds: float) -> None:
+        slept(seconds)
+        broker.start()
+
+    world.clock.sleep = sleep  # type: ignore[method-assign]
+    broker.kill()
+    assert read(world.pool, end) == [b"x"]
+
+
+def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
+    world = World()
+    end = world.put("orders", 0, 0, *[b"x" * 80] * 10)
+    broker, gets = world.brokers[0], []
+
+    def die(command: Command) -> None:
+        if isinstance(command, Get):
+            gets.append(command)
+            if len(gets) == 4:
+                broker.kill()
+
+    broker.before_command = die
+    with pytest.raises(ReadFailed) as caught:
+        read(world.pool, end, fetchBytes="250", retries="2", retryIntervalMs="50")
+    told = str(caught.value)
+    assert "orders/0-0 could not be read from offset 500 on: broker b0:1: " in told
+    assert "tried 3 times in a row" in told
+    assert "raise the options retries and retryIntervalMs" in told
+    assert world.clock.slept_s == [0.05, 0.1]
+    assert str(pickle.loads(pickle.dumps(caught.value))) == told
+
+    with pytest.raises(
+        ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a MetaQ broker listens"
+    ):
+        read(world.pool, end, retries="0")
+
+
+def script(*connections: list[object]) -> tuple[SessionPool, ScriptedTransport]:
+    transport = ScriptedTransport(connections)
+    return SessionPool(Timeouts(5.0, 0.7), transport, clock=transport.clock), transport
+
+
+def test_a_slow_broker_is_told_with_its_deadline() -> None:
+    pool, transport = script([Expect(ASK)], [Expect(b"get orders metaq-spark 0 0 21 2\r\n")])
+    with pytest.raises(ReadFailed) as caught:
+        read(pool, 21, retries="1", requestTimeoutMs="700", fetchBytes="21")
+    assert str(caught.value) == (
+        "orders/0-0 could not be read from offset 0 on: broker b0:1: no answer to get of orders partition 0 at offset "
+        "0 within 0.7 s. It was tried 2 times in a row. If the broker is only slow, raise the option requestTimeoutMs "
+        "(700)"
+    )
+    assert transport.finished
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"value -1 1\r\n",
+        b"value 99999999999 1\r\n",
+        b"value 22 1\r\n" + bytes(22),
+        b"result 301 4 1\r\nsoon",
+        b"result 200 2 1\r\nok",
+        b"value 3 77\r\nabc",
+    ],
+)
+def test_nonsense_is_told_at_once_and_not_asked_for_again(nonsense: bytes) -> None:
+    pool, transport = script([Expect(ASK), Say(nonsense), HangUp()])
+    with pytest.raises(
+        ReadFailed, match=r"orders/0-0 could not be read from offset 0 on: broker b0:1: .*Check that the"
+    ):
+        read(pool, 21, fetchBytes="21")
+    assert transport.clock.slept_s == []
+
+
+def test_a_reply_cut_in_the_middle_is_asked_for_again() -> None:
+    whole = b"value 21 2\r\n" + frame(b"x")
+    pool, transport = script(
+        [Expect(ASK), Say(b"value 21 1\r\n" + frame(b"x")[:9]), HangUp()],
+        [Refuse()],
+        [Expect(b"get orders metaq-spark 0 0 21 2\r\n"), Say(whole, chunk_bytes=1)],
+    )
+    assert read(pool, 21, fetchBytes="21") == [b"x"]
+    assert transport.finished
+
+
+def test_a_refusal_names_the_broker_s_words() -> None:
+    pool, _ = script([Expect(ASK), Say(b"result 403 6 1\r\nclosed")])
+    with pytest.raises(
+        ReadFailed, match=r"broker b0:1 refused get of orders partition 0 at offset 0 with 403: closed\."
+    ):
+        read(pool, 21, fetchBytes="21")
+
+
+def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages made as they are asked for; what is held at a time, by Python and by Arrow, once it runs."""
+    payload_bytes, count = (16 << 10) - 20, 64
+    chunk = frame(b"v" * payload_bytes) * count
+    chunks, warm = 200, 40
+    posted: list[tuple[Get, memoryview]] = []
+
+    def post(session: object, command: Get, timeout_s: float | None = None, room: memoryview | None = None) -> int:
+        assert room is not None
+        posted.append((command, room))
+        return len(posted) - 1
+
+    def collect(session: object, opaque: int, timeout_s: float | None = None) -> Filled:
+        command, room = posted[opaque]
+        room[:] = chunk[: command.max_bytes]
+        return Filled(len(room), opaque)
+
+    monkeypatch.setattr("metaq.client.session.Session.post", post)
+    monkeypatch.setattr("metaq.client.session.Session.collect", collect)
+    world = World(extensions=NO_EXTENSIONS)
+    options = world.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)))
+    task = RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, chunks * len(chunk)))
+    rows = arrow_peak = 0
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        for batch in read_partition(task, options, world.pool):
+            rows += batch.num_rows
+            if rows <= warm * count:
+                tracemalloc.reset_peak()
+            arrow_peak = max(arrow_peak, pa.total_allocated_bytes() - before)
+        python_now, python_peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows == chunks * count
+    assert python_peak - python_now < 8 * len(chunk)
+    assert arrow_peak < 4 * BYTES_MAX

@@ -1,0 +1,147 @@
+"""Ranges that are asked for together: whatever is wrong with one, the read says and gives what it does alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from source_world import World
+
+from metaq.errors import CorruptFrame, MetaqError
+from metaq.model import Address, OffsetRange, Partition, TopicPartition
+from metaq.wire.text.commands import Get, Reply, Result, Value
+from metaq_spark.errors import DataLoss
+from metaq_spark.options import Use
+from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.bundles import Bundle
+from metaq_spark.source.partition_reader import RangePartition
+from metaq_spark.source.small_ranges import conversations, read_small
+
+PLACES = [(0, 0), (0, 1), (1, 0), (1, 1)]
+VICTIM = (0, 1)
+
+
+def filled(**settings: object) -> World:
+    """Every partition of ``orders`` with three messages."""
+    world = World(**settings)
+    for broker, index in PLACES:
+        world.put("orders", broker, index, *(f"{broker}-{index} {n}".encode() for n in range(3)))
+    return world
+
+
+def planned(world: World, **options: str) -> tuple[MetaQReader, Bundle]:
+    reader = MetaQReader(world.options(Use.BATCH_READ, **options), world.pool, world.clock)
+    [task] = reader.partitions()
+    assert isinstance(task, Bundle)
+    return reader, task
+
+
+def damaged(world: World) -> None:
+    world.brokers[0].partition("orders", 1).segments[0][1][25] ^= 1
+
+
+def made_again(world: World) -> None:
+    world.brokers[0].recreate("orders", 1)
+    world.put("orders", *VICTIM, *[b"another life"] * 3)
+
+
+def answers_get(world: World, answer: Callable[[Get, Reply | None], Reply | None]) -> None:
+    """Let broker 0 answer the first get of the victim with ``answer``, and later ones as usual."""
+    broker, left = world.brokers[0], [1]
+    usual = broker.answer
+
+    def changed(command: object) -> Reply | None:
+        reply = usual(command)  # type: ignore[arg-type]
+        if isinstance(command, Get) and command.partition == 1 and left:
+            left.pop()
+            return answer(command, reply)
+        return reply
+
+    broker.answer = changed  # type: ignore[method-assign]
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:25] + bytes([data[25] ^ 1]) + data[26:]
+
+
+FLEETING = {
+    "a short reply": lambda get, reply: Value(reply.data[:30], get.opaque),
+    "a refusal": lambda get, reply: Result(500, "busy", get.opaque),
+    "nothing there": lambda get, reply: Result(404, "not yet", get.opaque),
+    "moved nowhere": lambda get, reply: Result(301, str(get.offset), get.opaque),
+    "a closed connection": lambda get, reply: None,
+    "a flipped bit": lambda get, reply: Value(flipped(reply.data), get.opaque),
+}
+
+
+@pytest.mark.parametrize("answer", FLEETING.values(), ids=FLEETING)
+def test_what_goes_wrong_once_is_asked_again(answer: Callable[[Get, Reply | None], Reply | None]) -> None:
+    world = filled()
+    expected = [f"{broker}-{index} {n}".encode() for broker, index in PLACES for n in range(3)]
+    reader, task = planned(world)
+    answers_get(world, answer)
+    assert world.values(reader, [task]) == expected
+
+
+def test_a_broker_that_restarts_in_between_is_waited_for() -> None:
+    world = filled()
+    reader, task = planned(world)
+    world.brokers[0].kill()
+    world.brokers[0].start()
+    assert len(world.values(reader, [task])) == 12
+
+
+@pytest.mark.parametrize(("harm", "error"), [(damaged, CorruptFrame), (made_again, DataLoss)])
+def test_what_stays_wrong_is_told_as_ever(harm: Callable[[World], None], error: type[MetaqError]) -> None:
+    world = filled()
+    reader, task = planned(world)
+    harm(world)
+    with pytest.raises(error, match=re.escape("orders/0-1")):
+        world.values(reader, [task])
+
+
+@pytest.mark.parametrize("harm", [damaged, made_again])
+def test_accepted_harm_gives_the_rows_that_are_read_alone(harm: Callable[[World], None]) -> None:
+    accepted = {"onCorrupt": "skip", "failOnDataLoss": "false"}
+    world = filled()
+    reader, task = planned(world, **accepted)
+    harm(world)
+    rows = world.values(reader, [task])
+    assert rows == world.values(reader, task.parts)
+    assert 9 <= len(rows) < 12
+
+
+def test_a_java_broker_is_asked_in_one_go_too() -> None:
+    world = filled(extensions=frozenset())
+    reader, task = planned(world)
+    assert [part.incarnation for part in task.parts] == [None] * 4
+    assert read_small(task.parts, reader._options, world.pool).keys() == set(task.parts)
+    assert len(world.values(reader, [task])) == 12
+
+
+def test_types_are_left_to_the_broker_and_cut_ranges_to_the_usual_way() -> None:
+    world = filled()
+    _, task = planned(world)
+    for options in ({"messageTypes": "a"}, {"pushFilters": "true"}):
+        assert read_small(task.parts, world.options(Use.BATCH_READ, **options), world.pool) == {}
+
+
+def part(broker: str, size: int, index: int = 0) -> RangePartition:
+    return RangePartition(TopicPartition("t", Partition(0, index)), Address(broker, 1), OffsetRange(0, size))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([], []),
+        ([("a", 4), ("a", 6)], [[4, 6]]),
+        ([("a", 4), ("a", 7)], [[4], [7]]),
+        ([("a", 4), ("b", 4), ("b", 5), ("a", 1)], [[4], [4, 5], [1]]),
+        ([("a", 4), ("a", 11), ("a", 5)], [[4, 5]]),
+        ([("a", 11)], []),
+    ],
+)
+def test_conversations(parts: list[tuple[str, int]], expected: list[list[int]]) -> None:
+    asked = conversations([part(broker, size) for broker, size in parts], 10)
+    assert [[len(each.offsets) for each in group] for group in asked] == expected

@@ -1,0 +1,172 @@
+"""Every sentence that docs/troubleshooting.md explains is one that the code says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+from source_world import ADDRESSES, World
+from test_sink_stories import World as SinkWorld
+
+from metaq.client.pool import SessionPool
+from metaq.client.session import Session
+from metaq.directory.fixed import FixedDirectory
+from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
+from metaq.model import Address
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.errors import BatchSuperseded, BranchLost, ReadFailed
+from metaq_spark.exactly_once.participants import require_extensions
+from metaq_spark.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
+from metaq_spark.options import Use, parse_source_options
+from metaq_spark.sink.columns import find_sink_columns
+
+PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+OF_SPARK = ("[DATA_SOURCE_NOT_FOUND]", "ModuleNotFoundError")
+
+
+def explained() -> list[str]:
+    """The sentences in the first column, as regular expressions."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    sentences = [sentence for row in rows for sentence in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    return [s for s in sentences if not s.startswith(OF_SPARK)]
+
+
+def matcher(sentence: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, sentence.split("..."))), re.DOTALL)
+
+
+def stream_of(world: World, position: dict[str, object], **options: str) -> None:
+    world.micro_batch(world.stream(**options), position)
+
+
+def options(**given: str) -> None:
+    parse_source_options({"brokers": "a:1", "subscribe": "orders"} | given, Use.STREAM_READ)
+
+
+def filled() -> World:
+    world = World(segment_bytes_max=40)
+    for index in (0, 1):
+        world.put("orders", 0, index, b"a message", b"another", at_ms=1_000_000)
+    return world
+
+
+def no_such_broker() -> None:
+    with SessionPool(transport=MemoryTransport({})).lease(Address("nobody", 1)):
+        pass
+
+
+def one_broker_twice() -> None:
+    broker = MemoryBroker({"orders": 1})
+    transport = MemoryTransport(dict.fromkeys(ADDRESSES, broker))
+    FixedDirectory(ADDRESSES, SessionPool(transport=transport)).brokers()
+
+
+def not_ours() -> None:
+    address = Address("java", 1)
+    transport = MemoryTransport({address: MemoryBroker({}, extensions=frozenset())})
+    require_extensions(Session.connect(address, transport=transport))
+
+
+def retention() -> None:
+    world = filled()
+    world.brokers[0].partition("orders", 0).drop_segments(1)
+    stream_of(world, {"v": 1, "topics": {"orders": {"0-0": 0}}})
+
+
+def made_again() -> None:
+    world = filled()
+    start = world.stream(startingOffsets="latest").initialOffset()
+    world.brokers[0].recreate("orders", 0)
+    world.put("orders", 0, 0, b"of the new one", b"and more of it", b"and more")
+    stream_of(world, start)
+
+
+def not_named() -> None:
+    world = filled()
+    start = {"v": 1, "topics": {"orders": {"9-0": 0}}}
+    world.stream().partitions(start, {"v": 1, "topics": {"orders": {"9-0": 50}}})
+
+
+def damaged() -> None:
+    world = filled()
+    segment = world.brokers[0].partition("orders", 0).segment_at(0)[1]
+    segment[-1] ^= 1
+    world.batch()
+
+
+def superseded() -> None:
+    raise BatchSuperseded("batch 3 of query q", "batch 3 of query q comes too late: batch 4 has been decided")
+
+
+def branch_lost() -> None:
+    raise BranchLost("b:1", "XA transaction 'XID:1:0:0:q' has not been started.")
+
+
+def read_failed() -> None:
+    raise ReadFailed("orders/0-0", 20, "broker b:1: connect failed", "Check that the broker is running")
+
+
+def in_foreach_batch() -> None:
+    plan = TransactionPlan({0: ADDRESSES[0]}, None, written=False, timeout_s_max=60, single=True)
+    batch_of_task(plan, {BATCH_ID: "3"}.get)
+
+
+def write(columns: dict[str, list[object]], **options: str) -> Callable[[], object]:
+    return lambda: SinkWorld().write(pa.RecordBatch.from_pydict(columns), topic="orders", **options)
+
+
+def raised(error: MetaqError) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+STORIES: dict[str, Callable[[], object]] = {
+    "misspelt": lambda: options(subscrib="x"),
+    "misplaced": lambda: options(topic="x"),
+    "nothing to read": lambda: parse_source_options({"brokers": "a:1"}, Use.BATCH_READ),
+    "no broker": no_such_broker,
+    "no topic": lambda: World().batch(subscribe="ordres"),
+    "one broker twice": one_broker_twice,
+    "column": lambda: find_sink_columns(StructType([StructField("x", LongType())]), "orders"),
+    "not ours": not_ours,
+    "in foreachBatch": in_foreach_batch,
+    "inside a message": lambda: filled().batch(startingOffsets='{"orders": {"0-0": 5, "0-1": 0}}'),
+    "partition left out": lambda: filled().batch(startingOffsets='{"orders": {"0-0": 0}}'),
+    "too new": lambda: filled().batch(startingTimestamp="2030-01-01T00:00:00Z"),
+    "group": lambda: filled().batch(startingOffsets="group", group="g"),
+    "another source": lambda: stream_of(World(), {"sources": 1}),
+    "newer": lambda: stream_of(World(), {"v": 99, "topics": {}}),
+    "retention": retention,
+    "made again": made_again,
+    "not named": not_named,
+    "task failed": read_failed,
+    "no answer": raised(DeadlineExceeded(ADDRESSES[0], "get", 30.0)),
+    "damage": damaged,
+    "row": write({"value": [b"a", None]}),
+    "refused": raised(BrokerError(ADDRESSES[0], "put to orders partition 0", 500, "too long")),
+    "ordered": write({"value": [b"a"]}, orderedPartitions="9:2"),
+    "rolled back": branch_lost,
+    "superseded": superseded,
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_the_code_says_is_explained(story: str) -> None:
+    with pytest.raises(MetaqError) as caught:
+        STORIES[story]()
+    assert any(matcher(sentence).search(str(caught.value)) for sentence in explained()), str(caught.value)
+
+
+def test_what_is_explained_is_said() -> None:
+    said = []
+    for story in STORIES.values():
+        with pytest.raises(MetaqError) as caught:
+            story()
+        said.append(str(caught.value))
+    assert [s for s in explained() if not any(matcher(s).search(text) for text in said)] == []

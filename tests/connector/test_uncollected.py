@@ -1,0 +1,46 @@
+"""What a worker imports stays out of the garbage collections that Spark makes after every task; garbage does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+GARBAGE = """
+import gc, weakref
+class Knot: pass
+def tie():
+    knot = Knot()
+    knot.itself = knot
+    return weakref.ref(knot)
+{settle}
+frozen = gc.get_freeze_count()
+knot = tie()
+gc.collect()
+print(frozen > 10_000, knot() is None, gc.isenabled(), gc.get_freeze_count() == frozen)
+"""
+
+SETTLED = {
+    "modules": "from metaq_spark.columns import memory, decode\nmemory.keep_modules_uncollected()",
+    "numba": "from metaq_spark.columns.engine import numba_kernels\nassert numba_kernels() is not None",
+    "numba after modules": """
+from metaq_spark.columns import memory, decode, engine
+memory.keep_modules_uncollected()
+assert engine.numba_kernels() is not None
+""",
+}
+
+
+@pytest.mark.parametrize("settle", SETTLED.values(), ids=SETTLED.keys())
+def test_modules_are_left_out_and_garbage_is_found(settle: str) -> None:
+    program = GARBAGE.format(settle=settle)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["True"] * 4, done.stderr
+
+
+def test_a_switched_off_collection_stays_switched_off() -> None:
+    program = "import gc; gc.disable()\nfrom metaq_spark.columns.engine import numba_kernels\nnumba_kernels()\n"
+    program += "print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.strip() == "False", done.stderr
