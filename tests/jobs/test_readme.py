@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options import OPTIONS, READ, REQUIRED, UNSET, WRITE, Use
-from metaq_spark.sink_columns import SINK_COLUMNS
+from metaq_spark.option_table import OPTIONS, READ, UNSET, WRITE, Use
+from metaq_spark.sink.columns import SINK_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,8 +24,8 @@ def table_behind(words: str) -> dict[str, str]:
 def shown_default(option: str, uses: frozenset[Use]) -> str:
     [found] = (known for known in OPTIONS if known.name == option)
     defaults = [found.default_for(use) for use in Use if use in uses & found.uses]
-    if defaults[0] in (REQUIRED, UNSET):
-        return "required" if defaults[0] == REQUIRED else "none"
+    if defaults[0] == UNSET:
+        return "none"
     one, *others = dict.fromkeys(f"`{default}`" for default in defaults)
     return one + "".join(f"; stream: {other}" for other in others)
 

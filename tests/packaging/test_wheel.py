@@ -100,6 +100,12 @@ def test_broker_tells_its_version(bare_environment: Environment) -> None:
     assert said == f"metaq-broker {metaq.__version__}\n"
 
 
+@pytest.mark.spark
+def test_the_command_for_queries_is_installed(spark_environment: Environment, tmp_path: Path) -> None:
+    said = spark_environment.run(spark_environment.folder / "bin" / "metaq-spark", "--version")
+    assert said == f"metaq-spark {metaq.__version__}\n"
+
+
 FIND_FORMAT = """
     import metaq_spark, os, sys
     os.environ["PYSPARK_PYTHON"] = sys.executable

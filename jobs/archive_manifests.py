@@ -1,0 +1,237 @@
+"""What an archive of topics says about itself: pure values, and the rules that they are made and checked by.
+
+A batch of the archive has one manifest: which bytes of which partitions are in which files, and what those files hold::
+
+    {"v": 1, "batch": 12, "ranges": [
+        {"topic": "orders", "partition": "0-3", "incarnation": "5f0c...", "start": 4096, "end": 9000,
+         "messages": 57, "first_offset": 4096, "last_offset": 8911, "bytes": 4904, "replaced_attributes": 0,
+         "damaged_bytes": 0, "files": ["part-00000-....parquet"]}],
+     "lost": []}
+
+``[start, end)`` are byte offsets of the partition, ``bytes`` the sizes of the archived messages as the broker stores
+them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; that cannot be told
+(``damaged_bytes`` is null) where an attribute that is not UTF-8 was replaced. ``lost`` has ranges that the broker no
+longer had, and new lives of a partition: the next range begins at its ``end``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from metaq.model import Held, OffsetRange, Partition, TopicPartition
+
+FORM = 1
+
+Manifest = Mapping[str, Any]
+
+
+class ArchiveError(ValueError):
+    """The archive cannot go on; the text says why, and what to do."""
+
+
+class Place(NamedTuple):
+    """How far a partition has been archived: the next byte, and of which life (``None``: its broker does not tell)."""
+
+    incarnation: str | None
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a partition to archive, or lost ones if ``loss`` says why."""
+
+    where: TopicPartition
+    incarnation: str | None
+    offsets: OffsetRange
+    loss: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one file holds of one partition: a count, the first and the last offset, and bytes as frames."""
+
+    messages: int
+    first_offset: int
+    last_offset: int
+    frame_bytes: int
+    replaced_attributes: int
+
+
+FilesOf = Mapping[TopicPartition, Mapping[str, Contents]]
+"""The files of a batch by partition and name."""
+
+
+def where_of(entry: Mapping[str, Any]) -> TopicPartition:
+    """The partition that an entry of a manifest is about."""
+    return TopicPartition(entry["topic"], Partition.parse(entry["partition"]))
+
+
+def places_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, Place]:
+    """How far every partition has been archived, from all manifests in their order."""
+    return {
+        where_of(entry): Place(entry["incarnation"], entry["end"])
+        for manifest in manifests
+        for entry in (*manifest["lost"], *manifest["ranges"])
+    }
+
+
+def plan(held: Mapping[TopicPartition, Held], places: Mapping[TopicPartition, Place]) -> list[Piece]:
+    """What is to be archived next, and what can no longer be; by partition, a loss before the range behind it.
+
+    Raises:
+        ArchiveError: A partition ends before what has been archived.
+    """
+    return [piece for where, found in sorted(held.items()) for piece in _plan_one(where, found, places.get(where))]
+
+
+def _plan_one(where: TopicPartition, found: Held, place: Place | None) -> Iterator[Piece]:
+    start, end, life = found.offsets.start, found.offsets.end, found.incarnation
+    if place is not None and None not in (life, place.incarnation) and life != place.incarnation:
+        why = f"deleted and made anew; what came behind offset {place.end} of its former life was not archived"
+        yield Piece(where, life, OffsetRange(start, start), why)
+    elif place is not None and end < place.end:
+        raise ArchiveError(
+            f"{where}: ends at offset {end}, before {place.end}, up to which it has been archived; if its broker is "
+            "being restored or replaced, run again later; if these messages are gone for good, begin another archive"
+        )
+    elif place is not None and start > place.end:
+        yield Piece(where, life, OffsetRange(place.end, start), "deleted by the broker before it was archived")
+    elif place is not None:
+        start = place.end
+    if start < end:
+        yield Piece(where, life, OffsetRange(start, end))
+
+
+def refuse_losses(pieces: Sequence[Piece]) -> None:
+    """Losses have to be accepted by somebody.
+
+    Raises:
+        ArchiveError: There are some.
+    """
+    losses = [f"{piece.where}, {span(piece.offsets)}: {piece.loss}" for piece in pieces if piece.loss is not None]
+    if losses:
+        raise ArchiveError("; ".join(losses) + ". To note that in the manifest and go on: --accept-loss")
+
+
+def span(offsets: OffsetRange) -> str:
+    """``offsets 5 to 9``, the end exclusive."""
+    return f"offsets {offsets.start} to {offsets.end}"
+
+
+def make_manifest(batch: int, pieces: Sequence[Piece], files: FilesOf, damage_skipped: bool) -> Manifest:
+    """The manifest of a batch that has been written.
+
+    Raises:
+        ArchiveError: The files do not hold what they should; nothing may be noted as archived.
+    """
+    strays = set(files) - {piece.where for piece in pieces if piece.loss is None}
+    if strays:
+        raise ArchiveError(f"batch {batch}: its files hold messages of {', '.join(map(str, sorted(strays)))}")
+    ranges = [_range_entry(piece, files.get(piece.where, {})) for piece in pieces if piece.loss is None]
+    for entry in ranges:
+        damaged = entry["damaged_bytes"] or 0
+        if damaged < 0 or (damaged and not damage_skipped):
+            raise ArchiveError(f"batch {batch}: {where_of(entry)}: {_missing(entry)}")
+    lost = [_piece_entry(piece) | {"why": piece.loss} for piece in pieces if piece.loss is not None]
+    return {"v": FORM, "batch": batch, "ranges": ranges, "lost": lost}
+
+
+def _piece_entry(piece: Piece) -> dict[str, Any]:
+    where, offsets = piece.where, piece.offsets
+    return {
+        "topic": where.topic,
+        "partition": str(where.partition),
+        "incarnation": piece.incarnation,
+        "start": offsets.start,
+        "end": offsets.end,
+    }
+
+
+def _range_entry(piece: Piece, files: Mapping[str, Contents]) -> dict[str, Any]:
+    total = _sum_up(files)
+    damaged = len(piece.offsets) - total["bytes"] if not total["replaced_attributes"] else None
+    return _piece_entry(piece) | total | {"damaged_bytes": damaged, "files": sorted(files)}
+
+
+def _sum_up(files: Mapping[str, Contents]) -> dict[str, Any]:
+    found = files.values()
+    return {
+        "messages": sum(one.messages for one in found),
+        "first_offset": min((one.first_offset for one in found), default=None),
+        "last_offset": max((one.last_offset for one in found), default=None),
+        "bytes": sum(one.frame_bytes for one in found),
+        "replaced_attributes": sum(one.replaced_attributes for one in found),
+    }
+
+
+def _missing(entry: Mapping[str, Any]) -> str:
+    size = entry["end"] - entry["start"]
+    return f"offsets {entry['start']} to {entry['end']} are {size} bytes, the messages archived {entry['bytes']}"
+
+
+def check_chain(numbers: Sequence[int], manifests: Sequence[Manifest]) -> Iterator[str]:
+    """What is wrong with the manifests by themselves: missing ones, gaps and overlaps; a sentence each."""
+    expected = range(numbers[-1] + 1) if numbers else ()
+    for number in sorted(set(expected) - set(numbers)):
+        yield f"manifest {number} is missing"
+    places: dict[TopicPartition, Place] = {}
+    for number, manifest in zip(numbers, manifests, strict=True):
+        if manifest["batch"] != number:
+            yield f"manifest {number} says that it is that of batch {manifest['batch']}"
+        for entry, lost in _entries(manifest):
+            where = where_of(entry)
+            problem = _break(places.get(where), entry, lost)
+            if problem:
+                yield f"batch {number}: {where}: {problem}"
+            places[where] = Place(entry["incarnation"], entry["end"])
+
+
+def _entries(manifest: Manifest) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    yield from ((entry, True) for entry in manifest["lost"])
+    yield from ((entry, False) for entry in manifest["ranges"])
+
+
+def _break(place: Place | None, entry: Mapping[str, Any], lost: bool) -> str | None:
+    """How an entry does not go on where its partition's last one ended; ``None`` if it does."""
+    start, end, life = entry["start"], entry["end"], entry["incarnation"]
+    if start > end or (start == end and not lost):
+        return f"offsets {start} to {end} are no range"
+    if not lost and entry["damaged_bytes"] not in (None, end - start - entry["bytes"]):
+        return _missing(entry)
+    if place is None:
+        return None
+    if None not in (life, place.incarnation) and life != place.incarnation:
+        return None if lost else f"at offset {start} begins another life of the partition, {life}, and no loss is noted"
+    if start > place.end:
+        return f"gap: offsets {place.end} to {start} are in no batch"
+    if start < place.end:
+        return f"overlap: offsets {start} to {min(place.end, end)} are in an earlier batch, too"
+    return None
+
+
+def check_leftovers(numbers: Sequence[int], batches: Iterable[int]) -> Iterator[str]:
+    """Batches with files that no run can have left behind the last of the manifests, of which there is one at least."""
+    for batch in sorted(batch for batch in batches if batch > numbers[-1] + 1):
+        yield f"batch {batch} has files, and the last manifest is {numbers[-1]}"
+
+
+def check_contents(manifest: Manifest, files: FilesOf) -> Iterator[str]:
+    """What is wrong with the files of a batch, compared with its manifest; a sentence each."""
+    batch = manifest["batch"]
+    for entry in manifest["ranges"]:
+        where = where_of(entry)
+        found = files.get(where, {})
+        for name in sorted(set(entry["files"]) - set(found)):
+            yield f"batch {batch}: {where}: file {name} is missing, or holds nothing of it"
+        for name in sorted(set(found) - set(entry["files"])):
+            yield f"batch {batch}: {where}: file {name} is not in the manifest"
+        total = _sum_up(found)
+        for key in total:
+            if total[key] != entry[key]:
+                yield f"batch {batch}: {where}: {key} is {total[key]}, the manifest says {entry[key]}"
+        if found and not entry["start"] <= total["first_offset"] <= total["last_offset"] < entry["end"]:
+            yield f"batch {batch}: {where}: messages outside of offsets {entry['start']} to {entry['end']}"
+    for where in sorted(set(files) - {where_of(entry) for entry in manifest["ranges"]}):
+        yield f"batch {batch}: {where}: its files hold messages of it, the manifest does not name it"

@@ -1,0 +1,304 @@
+"""Archive topics as Parquet, with manifests by which its completeness can be checked.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/archive_topics.py \\
+        --brokers 127.0.0.1:8123 --topics orders,payments --output archive
+    spark-submit ... jobs/archive_topics.py --output archive --verify
+
+    archive/manifests/00000012.json            what batch 12 consists of, see archive_manifests
+    archive/data/batch=00000012/part-....parquet
+
+The manifests are the job's only memory. A batch goes on where the last manifest ends, writes its files, reads them
+back, compares them with the byte ranges, and only then writes its manifest. A run that dies before that leaves files
+which the next one overwrites. Run it again to add what has come since; with ``--every-seconds`` it keeps running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from archive_manifests import (
+    FORM,
+    ArchiveError,
+    Contents,
+    FilesOf,
+    Manifest,
+    Piece,
+    check_chain,
+    check_contents,
+    check_leftovers,
+    make_manifest,
+    places_after,
+    plan,
+    refuse_losses,
+    span,
+)
+from job_failures import sentence
+from numbered_files import NumberedFiles, open_folder, spark_path
+from pyarrow import fs
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from metaq.client.boundaries import frame_boundary
+from metaq.client.pool import SessionPool
+from metaq.directory.fixed import FixedDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+
+ARCHIVE_SCHEMA = (
+    "topic string, broker_id int, partition int, offset bigint, message_id bigint, timestamp timestamp, "
+    "attribute string, value binary"
+)
+FRAME_HEADER_BYTES, ATTRIBUTE_LENGTH_BYTES = 20, 4
+REPLACEMENT_CHARACTER = "\ufffd"
+
+
+def transform(archived: DataFrame) -> DataFrame:
+    """From rows of ``ARCHIVE_SCHEMA`` and their ``file`` to what each file holds of each partition.
+
+    ``topic``, ``broker_id``, ``partition``, ``file``, ``messages``, ``first_offset``, ``last_offset``, ``frame_bytes``
+    (as the broker stores them), ``replaced_attributes`` (those with U+FFFD, whose bytes on the broker may be others).
+    """
+    attribute_bytes = F.coalesce(F.octet_length("attribute") + ATTRIBUTE_LENGTH_BYTES, F.lit(0))
+    frame_bytes = F.octet_length("value").cast("bigint") + attribute_bytes + FRAME_HEADER_BYTES
+    return archived.groupBy("topic", "broker_id", "partition", "file").agg(
+        F.count("*").alias("messages"),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+        F.sum(frame_bytes).alias("frame_bytes"),
+        F.count_if(F.contains("attribute", F.lit(REPLACEMENT_CHARACTER))).alias("replaced_attributes"),
+    )
+
+
+def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, FilesOf]:
+    """What the files in a folder of the archive hold, read anew, by batch."""
+    rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(f"{spark_path(output)}/{part}")
+    named = rows.withColumn("file", F.regexp_extract("_metadata.file_path", r"batch=(\d+/[^/]+)$", 1))
+    found: dict[int, dict[TopicPartition, dict[str, Contents]]] = {}
+    for row in transform(named).collect():
+        batch, _, name = row.file.partition("/")
+        where = TopicPartition(row.topic, Partition(row.broker_id, row.partition))
+        held = Contents(row.messages, row.first_offset, row.last_offset, row.frame_bytes, row.replaced_attributes)
+        found.setdefault(int(batch), {}).setdefault(where, {})[name] = held
+    return found
+
+
+def read_manifests(files: NumberedFiles) -> list[Manifest]:
+    """All of them, in order.
+
+    Raises:
+        ArchiveError: One was written by a newer version of this job.
+        ValueError: One is damaged.
+    """
+    manifests = [files.read(number) for number in files.numbers()]
+    for number, manifest in zip(files.numbers(), manifests, strict=True):
+        if manifest["v"] != FORM:
+            raise ArchiveError(f"manifest {number} has form {manifest['v']} of a newer version; known is {FORM}")
+    return manifests
+
+
+class Archive:
+    """Adds batches to an archive."""
+
+    def __init__(self, spark: SparkSession, arguments: argparse.Namespace) -> None:
+        self._spark, self._arguments = spark, arguments
+        self._pool = SessionPool()
+        self._directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], self._pool)
+        self._files = NumberedFiles(f"{arguments.output}/manifests")
+        manifests = read_manifests(self._files)
+        self._next, self._places = len(manifests), places_after(manifests)
+        problems = list(check_chain(self._files.numbers(), manifests))
+        if problems:
+            raise ArchiveError(f"the archive is not in order, so nothing is added to it: {'; '.join(problems)}")
+
+    def catch_up(self) -> int:
+        """Add batches until one has reached the ends; how many there were.
+
+        Raises:
+            ArchiveError: Something was lost, or a batch's files do not hold what they should.
+            MetaqError: A broker could not be asked.
+        """
+        count, reached = 0, False
+        while not reached:
+            wanted = self._plan()
+            pieces = [self._bounded(piece) for piece in wanted]
+            if not pieces:
+                break
+            self._add_batch(pieces)
+            count, reached = count + 1, pieces == wanted
+        return count
+
+    def _plan(self) -> list[Piece]:
+        pieces = plan(self._held(), self._places)
+        if not self._arguments.accept_loss:
+            refuse_losses(pieces)
+        return pieces
+
+    def _held(self) -> dict[TopicPartition, Held]:
+        chosen = [topic for topic in self._directory.topics() if is_chosen(topic, self._arguments)]
+        missing = {*(self._arguments.topics or "").split(",")} - {"", *chosen, *(where.topic for where in self._places)}
+        if missing:
+            raise ArchiveError(f"--topics: no broker knows {', '.join(sorted(missing))}")
+        held = self._directory.held(chosen)
+        for where in sorted(set(self._places) - set(held)):
+            if is_chosen(where.topic, self._arguments):
+                print(f"archive_topics: {where} is not listed by any broker now; what came after "
+                      f"offset {self._places[where].end} is not archived", file=sys.stderr)  # fmt: skip
+        return held
+
+    def _bounded(self, piece: Piece) -> Piece:
+        """At most the bytes of a batch, cut at a message; a single message may be larger, then all is taken."""
+        limit = piece.offsets.start + self._arguments.partition_bytes_max
+        if piece.loss is not None or piece.offsets.end <= limit:
+            return piece
+        topic, partition = piece.where.topic, piece.where.partition
+        with self._pool.lease(self._directory.partitions(topic)[partition]) as session:
+            cut = frame_boundary(session, topic, partition.index, limit, piece.offsets.start)
+        end = cut if piece.offsets.start < cut < piece.offsets.end else piece.offsets.end
+        return Piece(piece.where, piece.incarnation, OffsetRange(piece.offsets.start, end))
+
+    def _add_batch(self, pieces: Sequence[Piece]) -> None:
+        batch, ranges = self._next, [piece for piece in pieces if piece.loss is None]
+        files: FilesOf = {}
+        if ranges:
+            folder = f"data/batch={batch:08}"
+            options = read_options(ranges) | {"onCorrupt": "skip" if self._arguments.skip_damaged else "fail"}
+            rows = self._spark.read.format("metaq").option("brokers", self._arguments.brokers).options(**options).load()
+            rows.write.mode("overwrite").parquet(f"{spark_path(self._arguments.output)}/{folder}")
+            files = measure(self._spark, self._arguments.output, folder).get(batch, {})
+            self._refuse_new_lives(ranges)
+        manifest = make_manifest(batch, pieces, files, self._arguments.skip_damaged)
+        self._files.add(batch, manifest)
+        self._next, self._places = batch + 1, self._places | places_after([manifest])
+        messages = sum(entry["messages"] for entry in manifest["ranges"])
+        print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
+
+    def _refuse_new_lives(self, ranges: Iterable[Piece]) -> None:
+        """What was read belongs to the lives that were planned if they are the same still: no life comes twice."""
+        held = self._directory.held({piece.where.topic for piece in ranges})
+        for piece in ranges:
+            if piece.where in held and held[piece.where].incarnation != piece.incarnation:
+                raise ArchiveError(f"{piece.where}: deleted and made anew while it was archived; run again")
+
+
+def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
+    """Whether the topic is to be archived."""
+    if arguments.topics is not None:
+        return topic in arguments.topics.split(",")
+    return re.fullmatch(arguments.pattern, topic) is not None
+
+
+def read_options(ranges: Iterable[Piece]) -> dict[str, str]:
+    """The connector's options for exactly these ranges."""
+    assigned: dict[str, list[str]] = {}
+    start: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    for piece in ranges:
+        topic, partition = piece.where.topic, str(piece.where.partition)
+        assigned.setdefault(topic, []).append(partition)
+        start.setdefault(topic, {})[partition] = piece.offsets.start
+        end.setdefault(topic, {})[partition] = piece.offsets.end
+    values: Mapping[str, Any] = {"assign": assigned, "startingOffsets": start, "endingOffsets": end}
+    return {name: json.dumps(value) for name, value in values.items()}
+
+
+def verify(spark: SparkSession, output: str) -> list[str]:
+    """What is wrong with an archive, a sentence each: its manifests by themselves, then its files against them.
+
+    Raises:
+        ArchiveError: There is no archive.
+    """
+    files = NumberedFiles(f"{output}/manifests")
+    numbers, manifests = files.numbers(), read_manifests(files)
+    if not numbers:
+        raise ArchiveError(f"--output: there is no manifest in {files.folder}, so nothing is archived there")
+    problems = list(check_chain(numbers, manifests))
+    filesystem, root = open_folder(output)
+    there = filesystem.get_file_info(f"{root}/data").type == fs.FileType.Directory
+    measured = measure(spark, output) if there else {}
+    for number, manifest in zip(numbers, manifests, strict=True):
+        problems += check_contents(manifest, measured.get(number, {}))
+        for entry in manifest["lost"]:
+            offsets = OffsetRange(entry["start"], entry["end"])
+            print(f"noted as lost: {entry['topic']}/{entry['partition']}, {span(offsets)}: {entry['why']}")
+    problems += check_leftovers(numbers, measured)
+    if numbers[-1] + 1 in measured:
+        print(f"batch {numbers[-1] + 1} has files and no manifest: it is being written, or the next run overwrites it")
+    messages = sum(entry["messages"] for manifest in manifests for entry in manifest["ranges"])
+    print(f"{len(manifests)} batches, {messages} messages, {len(problems)} problems")
+    return problems
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Archive what is there; with ``--every-seconds`` again and again."""
+    archive, pause = Archive(spark, arguments), threading.Event()
+    archive.catch_up()
+    while arguments.every_seconds is not None:
+        pause.wait(arguments.every_seconds)
+        archive.catch_up()
+
+
+def size(text: str) -> int:
+    """A number of bytes of at least 1, or with k, m or g behind it, for argparse."""
+    match = re.fullmatch(r"([1-9]\d*)([kmg]?)", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1, such as 512k, 64m or 1g")
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def seconds(text: str) -> int:
+    """A whole number of seconds of at least 1, for argparse."""
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds of at least 1")
+    return int(text)
+
+
+def pattern(text: str) -> str:
+    """A regular expression of Python's, for argparse."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: not a regular expression ({error})") from None
+    return text
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Archive topics as Parquet, with manifests; or check an archive.")
+    parser.add_argument("--output", required=True, help="folder or URI of the archive")
+    parser.add_argument("--verify", action="store_true", help="check manifests and files instead; 1 = problems")
+    parser.add_argument("--brokers", help="host:port of the brokers, separated by commas")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--topics", help="topics to archive, separated by commas")
+    chosen.add_argument("--pattern", type=pattern, help="regular expression for whole names, also of topics to come")
+    parser.add_argument(
+        "--partition-bytes-max", type=size, default="1g", help="bytes of each partition in a batch (default: 1g)"
+    )
+    parser.add_argument("--accept-loss", action="store_true", help="note what the brokers deleted too early, and go on")
+    parser.add_argument("--skip-damaged", action="store_true", help="leave out and count damaged bytes, do not fail")
+    parser.add_argument("--every-seconds", type=seconds, help="keep running, and look so often for new messages")
+    parsed = parser.parse_args(arguments)
+    if not parsed.verify and (parsed.brokers is None or (parsed.topics is None and parsed.pattern is None)):
+        parser.error("to archive, --brokers and one of --topics and --pattern are needed; to check, --verify")
+    return parsed
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("archive_topics").getOrCreate()
+    try:
+        if not arguments.verify:
+            run(spark, arguments)
+        elif problems := verify(spark, arguments.output):
+            sys.exit("\n".join(problems))
+    except (OSError, ValueError, MetaqError, PySparkException) as problem:
+        sys.exit(f"archive_topics: {sentence(problem)}")
+
+
+if __name__ == "__main__":
+    main()

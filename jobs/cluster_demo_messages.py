@@ -1,0 +1,87 @@
+"""The messages of the cluster demo, and its judge: did each come out, unchanged, stamped, and once?
+
+Every message begins with its number, and its number says what the rest must be. So the judge needs to keep nothing but
+a counter for each. It sees the topic through the plain client, without Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from metaq.client.consumer import Consumer
+from metaq.client.pool import SessionPool
+from metaq.client.producer import encode_block, put_batch
+from metaq.directory.base import Directory
+from metaq.model import Message
+
+BLOCK_MESSAGES = 500
+STAMP_BYTES = 4 + 8
+"""What an attribute adds to a stored message: its length, and eight digits."""
+
+
+def payload(number: int) -> bytes:
+    """The number, a blank, and 32 to 160 bytes of all values that follow from it."""
+    return b"%d " % number + hashlib.sha256(b"%d" % number).digest() * (1 + number % 5)
+
+
+def stamp(value: bytes) -> str:
+    """The attribute that the pipeline gives."""
+    return f"{zlib.crc32(value):08x}"
+
+
+def send(directory: Directory, pool: SessionPool, topic: str, count: int) -> None:
+    """Put the messages 0 to ``count - 1``, block by block to the topic's partitions in turn."""
+    places = itertools.cycle(directory.writable(topic).items())
+    for first in range(0, count, BLOCK_MESSAGES):
+        numbers = range(first, min(first + BLOCK_MESSAGES, count))
+        partition, address = next(places)
+        with pool.lease(address) as session:
+            put_batch(session, topic, partition.index, *encode_block(Message(payload(number)) for number in numbers))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How many messages came out, and what is wrong with them."""
+
+    received: int
+    missing: int
+    doubled: int
+    wrong: int
+
+    @property
+    def good(self) -> bool:
+        return not (self.missing or self.doubled or self.wrong)
+
+
+def judge(messages: Iterable[Message], count: int) -> Verdict:
+    """Compare what came out with what ``send`` put in; the order is not compared."""
+    times = [0] * count
+    received = wrong = 0
+    for message in messages:
+        received += 1
+        number = number_of(message.payload)
+        if number is None or number >= count or message.attribute != stamp(message.payload):
+            wrong += 1
+        else:
+            times[number] += 1
+    return Verdict(received, times.count(0), sum(each - 1 for each in times if each > 1), wrong)
+
+
+def number_of(value: bytes) -> int | None:
+    """The number of a message; ``None`` if it is not as it was sent."""
+    digits = value.partition(b" ")[0]
+    if not digits.isdigit():
+        return None
+    return int(digits) if payload(int(digits)) == value else None
+
+
+def stored(directory: Directory, pool: SessionPool, topic: str, broker_id: int | None = None) -> Iterable[Message]:
+    """The messages of a topic, of all its partitions or of those of one broker."""
+    consumer = Consumer(directory, pool)
+    for partition in directory.partitions(topic):
+        if broker_id is None or partition.broker_id == broker_id:
+            yield from (frame.message for frame in consumer.messages(topic, partition))

@@ -1,0 +1,169 @@
+"""What the cluster demo plays on: ZooKeeper, brokers and a Spark cluster, all processes on the loopback interface."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+from cluster_demo_processes import Process, Processes
+from demo_stage import READY, ROOT
+
+from metaq.model import Address
+
+SPARK_HOME = Path(pyspark.__path__[0])
+WORKERS = 2
+SESSION_MS, TICK_MS = 4000, 500
+ANSWER_S = 1.0
+"""A ZooKeeper that is asked while it starts may never answer."""
+
+SOCKET_FOLDER_BYTES_MAX = 60
+"""A Unix socket has a path of some hundred bytes at most, and Spark's names take more than forty."""
+
+ZOOKEEPER_JARS = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
+ZOOKEEPER_CONFIG = """\
+tickTime={tick_ms}
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+4lw.commands.whitelist=conf
+"""
+BROKER_CONFIG = """\
+[system]
+brokerId={broker_id}
+numPartitions={partitions}
+dataPath={data}
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=1024*1024*64
+maxTransferSize=1024*1024
+[zookeeper]
+zk.zkConnect={zookeeper}
+zk.zkSessionTimeoutMs={session_ms}
+zk.zkSyncTimeMs=0
+{role}
+[topic=*]
+"""
+
+
+def start_zookeeper(processes: Processes) -> str:
+    """Start a ZooKeeper from the jars that PySpark brings along; return ``HOST:PORT``."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    data, config = processes.folder / "zookeeper", processes.folder / "zoo.cfg"
+    data.mkdir()
+    config.write_text(ZOOKEEPER_CONFIG.format(tick_ms=TICK_MS, data=data, port=port))
+    jars = [str(jar) for name in ZOOKEEPER_JARS for jar in (SPARK_HOME / "jars").glob(f"{name}-*.jar")]
+    java = ["java", "-Xmx64m", "-XX:+UseSerialGC", "-cp", ":".join(jars)]
+    process = processes.start("ZooKeeper", [*java, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config])
+    process.wait_for(lambda: _serves(port, data), "it serves")
+    return f"127.0.0.1:{port}"
+
+
+def _serves(port: int, data: Path) -> bool:
+    """Whether the server at ``port`` is ours."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), ANSWER_S) as connection:
+            connection.sendall(b"conf")
+            told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    except OSError:
+        return False
+    return f"dataDir={data}".encode() in told
+
+
+class Broker:
+    """A ``metaq-broker`` that registers in ZooKeeper: a master, or the asynchronous slave of ``master``.
+
+    It keeps its folder and its port when it is started again.
+    """
+
+    def __init__(
+        self, processes: Processes, zookeeper: str, broker_id: int, partitions: int, master: Address | None = None
+    ) -> None:
+        self._processes = processes
+        self.broker_id = broker_id
+        self.name = f"broker {broker_id}" if master is None else f"slave of broker {broker_id}"
+        folder = processes.folder / self.name.replace(" ", "-")
+        folder.mkdir()
+        self._config = folder / "server.ini"
+        self._config.write_text(
+            BROKER_CONFIG.format(
+                broker_id=broker_id,
+                partitions=partitions,
+                data=folder / "data",
+                zookeeper=zookeeper,
+                session_ms=SESSION_MS,
+                role="" if master is None else f"[slave]\nslaveId=0\nmaster={master}",
+            )
+        )
+        self._process, self.address = self._start(port=0)
+
+    def _start(self, port: int) -> tuple[Process, Address]:
+        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", self._config, "--port", str(port)]
+        process = self._processes.start(self.name, command)
+        process.wait_for(lambda: READY.search(process.said()) is not None, "it is ready")
+        [address] = READY.findall(process.said())
+        return process, Address.parse(address)
+
+    def start_again(self) -> None:
+        """Start it as before, as an operator or systemd would. It waits until ZooKeeper has let go of the old one."""
+        self._process, self.address = self._start(self.address.port)
+
+    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
+        """See ``Process.wait_for``."""
+        self._process.wait_for(happened, what)
+
+    def kill(self) -> None:
+        """End it without warning, by SIGKILL."""
+        self._process.kill()
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """A standalone master at the URL ``master``, with ``WORKERS`` workers."""
+
+    processes: Processes
+    master: str
+
+    def submit(self, job: Path, arguments: Sequence[str | Path]) -> Process:
+        """Start ``spark-submit`` with the settings of ``spark-conf/``."""
+        settings = ["spark.ui.enabled=false", "spark.ui.showConsoleProgress=false", "spark.driver.host=127.0.0.1"]
+        if len(os.fsencode(self.processes.temporary)) > SOCKET_FOLDER_BYTES_MAX:
+            settings.append("spark.python.unix.domain.socket.enabled=false")
+        options = [part for setting in settings for part in ("--conf", setting)]
+        command = [SPARK_HOME / "bin" / "spark-submit", "--master", self.master, *options, job, *arguments]
+        variables = {
+            **_SPARK_VARIABLES,
+            "SPARK_CONF_DIR": str(ROOT / "spark-conf"),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+        return self.processes.start("pipeline", command, variables)
+
+
+# The first keeps the web pages on the loopback interface as well.
+_SPARK_VARIABLES = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_HOME": str(SPARK_HOME)}
+
+
+def start_spark(processes: Processes) -> SparkCluster:
+    """Start a standalone Spark master and its workers, and wait until they know each other."""
+    process = _spark_daemon(processes, "Spark master", "master.Master")
+    starting = re.compile(r"Starting Spark master at (spark://\S+)")
+    process.wait_for(lambda: starting.search(process.said()) is not None, "it has an address")
+    master = starting.findall(process.said())[0]
+    for number in range(WORKERS):
+        arguments = ["--cores", "1", "--memory", "1g", "--work-dir", processes.folder / f"work-{number}", master]
+        _spark_daemon(processes, f"Spark worker {number}", "worker.Worker", *arguments)
+    process.wait_for(lambda: process.said().count("Registering worker ") >= WORKERS, "its workers are registered")
+    return SparkCluster(processes, master)
+
+
+def _spark_daemon(processes: Processes, name: str, entry: str, *arguments: str | Path) -> Process:
+    command = [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{entry}", "--host", "127.0.0.1"]
+    return processes.start(name, [*command, "--port", "0", "--webui-port", "0", *arguments], _SPARK_VARIABLES)

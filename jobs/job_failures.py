@@ -1,0 +1,19 @@
+"""What a failed job says: the sentence of the one who refused, without the traces of Python and Java around it."""
+
+from __future__ import annotations
+
+import re
+
+_OURS = re.compile(
+    r"^(?:metaq[\w.]*|partition_places|numbered_files|archive_manifests)\.[A-Z]\w*: (.+?)(?: SQLSTATE: \w+)*$", re.M
+)
+_RAISED_BY_A_ROW = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)*$", re.M)
+
+
+def sentence(problem: BaseException) -> str:
+    """The last error of the connector, of a job or of a row that the text quotes; all of it if there is none."""
+    text = str(problem)
+    for known in (_OURS, _RAISED_BY_A_ROW):
+        if found := known.findall(text):
+            return str(found[-1])
+    return text

@@ -1,0 +1,268 @@
+"""Mirror topics to other brokers, each message exactly once, keeping partition and order.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \\
+        --from-brokers 10.0.0.1:8123 --to-brokers 10.1.0.1:8123 --topics orders,payments --checkpoint progress/mirror
+
+Payload and attribute are what they were; message ids and timestamps are those that the target gives. Run it again to go
+on where it was; with ``--every`` it keeps running. ``docs/jobs.md`` says what is promised.
+
+Which partition goes where is settled when a partition is first seen (``partition_places.assign``) and remembered in the
+folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
+
+    {"v": 1, "name": "mirror-0f9c...", "prefix": "", "topics": {"orders": {"0-0": "7-0", "0-1": "7-1"}}}
+
+Each micro-batch is one transaction at the target, named by that and by its number: one that Spark runs again after a
+crash changes nothing, or takes the place of the one that was not finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from job_failures import sentence
+from numbered_files import NumberedFiles, spark_path
+from partition_places import (
+    Places,
+    all_targets,
+    assign,
+    ordered_partitions,
+    partitions_of,
+    place_messages,
+    whole_attribute,
+)
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from metaq.client.clock import SYSTEM_CLOCK
+from metaq.client.pool import SessionPool
+from metaq.client.retry import Attempts, RetryPolicy
+from metaq.directory.fixed import FixedDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Partition
+
+
+class Memory:
+    """What the mirror has settled: its name, the prefix of its topics, and the place of every partition seen.
+
+    Raises:
+        ValueError: The checkpoint is that of a mirror with another prefix, or of a newer version of this job.
+    """
+
+    def __init__(self, checkpoint: str, prefix: str) -> None:
+        self._files = NumberedFiles(f"{checkpoint}/mirror")
+        numbers = self._files.numbers()
+        self._next = numbers[-1] + 1 if numbers else 0
+        tree: dict[str, Any] = (
+            self._files.read(numbers[-1]) if numbers else {"v": 1, "name": f"mirror-{uuid.uuid4().hex}"}
+        )
+        if tree["v"] != 1:
+            raise ValueError(f"{self._files.folder}: form {tree['v']} was written by a newer version; known is 1")
+        if tree.get("prefix", prefix) != prefix:
+            raise ValueError(f"--prefix {prefix!r}: this checkpoint's mirror was begun with {tree['prefix']!r}")
+        self.name: str = tree["name"]
+        self._prefix = prefix
+        self.places = places_from_tree(tree.get("topics", {}))
+
+    def keep(self, places: Mapping[str, Places]) -> None:
+        """Store the places, if any is new, before a message goes there."""
+        if self._next and places == self.places:
+            return
+        tree = {"v": 1, "name": self.name, "prefix": self._prefix, "topics": places_to_tree(places)}
+        self._files.add(self._next, tree)
+        self._next += 1
+        self.places = dict(places)
+
+
+def places_to_tree(places: Mapping[str, Places]) -> dict[str, dict[str, str]]:
+    """Ready for JSON, in the order of topics and partitions."""
+    return {
+        topic: {str(source): str(target) for source, target in sorted(of_topic.items())}
+        for topic, of_topic in sorted(places.items())
+    }
+
+
+def places_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, Places]:
+    """The reverse of ``places_to_tree``."""
+    return {
+        topic: {Partition.parse(source): Partition.parse(target) for source, target in of_topic.items()}
+        for topic, of_topic in tree.items()
+    }
+
+
+def transform(messages: DataFrame, places: Mapping[str, Places], prefix: str, replaced: bool = False) -> DataFrame:
+    """From a read's rows to a write's: ``topic``, ``partition`` (a place number), ``attribute``, ``value``.
+
+    An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    """
+    whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
+    topic = F.concat(F.lit(prefix), F.col("topic")).alias("topic")
+    return place_messages(whole, places).select(topic, "partition", "attribute", "value")
+
+
+class Mirror:
+    """Writes micro-batches, and settles the places of partitions that are new."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._memory = Memory(arguments.checkpoint, arguments.prefix)
+        self._source = FixedDirectory(addresses(arguments.from_brokers), SessionPool())
+        self._target = FixedDirectory(addresses(arguments.to_brokers), SessionPool())
+
+    def settle_places(self) -> None:
+        """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.
+
+        Raises:
+            ValueError: The target has too few partitions, or a topic would be mirrored to itself or is a mirror.
+            MetaqError: A broker could not be asked, or the target does not accept a topic.
+        """
+        attempts = Attempts(RetryPolicy(), SYSTEM_CLOCK)
+        while True:
+            try:
+                self._memory.keep(self._all_places())
+                return
+            except MetaqError as error:
+                attempts.pause_after(error)
+
+    def _all_places(self) -> dict[str, Places]:
+        arguments, known = self._arguments, self._memory.places
+        topics = [topic for topic in self._source.topics() if is_chosen(topic, arguments)]
+        if {*self._source.brokers().values()} & {*self._target.brokers().values()}:
+            refuse_circles(topics, arguments.prefix)
+        places = dict(known)
+        for topic in topics:
+            sources = partitions_of(self._source, topic)
+            if set(sources) - set(known.get(topic, {})):
+                targets = list(self._target.writable(arguments.prefix + topic))
+                places[topic] = assign(topic, sources, targets, known.get(topic, {}), arguments.fold)
+        return places
+
+    def _has_news(self) -> bool:
+        """Whether a broker that answers holds messages of a partition that has no place. Others do not stop a batch."""
+        held, _ = self._source.held_by_reachable()
+        known = self._memory.places
+        return any(
+            where.partition not in known.get(where.topic, {})
+            for where in held
+            if is_chosen(where.topic, self._arguments)
+        )
+
+    def write_batch(self, rows: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch; for ``foreachBatch``."""
+        if self._has_news():
+            self.settle_places()
+        arguments, memory = self._arguments, self._memory
+        copies = transform(rows, memory.places, arguments.prefix, arguments.replaced_attributes)
+        options: dict[str, Any] = {
+            "brokers": arguments.to_brokers,
+            "orderedPartitions": ordered_partitions(all_targets(memory.places)),
+            "delivery": "exactly_once",
+            "txnAppId": memory.name,
+            "txnVersion": batch_id,
+        }
+        copies.write.format("metaq").mode("append").options(**options).save()
+
+
+def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
+    """Whether the topic of the source is to be mirrored."""
+    if arguments.topics is not None:
+        return topic in arguments.topics.split(",")
+    return re.fullmatch(arguments.pattern, topic) is not None
+
+
+def refuse_circles(topics: list[str], prefix: str) -> None:
+    """A mirror among the same brokers must not read what it writes.
+
+    Raises:
+        ValueError: A topic would be mirrored to itself, or is the mirror of another.
+    """
+    if not prefix:
+        raise ValueError("--prefix: needed where source and target share a broker; a topic is not mirrored to itself")
+    for topic in topics:
+        if topic.removeprefix(prefix) in set(topics) - {topic}:
+            raise ValueError(
+                f"topic {topic!r} is the mirror of {topic.removeprefix(prefix)!r}; source and target share a broker: "
+                f"leave such topics out, for example with --pattern '(?!{re.escape(prefix)}).*'"
+            )
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
+    """Start the query that mirrors. What stands against it is said before anything is written."""
+    mirror = Mirror(arguments)
+    mirror.settle_places()
+    chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
+    options = {"brokers": arguments.from_brokers, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
+    messages = spark.readStream.format("metaq").options(startingOffsets=arguments.start, **options).load()
+    trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
+    return (
+        messages.writeStream.foreachBatch(mirror.write_batch)
+        .option("checkpointLocation", spark_path(arguments.checkpoint))
+        .queryName("mirror_topics")
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def addresses(brokers: str) -> list[Address]:
+    """Read ``host:port,host:port``.
+
+    Raises:
+        ValueError: It is not that.
+    """
+    return [Address.parse(broker) for broker in brokers.split(",")]
+
+
+def duration(text: str) -> str:
+    """A Spark interval such as ``5 minutes``, for argparse."""
+    if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
+    return text
+
+
+def pattern(text: str) -> str:
+    """A regular expression of Python's, for argparse."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: not a regular expression ({error})") from None
+    return text
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Mirror topics to other brokers, exactly once.")
+    parser.add_argument("--from-brokers", required=True, help="host:port of the source's brokers, separated by commas")
+    parser.add_argument("--to-brokers", required=True, help="the same of the target; all are brokers of this project")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--topics", help="topics to mirror, separated by commas")
+    chosen.add_argument(
+        "--pattern", type=pattern, help="regular expression for whole names, also of topics that come later"
+    )
+    parser.add_argument("--checkpoint", required=True, help="folder or URI for the progress, kept between runs")
+    parser.add_argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)")
+    parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
+    parser.add_argument("--start", choices=("earliest", "latest"), default="earliest", help="where a new mirror begins")
+    parser.add_argument("--max-bytes-per-batch", default="256m", help="size of a micro-batch (default: 256m)")
+    parser.add_argument(
+        "--replaced-attributes", action="store_true", help="copy attributes that are not UTF-8 with U+FFFD, do not fail"
+    )
+    parser.add_argument("--every", type=duration, help="keep running, a batch this often; otherwise stop at the end")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("mirror_topics").getOrCreate()
+    try:
+        run(spark, arguments).awaitTermination()
+    except (OSError, ValueError, MetaqError, StreamingQueryException) as problem:
+        sys.exit(f"mirror_topics: {sentence(problem)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What a job remembers between runs: JSON documents with a number each, in a folder, written whole and never changed.
+
+``00000000.json``, ``00000001.json`` and so on; other names are none of ours. The folder is a local path or a URI that
+pyarrow opens (``s3://``, ``hdfs://``, ``gs://``). A document gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from pyarrow import fs
+
+
+class NumberedFiles:
+    """The documents of one folder, which need not exist yet."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._files, self._root = open_folder(folder)
+
+    def numbers(self) -> list[int]:
+        """Of all documents, ascending."""
+        found = self._files.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        matches = (re.fullmatch(r"(\d{8,})\.json", file.base_name) for file in found)
+        return sorted(int(match[1]) for match in matches if match)
+
+    def read(self, number: int) -> Any:
+        """One document.
+
+        Raises:
+            FileNotFoundError: There is none with this number.
+            ValueError: It is damaged; names the file.
+        """
+        with self._files.open_input_stream(self._path(number)) as stream:
+            raw: bytes = stream.read()
+        try:
+            return json.loads(raw)
+        except ValueError as error:
+            raise ValueError(f"{self.folder}/{number:08}.json: not valid JSON ({error})") from None
+
+    def add(self, number: int, document: Any) -> None:
+        """Store a document.
+
+        Raises:
+            FileExistsError: There is one with this number; somebody else writes to this folder.
+        """
+        self._files.create_dir(self._root, recursive=True)
+        draft = f"{self._root}/.{number:08}.{os.getpid()}.draft"
+        with self._files.open_output_stream(draft) as stream:
+            stream.write(json.dumps(document, indent=1).encode() + b"\n")
+        if number in self.numbers():
+            self._files.delete_file(draft)
+            raise FileExistsError(f"{self.folder}/{number:08}.json is there already: does the job run twice?")
+        self._files.move(draft, self._path(number))
+
+    def _path(self, number: int) -> str:
+        return f"{self._root}/{number:08}.json"
+
+
+def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a folder, and the path within it."""
+    return fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), os.path.abspath(folder))
+
+
+def spark_path(folder: str) -> str:
+    """The folder as Spark has to be told, whose own idea of a path without a scheme is the cluster's default."""
+    return folder if "://" in folder else f"file://{os.path.abspath(folder)}"

@@ -1,0 +1,128 @@
+"""Which partition a copy of a message goes to, for jobs that copy topics and keep partitions and order.
+
+A *place* is settled once for each partition of the source and never changes, so that the copies of a partition's
+messages stay in one partition, one behind the other, whatever partitions come later on either side. ``assign`` is the
+rule. ``place_messages`` makes a column of it, ``ordered_partitions`` the connector's option that belongs to it: a list
+of names, so that a message whose partition is away fails the write instead of going elsewhere.
+
+Used on the driver only; executors need nothing of this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from metaq.directory.base import Directory
+from metaq.errors import TopicNotFound
+from metaq.model import Partition
+
+Places = Mapping[Partition, Partition]
+"""Partitions of one topic at the source, each with the partition of the target that takes its messages."""
+
+REPLACEMENT_CHARACTER = "\ufffd"
+"""What the connector shows for bytes of an attribute that are not UTF-8."""
+
+
+class TooFewPartitions(ValueError):
+    """A target has no partition of its own for every partition of the source."""
+
+
+def assign(topic: str, sources: Iterable[Partition], targets: Sequence[Partition], known: Places, fold: bool) -> Places:
+    """``known``, and a place for each of ``sources`` that had none.
+
+    In the order of broker id and index, the sources take those ``targets`` that are not taken, in the same order. With
+    ``fold``, the n-th source (from 0) that finds none free shares the target at place ``n % number of targets``.
+
+    Raises:
+        TooFewPartitions: None is free, and ``fold`` is false. Names ``topic``.
+    """
+    places = dict(known)
+    wanting, targets = sorted(set(sources) - set(known)), sorted(targets)
+    free = (target for target in targets if target not in set(known.values()))
+    for source in wanting:
+        target = next(free, None)
+        if target is None and not fold:
+            raise TooFewPartitions(
+                f"topic {topic!r}: {len(known) + len(wanting)} partitions at the source, only {len(targets)} at the "
+                f"target, and none is left for {source}; give the target's topic more, or let them share with --fold"
+            )
+        places[source] = target or targets[len(places) % len(targets)]
+    return places
+
+
+def partitions_of(directory: Directory, topic: str) -> list[Partition]:
+    """The partitions that ``topic`` is configured to have, and those that hold messages.
+
+    Raises:
+        MetaqError: A broker could not be asked.
+    """
+    stored = set(directory.partitions(topic))
+    try:
+        return sorted(stored | set(directory.writable(topic)))
+    except TopicNotFound:  # it takes no messages any more, and may still hold some
+        return sorted(stored)
+
+
+def ordered_partitions(targets: Iterable[Partition]) -> str:
+    """The value of the option ``orderedPartitions`` that has every one of ``targets`` (at least one) in its list."""
+    return ";".join(f"{broker_id}:{count}" for broker_id, count in sorted(_counts(targets).items()))
+
+
+def place_numbers(targets: Iterable[Partition]) -> dict[Partition, int]:
+    """Where each partition stands in the list that ``ordered_partitions`` describes."""
+    listed = [
+        Partition(broker_id, index)
+        for broker_id, count in sorted(_counts(targets).items())
+        for index in range(count)
+    ]  # fmt: skip
+    return {partition: number for number, partition in enumerate(listed)}
+
+
+def _counts(targets: Iterable[Partition]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for target in targets:
+        counts[target.broker_id] = max(counts.get(target.broker_id, 0), target.index + 1)
+    return counts
+
+
+def all_targets(places: Mapping[str, Places]) -> set[Partition]:
+    """The partitions of the target that any topic uses."""
+    return {target for of_topic in places.values() for target in of_topic.values()}
+
+
+def place_messages(messages: DataFrame, places: Mapping[str, Places]) -> DataFrame:
+    """``partition`` becomes the place number of the message's target. A message without a place fails the write.
+
+    ``messages`` has ``topic``, ``broker_id`` and ``partition`` as a read gives them; other columns are kept.
+    """
+    numbers = place_numbers(all_targets(places))
+    tree = {
+        topic: {str(source): numbers[target] for source, target in of_topic.items()}
+        for topic, of_topic in places.items()
+    }
+    name = F.concat_ws("-", "broker_id", "partition")
+    number = F.from_json(F.lit(json.dumps(tree)), "map<string, map<string, int>>")[F.col("topic")][name]
+    unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no place at the target was settled for it"))
+    return messages.withColumn("partition", F.coalesce(number, _fail(unknown, "int")))
+
+
+def whole_attribute() -> Column:
+    """``attribute``, failing where bytes that are not UTF-8 were replaced: a copy would not be what the message was."""
+    at = F.concat(F.col("topic"), F.lit("/"), F.concat_ws("-", "broker_id", "partition"), F.lit(", offset "), "offset")
+    problem = F.concat(
+        at,
+        F.lit(
+            ": the attribute holds U+FFFD, which stands for bytes that are not UTF-8 and cannot be copied unchanged; "
+            "--replaced-attributes copies it as it is shown"
+        ),
+    )
+    broken = F.contains("attribute", F.lit(REPLACEMENT_CHARACTER))
+    return F.when(broken, _fail(problem, "string")).otherwise(F.col("attribute")).alias("attribute")
+
+
+def _fail(problem: Column, kind: str) -> Column:
+    return F.raise_error(problem).cast(kind)

@@ -1,0 +1,184 @@
+"""Replay a part of a topic into another topic, or into the same one, exactly once.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/replay_range.py \\
+        --brokers 127.0.0.1:8123 --topic orders --to-topic orders_again \\
+        --from-time 2026-11-20T06:00:00Z --to-time 2026-11-20T07:00:00Z --types paid,refunded
+
+Payload, attribute, partition and order are kept; ids and timestamps are new. With ``--dry-run`` the messages are only
+counted.
+
+A replay has a name, made of what it is asked to do unless ``--name`` gives one. The brokers remember it: the same
+replay again, after a crash or by mistake, writes nothing twice. ``docs/jobs.md`` says what is promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from job_failures import sentence
+from partition_places import (
+    Places,
+    all_targets,
+    assign,
+    ordered_partitions,
+    partitions_of,
+    place_messages,
+    whole_attribute,
+)
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from metaq.client.pool import SessionPool
+from metaq.directory.fixed import FixedDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Partition
+
+SOURCE = ("brokers", "topic", "from_time", "from_offsets", "to_time", "to_offsets", "types")
+TARGET = ("to_brokers", "to_topic")
+"""What a replay is asked to do; its name is made of it."""
+
+
+def replay_name(arguments: argparse.Namespace) -> str:
+    """The name given, else one that is the same for the same replay, however its options are ordered."""
+    if arguments.name is not None:
+        return str(arguments.name)
+    asked = {key: getattr(arguments, key) for key in SOURCE + TARGET}
+    return f"replay-{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}"
+
+
+def read_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The connector's options for the part that is asked for."""
+    options = {
+        "brokers": arguments.brokers,
+        "subscribe": arguments.topic,
+        "startingTimestamp": arguments.from_time,
+        "startingOffsetsByTimestampStrategy": "latest" if arguments.from_time else None,
+        "startingOffsets": arguments.from_offsets,
+        "endingTimestamp": arguments.to_time,
+        "endingOffsets": arguments.to_offsets,
+        "messageTypes": arguments.types,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def settle_places(arguments: argparse.Namespace) -> Places:
+    """Where each partition's messages go: among the same brokers to that of the same name, else by place.
+
+    Raises:
+        ValueError: The target has too few partitions.
+        MetaqError: A broker could not be asked, or the target does not accept the topic.
+    """
+    source = FixedDirectory(addresses(arguments.brokers), SessionPool())
+    target = FixedDirectory(addresses(arguments.to_brokers or arguments.brokers), SessionPool())
+    targets = list(target.writable(arguments.to_topic))
+    if arguments.to_brokers is not None:
+        return assign(arguments.topic, partitions_of(source, arguments.topic), targets, {}, arguments.fold)
+    stored = source.partitions(arguments.topic)
+    known = {partition: partition for partition in stored if partition in targets}
+    return assign(arguments.topic, stored, targets, known, arguments.fold)
+
+
+def transform(messages: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:
+    """From a read's rows of ``topic`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
+
+    An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    """
+    whole = messages if replaced else messages.withColumn("attribute", whole_attribute())
+    return place_messages(whole, {topic: places}).select("partition", "attribute", "value")
+
+
+def count(messages: DataFrame) -> DataFrame:
+    """For each partition: messages, first and last offset and time. Sorted."""
+    return (
+        messages.groupBy("broker_id", "partition")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.min("timestamp").alias("first_time"),
+            F.max("timestamp").alias("last_time"),
+        )
+        .orderBy("broker_id", "partition")
+    )
+
+
+def dry_run(spark: SparkSession, arguments: argparse.Namespace) -> Mapping[Partition, int]:
+    """Print what would be replayed, and return how many messages of each partition."""
+    columns = "broker_id,partition,offset,timestamp"
+    counted = count(spark.read.format("metaq").options(columns=columns, **read_options(arguments)).load()).collect()
+    for row in counted:
+        print(
+            f"{arguments.topic}/{row.broker_id}-{row.partition}: {row.messages} messages, "
+            f"offsets {row.first_offset} to {row.last_offset}, times {row.first_time} to {row.last_time}"
+        )
+    found = {Partition(row.broker_id, row.partition): row.messages for row in counted}
+    print(f"{sum(found.values())} messages in all; nothing was written")
+    return found
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Replay, and say under which name."""
+    places, name = settle_places(arguments), replay_name(arguments)
+    messages = spark.read.format("metaq").options(**read_options(arguments)).load()
+    if places:
+        options: dict[str, Any] = {
+            "brokers": arguments.to_brokers or arguments.brokers,
+            "topic": arguments.to_topic,
+            "orderedPartitions": ordered_partitions(all_targets({arguments.topic: places})),
+            "delivery": "exactly_once",
+            "txnAppId": name,
+            "txnVersion": 0,
+        }
+        replayed = transform(messages, arguments.topic, places, arguments.replaced_attributes)
+        replayed.write.format("metaq").mode("append").options(**options).save()
+    print(f"{name}: the messages are in topic {arguments.to_topic} once; the same replay again writes nothing")
+
+
+def addresses(brokers: str) -> list[Address]:
+    """Read ``host:port,host:port``.
+
+    Raises:
+        ValueError: It is not that.
+    """
+    return [Address.parse(broker) for broker in brokers.split(",")]
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Replay a part of a topic, exactly once.")
+    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    parser.add_argument("--topic", required=True, help="the topic to take messages from")
+    parser.add_argument("--to-topic", required=True, help="the topic to write them to; may be the same")
+    parser.add_argument("--to-brokers", help="brokers of the topic to write to (default: the same); of this project")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--from-time", help="begin with the first message taken at or after: ISO 8601, or ms since 1970")
+    start.add_argument("--from-offsets", help="begin at these offsets: JSON as of startingOffsets (default: earliest)")
+    end = parser.add_mutually_exclusive_group(required=True)
+    end.add_argument("--to-time", help="end before the first message taken at or after")
+    end.add_argument("--to-offsets", help="end before these offsets: JSON as of endingOffsets, or latest")
+    parser.add_argument("--types", help="only messages whose attribute is one of these, separated by commas")
+    parser.add_argument("--name", help="name of the replay; another name replays the same part once more")
+    parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
+    parser.add_argument(
+        "--replaced-attributes", action="store_true", help="copy attributes that are not UTF-8 with U+FFFD, do not fail"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only count the messages")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("replay_range").getOrCreate()
+    try:
+        (dry_run if arguments.dry_run else run)(spark, arguments)
+    except (ValueError, MetaqError, PySparkException) as problem:
+        sys.exit(f"replay_range: {sentence(problem)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Write a topic from an archive (``archive_topics.py``) to brokers again, exactly once, keeping partition and order.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/restore_topic.py \\
+        --archive archive --topic orders --brokers 10.1.0.1:8123 --to-topic orders
+
+Only files that a manifest names are read, and nothing is written if the manifests are not in order. Payload and
+attribute are what they were; ids and timestamps are new. Partitions go by place, see ``partition_places``.
+
+Like a replay, a restore has a name, made of what it is asked to do unless ``--name`` gives one. The brokers remember
+it: the same again, after a crash or by mistake, writes nothing twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from archive_manifests import ArchiveError, Manifest, check_chain, where_of
+from archive_topics import ARCHIVE_SCHEMA, read_manifests
+from job_failures import sentence
+from numbered_files import NumberedFiles, spark_path
+from partition_places import Places, all_targets, assign, ordered_partitions, place_messages, whole_attribute
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from metaq.client.pool import SessionPool
+from metaq.directory.fixed import FixedDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address
+
+
+def files_of(topic: str, manifests: Sequence[Manifest]) -> list[str]:
+    """Below the archive's folder, the files that hold messages of the topic."""
+    return sorted(
+        {
+            f"data/batch={manifest['batch']:08}/{name}"
+            for manifest in manifests
+            for entry in manifest["ranges"]
+            if entry["topic"] == topic
+            for name in entry["files"]
+        }
+    )
+
+
+def restore_name(arguments: argparse.Namespace, batch_count: int) -> str:
+    """The name given, else one that is the same for the same archive, up to the same batch, to the same topic."""
+    if arguments.name is not None:
+        return str(arguments.name)
+    asked = [arguments.archive, arguments.topic, arguments.brokers, arguments.to_topic, batch_count]
+    return f"restore-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:32]}"
+
+
+def transform(archived: DataFrame, topic: str, places: Places, replaced: bool = False) -> DataFrame:
+    """From archived rows with their ``batch`` to a write's: ``partition`` (a place number), ``attribute``, ``value``.
+
+    The messages of a partition are in one task, in the order of batches (a later life of a partition is in a later
+    batch) and offsets. An attribute that is not what it was fails the write, unless ``replaced`` says to take it.
+    """
+    wanted = archived.where(F.col("topic") == topic)
+    ordered = wanted.repartition(max(1, len(places)), "broker_id", "partition").sortWithinPartitions(
+        "broker_id", "partition", "batch", "offset"
+    )
+    whole = ordered if replaced else ordered.withColumn("attribute", whole_attribute())
+    return place_messages(whole, {topic: places}).select("partition", "attribute", "value")
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
+    """Restore, and say under which name.
+
+    Raises:
+        ArchiveError: The archive is not in order, or has nothing of the topic.
+        ValueError: The target has too few partitions.
+        MetaqError: A broker could not be asked, or none accepts the topic.
+    """
+    files = NumberedFiles(f"{arguments.archive}/manifests")
+    manifests = read_manifests(files)
+    if problems := list(check_chain(files.numbers(), manifests)):
+        raise ArchiveError(f"the archive is not in order, so nothing is restored: {'; '.join(problems)}")
+    sources = {where_of(entry) for manifest in manifests for entry in manifest["ranges"]}
+    partitions = [where.partition for where in sources if where.topic == arguments.topic]
+    if not partitions:
+        known = ", ".join(sorted({where.topic for where in sources})) or "none"
+        raise ArchiveError(f"--topic {arguments.topic!r}: the archive has nothing of it; its topics are: {known}")
+    directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], SessionPool())
+    targets = list(directory.writable(arguments.to_topic))
+    places = assign(arguments.topic, partitions, targets, {}, arguments.fold)
+    paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
+    batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")
+    archived = spark.read.schema(ARCHIVE_SCHEMA).parquet(*paths).withColumn("batch", batch)
+    name = restore_name(arguments, len(manifests))
+    options: dict[str, Any] = {
+        "brokers": arguments.brokers,
+        "topic": arguments.to_topic,
+        "orderedPartitions": ordered_partitions(all_targets({arguments.topic: places})),
+        "delivery": "exactly_once",
+        "txnAppId": name,
+        "txnVersion": 0,
+    }
+    restored = transform(archived, arguments.topic, places, arguments.replaced_attributes)
+    restored.write.format("metaq").mode("append").options(**options).save()
+    print(f"{name}: the messages are in topic {arguments.to_topic} once; the same restore again writes nothing")
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Write a topic from an archive to brokers again, exactly once.")
+    parser.add_argument("--archive", required=True, help="folder or URI of the archive")
+    parser.add_argument("--topic", required=True, help="the archived topic")
+    parser.add_argument("--brokers", required=True, help="host:port of the brokers to write to, separated by commas")
+    parser.add_argument("--to-topic", required=True, help="the topic to write to")
+    parser.add_argument("--name", help="name of the restore; another name restores the same once more")
+    parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
+    parser.add_argument(
+        "--replaced-attributes", action="store_true", help="take attributes with U+FFFD as they are, do not fail"
+    )
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    spark = SparkSession.builder.appName("restore_topic").getOrCreate()
+    try:
+        run(spark, arguments)
+    except (OSError, ValueError, MetaqError, PySparkException) as problem:
+        sys.exit(f"restore_topic: {sentence(problem)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""The rules of the archive: what comes next, what a manifest says, and which archives are not in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from archive_manifests import (
+    ArchiveError,
+    Contents,
+    Piece,
+    Place,
+    check_chain,
+    check_contents,
+    check_leftovers,
+    make_manifest,
+    places_after,
+    plan,
+    refuse_losses,
+)
+
+from metaq.model import Held, OffsetRange, Partition, TopicPartition
+
+ORDERS = TopicPartition("orders", Partition(0, 3))
+OTHERS = TopicPartition("orders", Partition(0, 10))
+
+
+def piece(start: int, end: int, life: str | None = "a", loss: str | None = None) -> Piece:
+    return Piece(ORDERS, life, OffsetRange(start, end), loss)
+
+
+def held(start: int, end: int, life: str | None = "a") -> dict[TopicPartition, Held]:
+    return {ORDERS: Held(OffsetRange(start, end), life)}
+
+
+NEW_LIFE = "deleted and made anew; what came behind offset 50 of its former life was not archived"
+TOO_LATE = "deleted by the broker before it was archived"
+
+
+@pytest.mark.parametrize(
+    ("found", "place", "expected"),
+    [
+        (held(0, 90), None, [piece(0, 90)]),
+        (held(40, 90), None, [piece(40, 90)]),
+        (held(0, 0), None, []),
+        (held(0, 90), Place("a", 50), [piece(50, 90)]),
+        (held(50, 90), Place("a", 50), [piece(50, 90)]),
+        (held(0, 50), Place("a", 50), []),
+        (held(60, 90), Place("a", 50), [piece(50, 60, loss=TOO_LATE), piece(60, 90)]),
+        (held(90, 90), Place("a", 50), [piece(50, 90, loss=TOO_LATE)]),
+        (held(0, 90, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 90, "b")]),
+        (held(0, 20, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 20, "b")]),
+        (held(0, 0, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE)]),
+        # a broker that does not tell lives
+        (held(0, 90, None), Place("a", 50), [piece(50, 90, None)]),
+        (held(0, 90), Place(None, 50), [piece(50, 90)]),
+    ],
+)
+def test_what_comes_next(found: dict[TopicPartition, Held], place: Place | None, expected: list[Piece]) -> None:
+    assert plan(found, {ORDERS: place} if place else {}) == expected
+
+
+def test_partitions_come_in_order_and_one_that_is_not_listed_waits() -> None:
+    found = {where: Held(OffsetRange(0, 9), None) for where in (OTHERS, ORDERS)}
+    gone = TopicPartition("gone", Partition(0, 0))
+    assert [piece.where for piece in plan(found, {gone: Place("a", 7)})] == [ORDERS, OTHERS]
+
+
+def test_a_partition_that_has_become_shorter_is_told() -> None:
+    with pytest.raises(ArchiveError, match="orders/0-3: ends at offset 40, before 50, up to which it has been"):
+        plan(held(0, 40), {ORDERS: Place("a", 50)})
+
+
+def test_losses_need_somebody_who_accepts_them() -> None:
+    with pytest.raises(ArchiveError, match=f"orders/0-3, offsets 50 to 60: {TOO_LATE}. To note .* --accept-loss"):
+        refuse_losses([piece(60, 90), piece(50, 60, loss=TOO_LATE)])
+    refuse_losses([piece(60, 90)])
+
+
+def contents(messages: int, first: int, last: int, size: int, replaced: int = 0) -> Contents:
+    return Contents(messages, first, last, size, replaced)
+
+
+FILES = {ORDERS: {"b": contents(1, 80, 80, 10), "a": contents(3, 50, 70, 30)}}
+ENTRY: dict[str, Any] = {
+    "topic": "orders",
+    "partition": "0-3",
+    "incarnation": "a",
+    "start": 50,
+    "end": 90,
+    "messages": 4,
+    "first_offset": 50,
+    "last_offset": 80,
+    "bytes": 40,
+    "replaced_attributes": 0,
+    "damaged_bytes": 0,
+    "files": ["a", "b"],
+}
+
+
+def manifest(batch: int, *ranges: dict[str, Any], lost: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {"v": 1, "batch": batch, "ranges": list(ranges), "lost": list(lost)}
+
+
+def entry(start: int, end: int, life: str | None = "a", partition: str = "0-3", **more: Any) -> dict[str, Any]:
+    changed = {"start": start, "end": end, "incarnation": life, "partition": partition, "bytes": end - start}
+    return ENTRY | changed | more
+
+
+def loss(start: int, end: int, life: str = "a") -> dict[str, Any]:
+    place = {"topic": "orders", "partition": "0-3", "incarnation": life}
+    return place | {"start": start, "end": end, "why": TOO_LATE}
+
+
+def test_a_manifest_says_what_the_files_hold() -> None:
+    lost = piece(40, 50, loss=TOO_LATE)
+    made = make_manifest(7, [lost, piece(50, 90)], FILES, damage_skipped=False)
+    assert made == manifest(7, ENTRY, lost=(loss(40, 50),))
+    assert places_after([manifest(6, entry(10, 40)), made]) == {ORDERS: Place("a", 90)}
+    assert places_after([manifest(6, entry(10, 40)), manifest(7, lost=(loss(0, 5, "b"),))]) == {ORDERS: Place("b", 5)}
+
+
+@pytest.mark.parametrize(
+    ("files", "skipped", "damaged"),
+    [
+        ({ORDERS: {"a": contents(3, 50, 70, 30)}}, True, 10),
+        ({}, True, 40),
+        ({ORDERS: {"a": contents(3, 50, 70, 45, 1)}}, False, None),
+    ],
+)
+def test_damage_is_counted_where_it_can_be(files: dict[Any, Any], skipped: bool, damaged: int | None) -> None:
+    [made] = make_manifest(0, [piece(50, 90)], files, skipped)["ranges"]
+    assert made["damaged_bytes"] == damaged
+
+
+@pytest.mark.parametrize(
+    ("files", "skipped", "said"),
+    [
+        (
+            {ORDERS: {"a": contents(3, 50, 70, 30)}},
+            False,
+            "0-3: offsets 50 to 90 are 40 bytes, the .* archived 30",
+        ),
+        ({ORDERS: {"a": contents(5, 50, 80, 50)}}, True, "offsets 50 to 90 are 40 bytes, the messages archived 50"),
+        ({}, False, "offsets 50 to 90 are 40 bytes, the messages archived 0"),
+        (FILES | {OTHERS: {"a": contents(1, 0, 0, 9)}}, False, "its files hold messages of orders/0-10"),
+    ],
+)
+def test_files_that_do_not_fit_are_not_noted(files: dict[Any, Any], skipped: bool, said: str) -> None:
+    with pytest.raises(ArchiveError, match=said):
+        make_manifest(0, [piece(50, 90)], files, skipped)
+
+
+@pytest.mark.parametrize(
+    ("manifests", "expected"),
+    [
+        ({}, []),
+        ({0: manifest(0, entry(0, 50), entry(9, 20, None, "0-10")), 1: manifest(1, entry(50, 90))}, []),
+        ({0: manifest(0, entry(0, 50)), 1: manifest(1, entry(0, 9, "b"), lost=(loss(0, 0, "b"),))}, []),
+        ({0: manifest(0, entry(0, 50)), 1: manifest(1, entry(60, 90), lost=(loss(50, 60),))}, []),
+        ({0: manifest(0, entry(0, 50, None)), 1: manifest(1, entry(50, 90))}, []),
+        ({0: manifest(0, entry(0, 50)), 2: manifest(2, entry(50, 90))}, ["manifest 1 is missing"]),
+        ({1: manifest(1, entry(0, 50))}, ["manifest 0 is missing"]),
+        ({0: manifest(3, entry(0, 50))}, ["manifest 0 says that it is that of batch 3"]),
+        (
+            {0: manifest(0, entry(0, 50)), 1: manifest(1, entry(60, 90))},
+            ["batch 1: orders/0-3: gap: offsets 50 to 60 are in no batch"],
+        ),
+        (
+            {0: manifest(0, entry(0, 50)), 1: manifest(1, entry(40, 45))},
+            ["batch 1: orders/0-3: overlap: offsets 40 to 45 are in an earlier batch, too"],
+        ),
+        (
+            {0: manifest(0, entry(0, 50)), 1: manifest(1, lost=(loss(60, 70),))},
+            ["batch 1: orders/0-3: gap: offsets 50 to 60 are in no batch"],
+        ),
+        (
+            {0: manifest(0, entry(0, 50)), 1: manifest(1, entry(50, 90, "b"))},
+            ["batch 1: orders/0-3: at offset 50 begins another life of the partition, b, and no loss is noted"],
+        ),
+        ({0: manifest(0, entry(50, 50))}, ["batch 0: orders/0-3: offsets 50 to 50 are no range"]),
+        (
+            {0: manifest(0, entry(0, 50, bytes=30))},
+            ["batch 0: orders/0-3: offsets 0 to 50 are 50 bytes, the messages archived 30"],
+        ),
+        ({0: manifest(0, entry(0, 50, bytes=30, damaged_bytes=20))}, []),
+        ({0: manifest(0, entry(0, 50, bytes=30, damaged_bytes=None))}, []),
+    ],
+)
+def test_manifests_follow_each_other(manifests: dict[int, dict[str, Any]], expected: list[str]) -> None:
+    assert list(check_chain(list(manifests), list(manifests.values()))) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (FILES, []),
+        (
+            {ORDERS: {"a": FILES[ORDERS]["a"]}},
+            [
+                "file b is missing, or holds nothing of it",
+                "messages is 3, the manifest says 4",
+                "last_offset is 70, the manifest says 80",
+                "bytes is 30, the manifest says 40",
+            ],
+        ),
+        (
+            {ORDERS: FILES[ORDERS] | {"c": contents(1, 90, 90, 5)}},
+            [
+                "file c is not in the manifest",
+                "messages is 5, the manifest says 4",
+                "last_offset is 90, the manifest says 80",
+                "bytes is 45, the manifest says 40",
+                "messages outside of offsets 50 to 90",
+            ],
+        ),
+    ],
+)
+def test_files_are_compared_with_their_manifest(files: dict[Any, Any], expected: list[str]) -> None:
+    assert list(check_contents(manifest(7, ENTRY), files)) == [f"batch 7: orders/0-3: {text}" for text in expected]
+
+
+def test_only_the_next_batch_may_have_files_without_a_manifest() -> None:
+    assert list(check_leftovers([0, 1], [0, 1, 2])) == []
+    assert list(check_leftovers([0, 2], [0, 1, 5, 4])) == [
+        "batch 4 has files, and the last manifest is 2",
+        "batch 5 has files, and the last manifest is 2",
+    ]
+
+
+def test_files_of_another_partition_are_told() -> None:
+    files = FILES | {OTHERS: {"a": contents(1, 0, 0, 9)}}
+    said = "batch 7: orders/0-10: its files hold messages of it, the manifest does not name it"
+    assert list(check_contents(manifest(7, ENTRY), files)) == [said]
