@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -104,8 +104,9 @@ class BrokerProcess:
         self.begin()
         out = self._running.stdout
         assert out is not None
-        readable, _, _ = select.select([out], [], [], START_PATIENCE_S)
-        line = out.readline().strip() if readable else ""
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            line = out.readline().strip() if selector.select(START_PATIENCE_S) else ""
         if READY.fullmatch(line) is None:
             self.kill()
             raise BrokerTrouble(f"the broker did not get ready, it said {line!r}; its log ends:\n{self.log_tail()}")

@@ -6,7 +6,6 @@ import argparse
 import gc
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from typing import Final
 
 from metaq.errors import MetaqError
 from torture.broker_process import BrokerTrouble
+from torture.console import EXIT_OK, complain, count, tell
 from torture.kill_loop import KillLoop, KillOptions
 from torture.load.crew import CrewTrouble
 from torture.scenarios import SCENARIOS, Skipped, Stage
 from torture.trial import AnomaliesFound
 
-EXIT_OK, EXIT_FOUND, EXIT_USAGE = 0, 1, 2
 KILL: Final = "kill"
 PARTS: Final = (KILL, *SCENARIOS)
 ROUNDS: Final = 200
@@ -35,9 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _run(options, base)
     except AnomaliesFound as found:
-        return _complain([*found.report, f"kept: {found.folder} (history.txt has every record)"], options)
+        return complain(
+            "torture", [*found.report, f"kept: {found.folder} (history.txt has every record)"], options.seed
+        )
     except (BrokerTrouble, CrewTrouble, MetaqError) as trouble:
-        return _complain([str(trouble), f"kept: {base}"], options)
+        return complain("torture", [str(trouble), f"kept: {base}"], options.seed)
     if not options.folder:
         base.rmdir()
     print("torture: every promise was kept")
@@ -52,13 +53,13 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         duration_s = options.duration or 0.0
         rounds = options.rounds if options.rounds is not None else (0 if duration_s else ROUNDS)
         chapter, haste = options.rounds_per_chapter, options.haste
-        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, chapter, options.retention, haste), base, _tell)
+        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, chapter, options.retention, haste), base, tell)
         try:
             loop.run()
         finally:
-            _tell(f"kill loop: {loop.figures.rounds} rounds")
+            tell(f"kill loop: {loop.figures.rounds} rounds")
             for line in loop.figures.lines():
-                _tell(f"  {line}")
+                tell(f"  {line}")
     for name in parts:
         if name in SCENARIOS:
             _scenario(name, Stage(base, str(options.seed), options.haste))
@@ -69,39 +70,22 @@ def _scenario(name: str, stage: Stage) -> None:
     try:
         sentence = SCENARIOS[name](stage)
     except Skipped as reason:
-        _tell(f"{name}: skipped: {reason}")
+        tell(f"{name}: skipped: {reason}")
     else:
-        _tell(f"{name}: {sentence} ({time.monotonic() - began:.1f} s)")
-
-
-def _tell(line: str) -> None:
-    print(line, flush=True)
-
-
-def _complain(lines: Sequence[str], options: argparse.Namespace) -> int:
-    for line in lines:
-        print(line, file=sys.stderr)
-    print(f"torture: a promise was broken; seed {options.seed}", file=sys.stderr)
-    return EXIT_FOUND
+        tell(f"{name}: {sentence} ({time.monotonic() - began:.1f} s)")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m torture", description="Try to make the broker lose a message.")
-    parser.add_argument("--rounds", type=_count, help=f"rounds of the kill loop, default {ROUNDS} or until --duration")
+    parser.add_argument("--rounds", type=count, help=f"rounds of the kill loop, default {ROUNDS} or until --duration")
     parser.add_argument("--duration", type=_duration, help="begin no round of the kill loop after this: 90, 30m, 2h")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
     parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
-    parser.add_argument("--rounds-per-chapter", type=_count, default=12, help="rounds on one data folder, default 12")
+    parser.add_argument("--rounds-per-chapter", type=count, default=12, help="rounds on one data folder, default 12")
     parser.add_argument("--retention", action="store_true", help="let the broker delete old segments in the kill loop")
     parser.add_argument("--haste", action="store_true", help="shorter rounds and scenarios")
     parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
-    return int(text)
 
 
 def _duration(text: str) -> float:

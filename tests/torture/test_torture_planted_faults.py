@@ -131,9 +131,7 @@ FAULTS = (
 
 
 @pytest.mark.parametrize(("fault", "kinds"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
-def test_a_planted_fault_is_found(
-    fault: Callable[[Trial, Image], None], kinds: tuple[Kind, ...], trial: Trial
-) -> None:
+def test_a_planted_fault_is_found(fault: Callable[[Trial, Image], None], kinds: tuple[Kind, ...], trial: Trial) -> None:
     fault(trial, survey_files(trial.broker.data))
     trial.broker.start()
     with pytest.raises(AnomaliesFound) as caught:

@@ -33,9 +33,7 @@ def check_listings(case: Case) -> list[Anomaly]:
         found += _branches(listing, spans[listing.unique])
         for key in sorted(listing.keys - case.history.transactions.keys()):
             found.append(Anomaly(Kind.NEVER_PREPARED, f"{key}, nobody began it", transaction=key))
-    return found + [
-        anomaly for record in case.history.transactions.values() for anomaly in _forgotten(record)
-    ]
+    return found + [anomaly for record in case.history.transactions.values() for anomaly in _forgotten(record)]
 
 
 def _forgotten(record: TransactionRecord) -> Iterator[Anomaly]:

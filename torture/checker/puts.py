@@ -60,9 +60,7 @@ def _members(history: History) -> dict[MessageKey, Copies]:
 
 
 def _claim(case: Case, claims: Claims) -> Iterator[Anomaly]:
-    by_offset = {
-        place: {frame.offset: frame for frame in partition.frames} for place, partition in case.image.items()
-    }
+    by_offset = {place: {frame.offset: frame for frame in partition.frames} for place, partition in case.image.items()}
     for put in case.history.puts:
         if put.outcome is not Outcome.OK or case.gone(put.place, put.offset):
             continue

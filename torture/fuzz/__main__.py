@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from torture.console import EXIT_FOUND, EXIT_OK, tell
 from torture.fuzz.attacker import FuzzFinding
 from torture.fuzz.siege import Siege, SiegeOptions
 
-EXIT_OK, EXIT_FOUND = 0, 1
 FRAMES: Final = 1_000_000
 
 
@@ -22,19 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fuzz-"))
     print(f"fuzz: seed {options.seed}, data in {base}", flush=True)
-    siege = Siege(SiegeOptions(options.seed, options.frames, options.attackers), base, _tell)
+    siege = Siege(SiegeOptions(options.seed, options.frames, options.attackers), base, tell)
     try:
-        _tell(f"fuzz: {siege.run()}")
+        tell(f"fuzz: {siege.run()}")
     except FuzzFinding as finding:
         print(f"fuzz: {finding}\nkept: {siege.folder}\nfuzz: seed {options.seed}", file=sys.stderr)
         return EXIT_FOUND
     if not options.folder:
         base.rmdir()
     return EXIT_OK
-
-
-def _tell(line: str) -> None:
-    print(line, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -68,9 +68,7 @@ class Desk:
                     del self._unsure[key]
                     self._prepared[key] = branch
             self._prepared = {
-                key: branch
-                for key, branch in self._prepared.items()
-                if branch.xid.unique != unique or key in listed
+                key: branch for key, branch in self._prepared.items() if branch.xid.unique != unique or key in listed
             }
 
     @property

@@ -1,0 +1,35 @@
+"""What the commands of this package have in common at the terminal: arguments that count, and how they report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_FOUND: Final = 1
+
+
+def tell(line: str) -> None:
+    """Print a line now."""
+    print(line, flush=True)
+
+
+def complain(command: str, lines: Sequence[str], seed: int) -> int:
+    """Say what was found and how to find it again; the exit status."""
+    for line in lines:
+        print(line, file=sys.stderr)
+    print(f"{command}: a promise was broken; seed {seed}", file=sys.stderr)
+    return EXIT_FOUND
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number from 1 on.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+    return int(text)
