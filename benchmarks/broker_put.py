@@ -1,39 +1,41 @@
-"""What one connection gets out of the broker: text puts, durable round trips, batched puts, gets.
+"""What connections get out of the broker alone: text puts, batched puts, durable round trips, gets.
 
-    python benchmarks/broker_put.py [--seconds 2] [--rounds 3] [--folder DIR]
+    python benchmarks/broker_put.py [--runs 5] [--scale 1] [--json FILE] [--folder DIR]
 
 The broker runs as its own process in group-commit mode (every acknowledgement comes after fsync). Each figure stands
-beside its ceiling from the same run: a peer that does the same system calls on sockets and files and nothing else
-(benchmarks/bare_peer.py). Read the ratios; the figures themselves are those of this machine's disk and cores.
-With two cores or more, server and client each have one.
+beside a peer from the same run that does the same system calls on sockets and files and nothing else
+(benchmarks/bare_peer.py). With two cores or more, server and client each have one. Runs of the two take turns, medians
+count. ``--scale`` is the length of a run in seconds.
+
+While puts are measured, pages of the files that are on the disk already are given back to the system, for both sides:
+on a virtual machine the first use of a page of memory can cost more than all that is measured here.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import selectors
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
 
 from bare_peer import bare_peer, send_file, take_messages
+from broker_process import started
+from figures import Figure, Report, arguments, in_turn
 
 from metaq.checksum import checksum
-from metaq.model import Address
 from metaq.wire.text.commands import Get, Put, PutBatch
 from metaq.wire.text.encode import encode
 from metaq.wire.text.frames import encode_frame
 
 TOPIC = "bench"
-SMALL_BODY = b"x" * 100
+BODY_BYTES = 100
 BLOCK_BYTES = 1 << 20
 GET_BYTES = 1 << 20
 OPAQUE = 1_000_000
@@ -41,58 +43,82 @@ REPLY = b"result 200 35 1000000\r\n5468928979710803309 0 1234567890"
 """What the bare peer answers a put with: as long as the broker's own reply."""
 SEND_BYTES = 1 << 18
 """Requests that the client hands to the system at once."""
+BARE_PUT = "bare write and fsync"
+TEXT_PUTS_STATED = 300_000
+"""Text puts a second on one connection that the broker is to take."""
+GIVEN_BACK_EVERY_S = 0.05
+GIVEN_BACK_BYTES = 1 << 22
+"""Files larger than this have their pages given back."""
+
+Server = tuple[str, int]
+Answered = Callable[[bytearray, int], float]
 
 
-class Row(NamedTuple):
-    """One line of the table: figure and ceiling in ``unit``."""
+class Lane:
+    """One connection that sends ``request`` over and over, at most ``ahead`` unanswered."""
 
-    name: str
-    unit: str
-    broker: float
-    ceiling: float
+    def __init__(self, server: Server, request: bytes, ahead: int) -> None:
+        self.connection = _connect(server)
+        self.connection.setblocking(False)
+        self.per_send = max(1, min(ahead // 2, SEND_BYTES // len(request)))
+        self.ahead, self.sent, self.done, self.position = ahead, 0, 0.0, 0
+        self._out = memoryview(request * self.per_send)
+
+    def wants(self, sending: bool) -> int:
+        """Which events to wait for."""
+        may_send = (sending or self.position) and self.sent - self.done <= self.ahead - self.per_send
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if may_send else 0)
+
+    def send(self) -> None:
+        """Send what the socket takes."""
+        self.position += self.connection.send(self._out[self.position :])
+        if self.position == len(self._out):
+            self.position, self.sent = 0, self.sent + self.per_send
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that was sent is answered."""
+        return not self.position and self.done + 1e-6 >= self.sent
 
 
 def pipelined(
-    address: tuple[str, int], request: bytes, answered: Callable[[bytearray, int], float], seconds: float, ahead: int
+    servers: Sequence[Server], requests: Sequence[bytes], answered: Answered, seconds: float, ahead: int
 ) -> float:
-    """Send ``request`` over and over, at most ``ahead`` unanswered; return answered requests per second.
+    """Send each server its request over and over; return answered requests per second, all together.
 
     ``answered`` says how many replies the first bytes of a buffer are; they are not decoded, so that the client is not
     what is measured.
     """
-    connection = _connect(address)
-    connection.setblocking(False)
-    per_send = max(1, min(ahead // 2, SEND_BYTES // len(request)))
-    out, received = memoryview(request * per_send), bytearray(1 << 20)
-    sent, done, position, started = 0, 0.0, 0, time.perf_counter()
+    lanes = [Lane(server, request, ahead) for server, request in zip(servers, requests, strict=True)]
+    received, started = bytearray(1 << 20), time.perf_counter()
     with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        while (sending := time.perf_counter() < started + seconds or position) or done + 1e-6 < sent:
-            writing = sending and sent - done <= ahead - per_send
-            selector.modify(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0))
-            for _, events in selector.select(30):
+        for lane in lanes:
+            selector.register(lane.connection, selectors.EVENT_READ, lane)
+        while (sending := time.perf_counter() < started + seconds) or not all(lane.finished for lane in lanes):
+            for lane in lanes:
+                selector.modify(lane.connection, lane.wants(sending), lane)
+            for key, events in selector.select(30):
                 if events & selectors.EVENT_READ:
-                    done += answered(received, connection.recv_into(received))
+                    key.data.done += answered(received, key.data.connection.recv_into(received))
                 if events & selectors.EVENT_WRITE:
-                    position += connection.send(out[position:])
-                    if position == len(out):
-                        position, sent = 0, sent + per_send
+                    key.data.send()
     elapsed = time.perf_counter() - started
-    connection.close()
-    return sent / elapsed
+    for lane in lanes:
+        lane.connection.close()
+    return sum(lane.sent for lane in lanes) / elapsed
 
 
-def round_trips(address: tuple[str, int], request: bytes, seconds: float) -> list[float]:
-    """Send one request at a time; return the time of each round trip in seconds, sorted."""
-    connection = _connect(address)
+def round_trips(server: Server, request: bytes, seconds: float) -> list[float]:
+    """Send one request at a time; return the time of each round trip in milliseconds."""
+    connection = _connect(server)
     times, stop_at, received = [], time.perf_counter() + seconds, bytearray(4096)
     while (started := time.perf_counter()) < stop_at:
         connection.sendall(request)
         while not count_replies(received, connection.recv_into(received)):
             pass
-        times.append(time.perf_counter() - started)
+        times.append(1000 * (time.perf_counter() - started))
     connection.close()
-    return sorted(times)
+    return times
 
 
 def count_replies(received: bytearray, size: int) -> int:
@@ -102,116 +128,153 @@ def count_replies(received: bytearray, size: int) -> int:
     return received.count(b"\n", 0, size)
 
 
-def put_request(body: bytes) -> bytes:
+def put_request() -> bytes:
     """A put as the Java client sends it."""
+    body = Random(1).randbytes(BODY_BYTES)
     return encode(Put(TOPIC, 0, body, 0, OPAQUE, checksum(body)))
 
 
-def batch_request(body: bytes) -> tuple[bytes, int]:
-    """A batched put of about ``BLOCK_BYTES`` and how many messages it holds."""
-    frame = encode_frame(0, 0, body)
-    count = BLOCK_BYTES // len(frame)
-    return encode(PutBatch(TOPIC, 0, frame * count, count, OPAQUE)), count
+def batch_request(body_bytes: int, partition: int = 0) -> bytes:
+    """A batched put of about ``BLOCK_BYTES``."""
+    count, random = BLOCK_BYTES // (20 + body_bytes), Random(body_bytes)
+    block = b"".join(encode_frame(-1, 0, random.randbytes(body_bytes)) for _ in range(count))
+    return encode(PutBatch(TOPIC, partition, block, count, OPAQUE))
+
+
+@contextmanager
+def pages_given_back(folder: Path) -> Iterator[None]:
+    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``."""
+    stop = threading.Event()
+
+    def give_back() -> None:
+        while not stop.wait(GIVEN_BACK_EVERY_S):
+            for file in folder.rglob("*"):
+                if file.is_file() and file.stat().st_size > GIVEN_BACK_BYTES:
+                    fd = os.open(file, os.O_RDONLY)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+
+    thread = threading.Thread(target=give_back)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 @contextmanager
 def running_broker(folder: Path, cpu: int | None) -> Iterator[tuple[str, int]]:
     """Run a development broker on ``folder``; yield its address."""
-    command = [sys.executable, "-m", "metaq_broker.cli", "dev", str(folder), "--port", "0", "--log-level", "warning"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = Address.parse(process.stdout.readline().split(" ready on ")[1].split(",")[0])
+    options = ("--port", "0", "--partitions", "2", "--log-level", "warning")
+    with started("dev", str(folder), *options) as running:
         if cpu is not None:
-            for thread in os.listdir(f"/proc/{process.pid}/task"):
+            for thread in os.listdir(f"/proc/{running.pid}/task"):
                 os.sched_setaffinity(int(thread), {cpu})
-        try:
-            yield address.host, address.port
-        finally:
-            process.terminate()
+        yield running.address.host, running.address.port
 
 
 class Bench:
-    """One run of everything against fresh folders."""
+    """One run of everything against fresh folders. Every measurement is that of a run of ``seconds``."""
 
-    def __init__(self, folder: Path, seconds: float, rounds: int) -> None:
-        self.folder, self.seconds, self.rounds = folder, seconds, rounds
+    def __init__(self, report: Report, folder: Path, runs: int, seconds: float) -> None:
+        self.report, self.folder, self.runs, self.seconds = report, folder, runs, seconds
         cpus = sorted(os.sched_getaffinity(0))
         self.server_cpu = cpus[0] if len(cpus) > 1 else None
         if self.server_cpu is not None:
             os.sched_setaffinity(0, set(cpus[1:]))
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the table's rows as they are measured."""
-        with running_broker(self.folder / "broker", self.server_cpu) as address:
-            yield self._puts(address, "text put, pipelined, 100 B", put_request(SMALL_BODY), 1, "put/s", 8192)
-            for body_bytes in (100, 1000):
-                request, count = batch_request(b"x" * body_bytes)
-                name = f"batched put, {count} messages of {body_bytes} B"
-                yield self._puts(address, name, request, len(request) / 1e6, "MB/s", 4)
-            yield from self._round_trips(address)
-            yield self._gets(address)
+    def run(self) -> None:
+        """Measure all figures."""
+        with running_broker(self.folder / "broker", self.server_cpu) as broker:
+            with pages_given_back(self.folder):
+                self._text_puts(broker)
+                for body_bytes in (100, 1000):
+                    self._batched_puts(broker, f"broker, batched put, {body_bytes} B", [batch_request(body_bytes)], 0.5)
+                two = [batch_request(1000, partition) for partition in (0, 1)]
+                self._batched_puts(broker, "broker, batched put, 1000 B, two connections, two partitions", two)
+            self._round_trips(broker)
+            self._gets(broker)
 
-    def _best(self, measure: Callable[[], float]) -> float:
-        return max(measure() for _ in range(self.rounds))
+    def _in_turn(self, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
+        ours_median, peer_median = in_turn([ours, peer], self.runs)
+        return ours_median, peer_median
 
-    def _puts(self, address: tuple[str, int], name: str, request: bytes, factor: float, unit: str, ahead: int) -> Row:
-        broker = self._best(lambda: pipelined(address, request, count_replies, self.seconds, ahead))
+    def _puts(self, broker: Server, requests: list[bytes], ahead: int) -> tuple[float, float]:
+        """Requests per second of the broker and of its peer, which is one process for each connection."""
 
         def bare() -> float:
+            with ExitStack() as stack:
+                peers = [stack.enter_context(self._bare_puts(request, n)) for n, request in enumerate(requests)]
+                return pipelined(peers, requests, count_replies, self.seconds, ahead)
+
+        servers = [broker] * len(requests)
+        return self._in_turn(lambda: pipelined(servers, requests, count_replies, self.seconds, ahead), bare)
+
+    @contextmanager
+    def _bare_puts(self, request: bytes, number: int = 0) -> Iterator[Server]:
+        file = self.folder / f"bare-{number}"
+        with bare_peer(take_messages, file, len(request), REPLY, cpu=self.server_cpu) as peer:
+            yield peer
+        file.unlink()
+
+    def _text_puts(self, broker: Server) -> None:
+        ours, bare = self._puts(broker, [put_request()], 8192)
+        self.report.add(Figure("broker, text put, 100 B, pipelined", "put/s", ours, bare, BARE_PUT))
+        name, stated = "broker, text put, 100 B, pipelined, as stated", TEXT_PUTS_STATED / 1000
+        self.report.add(Figure(name, "k put/s", ours / 1000, stated, "stated", aim=1.0))
+
+    def _batched_puts(self, broker: Server, name: str, requests: list[bytes], aim: float | None = None) -> None:
+        ours, bare = (rate * len(requests[0]) / 1e6 for rate in self._puts(broker, requests, 4))
+        self.report.add(Figure(name, "MB/s", ours, bare, BARE_PUT, aim=aim))
+
+    def _round_trips(self, broker: Server) -> None:
+        request = put_request()
+        ours: list[float] = []
+        bare: list[float] = []
+        for _ in range(self.runs):
+            ours += round_trips(broker, request, self.seconds / 2)
             with self._bare_puts(request) as peer:
-                return pipelined(peer, request, count_replies, self.seconds, ahead)
-
-        return Row(name, unit, broker * factor, self._best(bare) * factor)
-
-    def _bare_puts(self, request: bytes) -> AbstractContextManager[tuple[str, int]]:
-        return bare_peer(take_messages, self.folder / "bare", len(request), REPLY, cpu=self.server_cpu)
-
-    def _round_trips(self, address: tuple[str, int]) -> Iterator[Row]:
-        request = put_request(SMALL_BODY)
-        ours = round_trips(address, request, self.seconds)
-        with self._bare_puts(request) as peer:
-            bare = round_trips(peer, request, self.seconds)
+                bare += round_trips(peer, request, self.seconds / 2)
         for percent in (50, 99):
-            yield Row(f"durable put, one at a time, p{percent}", "ms", _at(ours, percent), _at(bare, percent))
+            pair = (statistics.quantiles(times, n=100)[percent - 1] for times in (ours, bare))
+            name = f"broker, durable put, one at a time, p{percent}"
+            self.report.add(Figure(name, "ms", *pair, BARE_PUT, better="less"))
 
-    def _gets(self, address: tuple[str, int]) -> Row:
+    def _gets(self, broker: Server) -> None:
         request = encode(Get(TOPIC, "g", 0, 0, GET_BYTES, OPAQUE))
         head = len(b"value %d %d\r\n" % (GET_BYTES, OPAQUE))
-        file = min((self.folder / "broker").glob(f"{TOPIC}-0/*.meta"))
+        file = self.folder / "slice"
+        with min((self.folder / "broker").glob(f"{TOPIC}-0/*.meta")).open("rb") as segment:
+            file.write_bytes(segment.read(GET_BYTES))
 
         def replies(_received: bytearray, size: int) -> float:
             return size / (head + GET_BYTES)
 
         def bare() -> float:
             with bare_peer(send_file, file, len(request), head, GET_BYTES, cpu=self.server_cpu) as peer:
-                return pipelined(peer, request, replies, self.seconds, 4)
+                return pipelined([peer], [request], replies, self.seconds, 4)
 
-        broker = self._best(lambda: pipelined(address, request, replies, self.seconds, 4))
-        return Row("get, replies of 1 MiB", "MB/s", broker * GET_BYTES / 1e6, self._best(bare) * GET_BYTES / 1e6)
-
-
-def _at(times: list[float], percent: int) -> float:
-    return 1000 * (statistics.quantiles(times, n=100)[percent - 1])
+        rates = self._in_turn(lambda: pipelined([broker], [request], replies, self.seconds, 4), bare)
+        ours, peer = (rate * GET_BYTES / 1e6 for rate in rates)
+        self.report.add(Figure("broker, get, 1 MiB", "MB/s", ours, peer, "bare sendfile", aim=0.8))
 
 
-def _connect(address: tuple[str, int]) -> socket.socket:
-    connection = socket.create_connection(address, 30)
+def _connect(server: Server) -> socket.socket:
+    connection = socket.create_connection(server, 30)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of which the best counts")
+    parser = arguments(__doc__)
     parser.add_argument("--folder", help="where the files go (default: a temporary folder)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=options.folder) as folder:
-        print(f"{'':44} {'broker':>12} {'ceiling':>12} {'ratio':>7}")
-        for row in Bench(Path(folder), options.seconds, options.rounds).rows():
-            decimals = 3 if row.unit == "ms" else 0
-            figures = f"{row.broker:12,.{decimals}f} {row.ceiling:12,.{decimals}f}"
-            print(f"{row.name:44} {figures} {row.broker / row.ceiling:7.2f}  {row.unit}", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=options.folder) as folder,
+        Report("The broker alone", options.json) as report,
+    ):
+        Bench(report, Path(folder), options.runs, options.scale).run()
 
 
 if __name__ == "__main__":

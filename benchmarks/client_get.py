@@ -1,27 +1,28 @@
 """How fast the client reads: ``read_range`` and single calls, beside a bare socket that reads the same bytes.
 
-    python benchmarks/client_get.py [--megabytes 512] [--rounds 3] [--folder DIR]
+    python benchmarks/client_get.py [--runs 3] [--scale 1] [--json FILE] [--folder DIR]
 
-All read the same partition of one broker process. The bare socket has the same number of gets under way, receives into
-one buffer that it uses again, and looks at nothing; it is the ceiling. "frames of known size" replaces the walk over
-the frame headers by a division: that is what a compiled walk costs, or nearly. Rounds take turns, the best counts. MB/s
-is by the clock; "client CPU" is milliseconds of this process per GB, which other work on the machine disturbs less.
-With two cores or more, broker and client each have one.
+All read the same partition of one broker process, 256 MB. The bare socket has the same number of gets under way,
+receives into one buffer that it uses again, and looks at nothing; it is the ceiling. "frames of known size" replaces
+the walk over the frame headers by a division: that is what a compiled walk costs, or nearly. All take turns; medians.
+MB/s is by the clock; CPU time is that of this process alone, which other work on the machine disturbs less. With two
+cores or more, broker and client each have one.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from broker_put import running_broker
+from figures import Figure, Report, arguments
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.consumer import Run, fetch, read_range
@@ -34,6 +35,8 @@ from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 FETCH_BYTES = 1 << 20
 OPAQUE = 1_000_000
 TOPIC = "bench"
+MEGABYTES = 256
+RUNS = 3
 
 
 def bare_socket(address: Address, end: int, under_way: int) -> int:
@@ -99,58 +102,50 @@ class Cost(NamedTuple):
     cpu_ms: float
 
 
-def costs(ways: dict[str, Callable[[], int]], rounds: int) -> dict[str, Cost]:
-    """Each way's least costs over ``rounds`` turns."""
-    least = dict.fromkeys(ways, Cost(float("inf"), float("inf")))
-    for _ in range(rounds):
+def costs(ways: dict[str, Callable[[], int]], runs: int) -> dict[str, Cost]:
+    """Each way's median costs over ``runs`` turns, after one that does not count."""
+    taken: dict[str, list[Cost]] = {name: [] for name in ways}
+    for _ in range(runs + 1):
         for name, read in ways.items():
             clock, cpu = time.perf_counter(), time.process_time()
             per_ms = 1e12 / read()
-            cost = Cost((time.perf_counter() - clock) * per_ms, (time.process_time() - cpu) * per_ms)
-            least[name] = Cost(*map(min, least[name], cost))
-    return least
+            taken[name].append(Cost((time.perf_counter() - clock) * per_ms, (time.process_time() - cpu) * per_ms))
+    return {name: Cost(*map(statistics.median, zip(*each[1:], strict=True))) for name, each in taken.items()}
 
 
-def rows(
-    folder: Path, body_bytes: int, byte_count: int, rounds: int, cpu: int | None
-) -> Iterator[tuple[str, Cost, Cost]]:
-    """(name, cost, cost of the bare socket) for messages of ``body_bytes``."""
+def reading(report: Report, folder: Path, body_bytes: int, byte_count: int, runs: int, cpu: int | None) -> None:
+    """Two figures a way, by the clock and in CPU time, for messages of ``body_bytes``."""
     with running_broker(folder, cpu) as (host, port):
         address = Address(host, port)
         session, end = filled(address, body_bytes, byte_count)
         known = partial(known_size, HEADER_BYTES + body_bytes)
+        bare = {f"bare socket, {ahead} ahead": partial(bare_socket, address, end, ahead) for ahead in (1, 2)}
         ways: dict[str, Callable[[], int]] = {
-            "bare, 1": partial(bare_socket, address, end, 1),
-            "bare, 2": partial(bare_socket, address, end, 2),
             "fetch, one by one": partial(one_by_one, session, end),
             "read_range": partial(ranged, session, end),
             "read_range, frames of known size": partial(ranged, session, end, known),
         }
-        measured = costs(ways, rounds)
+        measured = costs(bare | ways, runs)
         session.close()
-    for name in list(ways)[2:]:
-        yield name, measured[name], measured["bare, 1" if name.startswith("fetch") else "bare, 2"]
+    for name in ways:
+        peer = f"bare socket, {1 if name.startswith('fetch') else 2} ahead"
+        ours, least, full = measured[name], measured[peer], f"client: {name}, {body_bytes} B"
+        report.add(Figure(full, "MB/s", 1e6 / ours.clock_ms, 1e6 / least.clock_ms, peer))
+        report.add(Figure(f"{full}, CPU", "CPU ms/GB", ours.cpu_ms, least.cpu_ms, peer, "less"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=512, help="bytes in the partition")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of which the best counts")
+    parser = arguments(__doc__, RUNS)
     parser.add_argument("--folder", help="where the files go (default: a temporary folder)")
-    options = parser.parse_args()
+    given = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) > 1:
         os.sched_setaffinity(0, set(cpus[1:]))
-    print(f"{'':50} {'MB/s':>6} {'ceiling':>8} {'ratio':>6}   {'client CPU':>10} {'ceiling':>8} {'ratio':>6}")
-    for body_bytes in (1000, 100):
-        with tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=options.folder) as folder:
-            cpu = cpus[0] if len(cpus) > 1 else None
-            for name, ours, bare in rows(Path(folder), body_bytes, options.megabytes * 10**6, options.rounds, cpu):
-                by_clock = (
-                    f"{1e6 / ours.clock_ms:6,.0f} {1e6 / bare.clock_ms:8,.0f} {bare.clock_ms / ours.clock_ms:6.2f}"
-                )
-                by_cpu = f"{ours.cpu_ms:10,.0f} {bare.cpu_ms:8,.0f} {bare.cpu_ms / ours.cpu_ms:6.2f}"
-                print(f"{name + f', messages of {body_bytes} B':50} {by_clock}   {by_cpu}", flush=True)
+    size = max(4 * FETCH_BYTES, int(MEGABYTES * 10**6 * given.scale))
+    with Report("The client alone", given.json) as report:
+        for body_bytes in (1000, 100):
+            with tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=given.folder) as folder:
+                reading(report, Path(folder), body_bytes, size, given.runs, cpus[0] if len(cpus) > 1 else None)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """How fast the text codec and the frame functions are, in one process and without any I/O.
 
-    python benchmarks/codec.py [--seconds 0.5]
+    python benchmarks/codec.py [--runs 7] [--scale 1] [--json FILE]
 
-Every row is the best of several rounds over the same prepared bytes. Small items are compared with a floor measured
-in the same run: the least that pure Python does for such an item (find the line end, split the line, read two
-numbers, cut out the body). Values are compared with one plain copy of them. The ratios carry over to other machines,
-the times do not.
+Every figure is a median over the same prepared bytes; all take turns. Small items are compared with a floor: the least
+that pure Python does for such an item (find the line end, split the line, read two numbers, cut out the body). Values
+are compared with one plain copy of them. Less is better; the ratio is how many times the floor something costs.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
+
+from figures import Figure, Report, arguments, medians
 
 from metaq.checksum import checksum
 from metaq.wire.text.commands import Command, Put, Reply, Result, Value
@@ -23,23 +22,14 @@ from metaq.wire.text.frames import encode_frame, walk
 
 ITEMS = 20_000
 VALUE_BYTES = 1 << 20
+RUNS = 7
 
 
-def best_seconds(action: Callable[[], object], seconds: float) -> float:
-    """Return the shortest time of one call, out of as many calls as fit into ``seconds`` (three at least)."""
-    rounds: list[float] = []
-    while len(rounds) < 3 or sum(rounds) < seconds:
-        start = time.perf_counter()
-        action()
-        rounds.append(time.perf_counter() - start)
-    return min(rounds)
-
-
-def puts(body_bytes: int, sizes: int) -> list[Put]:
+def puts(body_bytes: int, sizes: int, items: int) -> list[Put]:
     """Return puts to four partitions, with bodies of ``sizes`` different lengths from ``body_bytes`` on."""
     bodies = [b"x" * (body_bytes + size) for size in range(sizes)]
     sums = [checksum(body) for body in bodies]
-    return [Put("orders", n % 4, bodies[n % sizes], 0, n - 2**31, sums[n % sizes]) for n in range(ITEMS)]
+    return [Put("orders", n % 4, bodies[n % sizes], 0, n - 2**31, sums[n % sizes]) for n in range(items)]
 
 
 def stream_of(items: Iterable[Command | Reply], chunk_bytes: int = 64 << 10) -> list[bytes]:
@@ -49,19 +39,27 @@ def stream_of(items: Iterable[Command | Reply], chunk_bytes: int = 64 << 10) -> 
 
 
 def decode_commands(chunks: list[bytes]) -> None:
+    """Decode as a broker does: runs of puts, and what is none."""
     decoder = CommandDecoder()
     for chunk in chunks:
         decoder.receive_data(chunk)
-        while decoder.next_command() is not NEED_DATA:
+        while decoder.next_puts(1 << 20) is not None or decoder.next_command() is not NEED_DATA:
             pass
 
 
-def decode_replies(chunks: list[bytes]) -> None:
-    decoder = ReplyDecoder()
-    for chunk in chunks:
-        decoder.receive_data(chunk)
-        while decoder.next_reply() is not NEED_DATA:
-            pass
+def decode_replies(chunks: list[bytes], times: int = 1) -> None:
+    for _ in range(times):
+        decoder = ReplyDecoder()
+        for chunk in chunks:
+            decoder.receive_data(chunk)
+            while decoder.next_reply() is not NEED_DATA:
+                pass
+
+
+def again(action: Callable[[], object], times: int) -> None:
+    """Do it so often, keeping nothing."""
+    for _ in range(times):
+        action()
 
 
 def floor(stream: bytes) -> None:
@@ -73,49 +71,46 @@ def floor(stream: bytes) -> None:
         _ = stream[end + 2 : position], int(tokens[6])
 
 
-def print_small_items(seconds: float) -> None:
-    same = puts(100, 1)
-    results = [Result(200, f"{n << 40} 3 {n * 120}", n) for n in range(ITEMS)]
+def small_items(report: Report, items: int, runs: int) -> None:
+    """Microseconds of one item each."""
+    same = puts(100, 1, items)
+    results = [Result(200, f"{n << 40} 3 {n * 120}", n) for n in range(items)]
     run = b"".join(encode_frame(n, 0, put.body) for n, put in enumerate(same))
-    stream = b"".join(map(encode, same))
-    rows: list[tuple[str, Callable[[], object]]] = [
-        ("floor: split and cut a put of 100 B", partial(floor, stream)),
-        ("decode put, 100 B", partial(decode_commands, stream_of(same))),
-        ("decode put, 60..139 B", partial(decode_commands, stream_of(puts(60, 80)))),
-        ("decode result", partial(decode_replies, stream_of(results))),
-        ("encode put, 100 B", lambda: [encode(put) for put in same]),
-        ("encode result", lambda: [encode(result) for result in results]),
-        ("encode frame, 100 B, checksum made", lambda: [encode_frame(1, 0, put.body) for put in same]),
-        ("encode frame, 100 B, checksum known", lambda: [encode_frame(1, 0, put.body, 5) for put in same]),
-        ("walk frames, 100 B, checksum verified", lambda: sum(1 for _ in walk(run))),
-    ]
-    print(f"{'per item':<44}{'us':>8}{'items/s':>12}{'x floor':>9}")
-    took_us = {name: best_seconds(action, seconds) / ITEMS * 1e6 for name, action in rows}
-    for name, each in took_us.items():
-        print(f"{name:<44}{each:>8.2f}{1e6 / each:>12,.0f}{each / took_us[rows[0][0]]:>9.1f}")
+    ways: dict[str, Callable[[], object]] = {
+        "decode put, 100 B": partial(decode_commands, stream_of(same)),
+        "decode put, 60..139 B": partial(decode_commands, stream_of(puts(60, 80, items))),
+        "decode result": partial(decode_replies, stream_of(results)),
+        "encode put, 100 B": lambda: [encode(put) for put in same],
+        "encode result": lambda: [encode(result) for result in results],
+        "encode frame, 100 B, checksum made": lambda: [encode_frame(1, 0, put.body) for put in same],
+        "encode frame, 100 B, checksum known": lambda: [encode_frame(1, 0, put.body, 5) for put in same],
+        "walk frames, 100 B, checksum verified": lambda: sum(1 for _ in walk(run)),
+    }
+    bare = partial(floor, b"".join(map(encode, same)))
+    least, *took = (seconds / items * 1e6 for seconds in medians([bare, *ways.values()], runs))
+    for name, each in zip(ways, took, strict=True):
+        report.add(Figure(f"codec: {name}", "µs", each, least, "split and cut a put of 100 B", "less"))
 
 
-def print_large_values(seconds: float) -> None:
+def large_values(report: Report, times: int, runs: int) -> None:
+    """Microseconds of one value of 1 MiB each; ``times`` of them are one run."""
     value = Value(bytes(VALUE_BYTES), 7)
-    rows: list[tuple[str, Callable[[], object]]] = [
-        ("one copy", partial(bytearray, value.data)),
-        ("decode value, chunks of 256 KiB", partial(decode_replies, stream_of([value], 256 << 10))),
-        ("decode value, chunks of 16 KiB", partial(decode_replies, stream_of([value], 16 << 10))),
-        ("encode value", partial(encode, value)),
-    ]
-    print(f"{'per value of 1 MiB':<44}{'us':>8}{'GB/s':>12}{'x copy':>9}")
-    took_s = {name: best_seconds(action, seconds) for name, action in rows}
-    for name, each in took_s.items():
-        print(f"{name:<44}{each * 1e6:>8.0f}{VALUE_BYTES / each / 1e9:>12.2f}{each / took_s[rows[0][0]]:>9.1f}")
+    ways: dict[str, Callable[[], object]] = {
+        "decode value of 1 MiB, chunks of 256 KiB": partial(decode_replies, stream_of([value], 256 << 10), times),
+        "decode value of 1 MiB, chunks of 16 KiB": partial(decode_replies, stream_of([value], 16 << 10), times),
+        "encode value of 1 MiB": partial(again, partial(encode, value), times),
+    }
+    copy = partial(again, partial(bytearray, value.data), times)
+    least, *took = (seconds / times * 1e6 for seconds in medians([copy, *ways.values()], runs))
+    for name, each in zip(ways, took, strict=True):
+        report.add(Figure(f"codec: {name}", "µs", each, least, "one copy", "less"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.5, help="time per row")
-    seconds = parser.parse_args().seconds
-    print_small_items(seconds)
-    print()
-    print_large_values(seconds)
+    given = arguments(__doc__, RUNS).parse_args()
+    with Report("The codec alone", given.json) as report:
+        small_items(report, max(100, int(ITEMS * given.scale)), given.runs)
+        large_values(report, max(2, int(100 * given.scale)), given.runs)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,28 @@
 """Memory of a broker that serves many and has little to do: partitions that were written to, connections that are idle.
 
-    python benchmarks/idle_memory.py [--partitions 1000] [--connections 10000] [--mib-max 512]
+    python benchmarks/idle_memory.py [--scale 1] [--json FILE] [--partitions 1000] [--connections 10000] [--mib-max 512]
 
 Starts a real broker, puts a message to every partition, opens the connections (each has asked once), waits until all
-of them have been answered, and prints the resident memory (VmRSS) of the broker's process after each step. The last
-line compares it with the ceiling; the exit status is 1 if it is above.
+of them have been answered, and takes the resident memory (VmRSS) of the broker's process after each step. The last
+figure stands beside the most that it may be; the exit status is 1 if it is more. ``--runs`` changes nothing: memory is
+the same every time.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import resource
 import selectors
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from broker_process import RunningBroker, started
+from figures import Figure, Report, arguments
 
 from metaq.model import Address
 from metaq.wire.text.commands import Put
@@ -38,20 +41,16 @@ def rss_mib(pid: int) -> float:
     return int(kib) / 1024
 
 
-def start(folder: Path, connections: int, partitions: int) -> tuple[subprocess.Popen[str], Address]:
-    """Start a broker that accepts as many, on a free port."""
+@contextmanager
+def ready_for(folder: Path, connections: int, partitions: int) -> Iterator[RunningBroker]:
+    """A broker that accepts as many, on a free port."""
     limits = f"maxConnections={connections + 10}\nmaxPartitions={partitions}\ndiskFreeMinBytes=0\n"
     (folder / "server.ini").write_text(
         f"[system]\nbrokerId=0\nnumPartitions={partitions}\nserverPort=0\nunflushThreshold=0\nunflushInterval=1000\n"
         f"maxSegmentSize=1024*1024*1024\nmaxTransferSize=1024*1024\ndataPath={folder}\n{limits}[topic=idle]\n"
     )
-    command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(folder / "server.ini")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    ready = re.match(r"metaq-broker \S+ ready on (\S+),", process.stdout.readline())
-    if ready is None:
-        raise SystemExit("the broker did not get ready")
-    return process, Address.parse(ready[1])
+    with started("start", "-f", str(folder / "server.ini"), "--log-level", "error") as running:
+        yield running
 
 
 def fill(address: Address, partitions: int) -> None:
@@ -104,33 +103,37 @@ def allow_files(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def measure(report: Report, folder: Path, partitions: int, connections: int, mib_max: float) -> float:
+    """Add a figure after each step; the last one's MiB."""
+    with ready_for(folder, connections, partitions) as broker:
+        report.add(Figure("broker's memory: started", "MiB", rss_mib(broker.pid), better="less"))
+        fill(broker.address, partitions)
+        report.add(Figure(f"broker's memory: {partitions} partitions", "MiB", rss_mib(broker.pid), better="less"))
+        clients = connect(broker.address, connections)
+        if connections_counted(clients[0]) != len(clients):
+            raise SystemExit("the broker has closed connections")
+        measured = rss_mib(broker.pid)
+        name = f"broker's memory: {partitions} partitions and {len(clients)} idle connections"
+        report.add(Figure(name, "MiB", measured, mib_max, "limit", "less", 1.0))
+        for client in clients:
+            client.close()
+        return measured
+
+
+def main(given: Sequence[str] | None = None) -> int:
     """Run the measurement; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = arguments(__doc__)
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--mib-max", type=float, default=512.0)
-    options = parser.parse_args(arguments)
-    allow_files(options.connections + SPARE_FILES)
-    with tempfile.TemporaryDirectory(prefix="metaq-idle-") as folder:
-        process, address = start(Path(folder), options.connections, options.partitions)
-        try:
-            print(f"{'started':>32} {rss_mib(process.pid):8.1f} MiB")
-            fill(address, options.partitions)
-            print(f"{options.partitions:>21} partitions {rss_mib(process.pid):8.1f} MiB")
-            clients = connect(address, options.connections)
-            if connections_counted(clients[0]) != len(clients):
-                raise SystemExit("the broker has closed connections")
-            measured = rss_mib(process.pid)
-            print(f"{len(clients):>16} idle connections {measured:8.1f} MiB")
-            for client in clients:
-                client.close()
-        finally:
-            process.terminate()
-            process.wait(DEADLINE_S)
-            if process.stdout is not None:
-                process.stdout.close()
-    print(f"{'ceiling':>32} {options.mib_max:8.1f} MiB, ratio {measured / options.mib_max:.2f}")
+    options = parser.parse_args(given)
+    connections, partitions = (max(1, int(n * options.scale)) for n in (options.connections, options.partitions))
+    allow_files(connections + SPARE_FILES)
+    with (
+        tempfile.TemporaryDirectory(prefix="metaq-idle-") as folder,
+        Report("Memory of a broker with little to do", options.json) as report,
+    ):
+        measured = measure(report, Path(folder), partitions, connections, options.mib_max)
     return int(measured > options.mib_max)
 
 

@@ -1,25 +1,24 @@
 """What the log adds to a write: ``PartitionLog.append`` beside a bare ``os.write`` of the same bytes; opening a log.
 
-    python benchmarks/log_append.py [--megabytes 64] [--frame-bytes 120] [--rounds 5] [--folder DIR]
+    python benchmarks/log_append.py [--runs 5] [--scale 1] [--json FILE] [--folder DIR]
 
-Nothing is synced here; the disk's share is what ``group commit`` hides. Each row writes the same frames in appends of
-that many frames. Rounds of the two take turns in one process, the best of each counts. "ratio" is log / bare. The
-second table reads the log back: what opening costs per GB with and without an index, beside a bare CRC-32 over the
-file.
+Nothing is synced here; the disk's share is what group commit hides. Both write the same frames of 120 bytes, in appends
+of that many; times are this process's CPU time, which is what the broker's one thread has to give. Then the log is read
+back: what opening costs per GB after a crash, with and without an index, beside a bare CRC-32 over the file. Medians of
+runs in turn.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from figures import Figure, Report, arguments, in_turn
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
@@ -28,6 +27,8 @@ from metaq.message_id import IdWorker
 from metaq.wire.text.frames import encode_frame
 
 BATCHES = (1, 10, 100, 500, 2000)
+MEGABYTES = 64
+FRAME_BYTES = 120
 GIGABYTE = 1e9
 
 
@@ -56,22 +57,18 @@ def logged(folder: Path, batches: list[list[bytes]]) -> float:
     return seconds
 
 
-def best(rounds: int, *measures: Callable[[], float]) -> list[float]:
-    """Return the least of each measure; they take turns."""
-    results = [[measure() for measure in measures] for _ in range(rounds)]
-    return [min(column) for column in zip(*results, strict=True)]
-
-
-def appending(folder: Path, frames: list[bytes], rounds: int) -> None:
-    print(f"{'frames an append':>16} {'bare ns/frame':>14} {'log ns/frame':>13} {'ratio':>6}")
+def appending(report: Report, folder: Path, frames: list[bytes], runs: int) -> None:
+    """Nanoseconds a frame, for appends of one frame and of many."""
     for size in BATCHES:
         part = frames if size >= 100 else frames[: len(frames) // 8]
         batches = [part[at : at + size] for at in range(0, len(part), size)]
-        floor, ours = best(rounds, partial(bare, folder, batches), partial(logged, folder, batches))
-        print(f"{size:>16} {floor / len(part) * 1e9:>14.0f} {ours / len(part) * 1e9:>13.0f} {ours / floor:>6.2f}")
+        floor, ours = in_turn([partial(bare, folder, batches), partial(logged, folder, batches)], runs)
+        name = f"log: append, {size} frame{'s' * (size > 1)} at a time"
+        report.add(Figure(name, "CPU ns/frame", ours / len(part) * 1e9, floor / len(part) * 1e9, "os.write", "less"))
 
 
-def opening(folder: Path, frames: list[bytes], rounds: int) -> None:
+def opening(report: Report, folder: Path, frames: list[bytes], runs: int) -> None:
+    """Seconds per GB of opening a log. (After a clean stop it is next to nothing, whatever its size.)"""
     log = PartitionLog.open(Files(), Clock(), folder / "bench-0", LogSettings())
     for at in range(0, len(frames), 500):
         log.append(frames[at : at + 500])
@@ -92,33 +89,29 @@ def opening(folder: Path, frames: list[bytes], rounds: int) -> None:
         zlib.crc32(path.read_bytes())
         return time.process_time() - started
 
-    rows = {
-        "bare read and CRC-32": summed,
-        "after a clean stop": lambda: opened("trust", True),
-        "after a crash": lambda: opened("tail", True),
-        "without an index": lambda: opened("tail", False),
+    ways = {
+        "after a crash": partial(opened, "tail", True),
+        "without an index": partial(opened, "tail", False),
     }
-    results = best(max(1, rounds // 2), *rows.values())
-    print(f"\n{'opening':>22} {'s/GB':>7} {'ratio':>8}")
-    for name, seconds in zip(rows, results, strict=True):
-        print(f"{name:>22} {seconds / size * GIGABYTE:>7.3f} {seconds / results[0]:>8.2f}")
+    floor, *times = in_turn([summed, *ways.values()], max(1, runs // 2))
+    for name, seconds in zip(ways, times, strict=True):
+        figures = seconds / size * GIGABYTE, floor / size * GIGABYTE
+        report.add(Figure(f"log: open {name}", "CPU s/GB", *figures, "bare read and CRC-32", "less"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=64)
-    parser.add_argument("--frame-bytes", type=int, default=120)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--folder", type=Path, help="where the files go (default: a temporary folder)")
+    given = parser.parse_args()
     ids = IdWorker(0)
     now_ms = Clock().now_ms()
-    body = bytes(options.frame_bytes - 20)
-    count = options.megabytes * 1_000_000 // options.frame_bytes
+    body = bytes(FRAME_BYTES - 20)
+    count = max(max(BATCHES), int(MEGABYTES * 1_000_000 * given.scale) // FRAME_BYTES)
     frames = [encode_frame(ids.next_id(now_ms), 0, body) for _ in range(count)]
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        appending(Path(folder), frames, options.rounds)
-        opening(Path(folder), frames, options.rounds)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder, Report("The log alone", given.json) as report:
+        appending(report, Path(folder), frames, given.runs)
+        opening(report, Path(folder), frames, given.runs)
 
 
-main()
+if __name__ == "__main__":
+    main()

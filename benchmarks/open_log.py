@@ -1,23 +1,27 @@
 """How long a data folder takes to open: after a clean stop, after a kill, with everything verified; many partitions.
 
-    python benchmarks/open_log.py [--gib 2] [--partitions 4] [--segment-mib 256] [--message-bytes 1000] [--folder DIR]
+    python benchmarks/open_log.py [--runs 3] [--scale 1] [--json FILE] [--gib 2] [--partitions 4] [--segment-mib 256]
+                                  [--message-bytes 1000] [--folder DIR]
 
-Builds a folder of that size (with units of about 1 MiB, whose bytes are all alike) and opens it with ``LogStore``, with
-one thread and with several (``loadMessageStoresInParallel``). "cold": the files are taken out of the page cache before.
-"kill": without the mark of a clean stop, as after ``kill -9``. "full": ``verifyAtStart=full``, the same work as
-``metaq-broker fsck``; its floor is a bare CRC-32 over the same bytes, cold too. "ratio" is full / floor.
+Builds a folder of ``--gib`` times the scale (with units of about 1 MiB, whose bytes are all alike) and opens it with
+``LogStore``, with one thread and with several (``loadMessageStoresInParallel``). "cold": the files are taken out of the
+page cache before. "kill": without the mark of a clean stop, as after ``kill -9``. "all verified" is
+``verifyAtStart=full``, the same work as ``metaq-broker fsck``. The peer is a bare CRC-32 over the same bytes, cold:
+what reading all of it takes. Medians of runs in turn; less is better.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import statistics
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from figures import Figure, Report, arguments
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log.log_store import LogStore
@@ -29,6 +33,7 @@ from metaq.wire.text.frames import encode_frame
 GIB, MIB = 1 << 30, 1 << 20
 MARK_BYTES = 1 << 14
 CLEAN_MARK = "clean-shutdown"
+RUNS = 3
 
 
 def open_store(folder: Path, settings: LogSettings, verify: Verify = "tail", threads: int = 1) -> LogStore:
@@ -90,48 +95,48 @@ def summed(paths: Iterable[Path]) -> float:
     return time.perf_counter() - started
 
 
-def report(folder: Path, settings: LogSettings) -> None:
-    many = (os.cpu_count() or 1) + 2
-    print(f"{'opening':>8} {'cache':>6} {'threads':>8} {'seconds':>9}")
-    for clean, cold, threads in [
-        (True, False, 1),
-        (True, True, 1),
-        (True, True, many),
-        (False, True, 1),
-        (False, True, many),
-    ]:
-        seconds = opened(folder, settings, "tail", threads, clean=clean, cold=cold)
-        stop, cache = "clean" if clean else "kill", "cold" if cold else "warm"
-        print(f"{stop:>8} {cache:>6} {threads:>8} {seconds:>9.3f}", flush=True)
-    full = opened(folder, settings, "full", 1, clean=True, cold=True)
-    print(f"{'full':>8} {'cold':>6} {1:>8} {full:>9.3f}", flush=True)
+def summed_cold(folder: Path) -> float:
+    """The peer: seconds of a bare CRC-32 over all segments, which are not in the page cache."""
     forget_cache(folder)
-    floor = summed(path for path in files_of(folder) if path.suffix == ".meta")
-    print(f"{'floor':>8} {'cold':>6} {1:>8} {floor:>9.3f}   ratio {full / floor:.2f}")
+    return summed(path for path in files_of(folder) if path.suffix == ".meta")
+
+
+def opening(report: Report, folder: Path, settings: LogSettings, runs: int) -> None:
+    """One figure for each way to open the folder."""
+    many = (os.cpu_count() or 1) + 2
+    once = partial(opened, folder, settings)
+    ways: dict[str, Callable[[], float]] = {
+        "clean stop, warm": partial(once, "tail", 1, clean=True, cold=False),
+        "clean stop, cold": partial(once, "tail", 1, clean=True, cold=True),
+        "clean stop, cold, several threads": partial(once, "tail", many, clean=True, cold=True),
+        "kill, cold": partial(once, "tail", 1, clean=False, cold=True),
+        "kill, cold, several threads": partial(once, "tail", many, clean=False, cold=True),
+        "all verified, cold": partial(once, "full", 1, clean=True, cold=True),
+    }
+    turns = [[way() for way in (partial(summed_cold, folder), *ways.values())] for _ in range(runs)]
+    floor, *seconds = (statistics.median(times) for times in zip(*turns, strict=True))
+    for name, each in zip(ways, seconds, strict=True):
+        report.add(Figure(f"open: {name}", "s", each, floor, "bare CRC-32 of all bytes", "less"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RUNS)
     parser.add_argument("--gib", type=float, default=2.0)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--segment-mib", type=int, default=256)
     parser.add_argument("--message-bytes", type=int, default=1000)
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
-    settings = LogSettings(segment_bytes_max=options.segment_mib * MIB)
-    bytes_each = int(options.gib * GIB) // options.partitions
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+    parser.add_argument("--folder", type=Path, help="where the files go (default: a temporary folder)")
+    given = parser.parse_args()
+    settings = LogSettings(segment_bytes_max=given.segment_mib * MIB)
+    bytes_each = int(given.gib * given.scale * GIB) // given.partitions
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name) / "data"
-        started = time.perf_counter()
-        build(folder, settings, options.partitions, bytes_each, options.message_bytes)
-        seconds = time.perf_counter() - started
+        build(folder, settings, given.partitions, bytes_each, given.message_bytes)
         size = sum(path.stat().st_size for path in files_of(folder) if path.suffix == ".meta")
-        segments = sum(path.suffix == ".meta" for path in files_of(folder))
-        print(
-            f"{options.partitions} partitions, {segments} segments, {size / GIB:.2f} GiB of messages of "
-            f"{options.message_bytes} bytes, built in {seconds:.1f} s\n"
-        )
-        report(folder, settings)
+        title = f"Opening {size / GIB:.2f} GiB in {given.partitions} partitions, messages of {given.message_bytes} B"
+        with Report(title, given.json) as report:
+            opening(report, folder, settings, given.runs)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,75 +1,39 @@
-"""How fast a batch read through ``format("metaq")`` is, beside what Spark lets any Python data source do.
+"""How fast reads through ``format("metaq")`` are, beside what Spark lets any Python data source do.
 
-    python benchmarks/spark_read.py [--runs 5] [--scale 1]
+    python benchmarks/spark_read.py [--runs 5] [--scale 1] [--json FILE]
 
-The ceiling is a source that hands out the same Arrow batch again and again: the same columns, types, rows and number of
-tasks, and no broker, no decoding, no checksum behind it. Both write to ``noop``, in turn, in one session; the broker
-runs on the same machine and takes its share of the same cores. The ratio carries over to other machines, the times do
-not.
+Batch reads and streaming reads (one micro-batch) of all columns, of messages of two sizes, with one task slot and with
+two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
+
+The ceiling is ``source_ceiling.py``: the same Arrow batches, types, rows and number of tasks with nothing behind them.
+All write to ``noop``, in turn, in one session; the broker runs on the same machine and takes its share of the same
+cores. Checksums are verified, as always. A stream's time is that of its micro-batch by Spark's own progress, with
+planning and both logs, without the start of the query. The ratio carries over to other machines, the times do not.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable
 from functools import partial
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
-from spark_bench import CASES, PARTITIONS, TOPIC, Case, arguments, broker, medians, print_head, print_row, spark
+from figures import Figure, Report, arguments, in_turn, seconds
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming import DataStreamReader
+from source_ceiling import CeilingSource
+from spark_bench import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 
-from metaq_spark.columns.decode import BYTES_MAX, ROWS_MAX
-from metaq_spark.columns.schema import ARROW_SCHEMA, READ_DDL
+from metaq_spark.source.row_layout import COLUMN_TYPES
 
+CASES: Final = (Case(100, 2_000_000), Case(1000, 600_000))
+AIMS: Final = {100: 0.80, 1000: 0.85}
+ALL: Final = ",".join(COLUMN_TYPES)
+CHOICES: Final = {"value": 1.3, "offset": None}
+"""Columns to read beside all of them, and how many times as fast that should be."""
 
-def ceiling_batch(payload_bytes: int) -> pa.RecordBatch:
-    """A batch as the connector makes them, by content and by size."""
-    rows = min(ROWS_MAX, BYTES_MAX // payload_bytes)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([TOPIC] * rows, pa.string()),
-            pa.array([0] * rows, pa.int32()),
-            pa.array([1] * rows, pa.int32()),
-            pa.array(range(0, rows * 120, 120), pa.int64()),
-            pa.array(range(rows), pa.int64()),
-            pa.array(range(rows), pa.timestamp("us", tz="UTC")),
-            pa.nulls(rows, pa.string()),
-            pa.array([os.urandom(payload_bytes) for _ in range(rows)], pa.binary()),
-        ],
-        schema=ARROW_SCHEMA,
-    )
-
-
-class CeilingReader(DataSourceReader):
-    """Hands out ``rows`` rows over all tasks."""
-
-    def __init__(self, rows: int, payload_bytes: int) -> None:
-        self.rows, self.payload_bytes = rows, payload_bytes
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(self.rows // PARTITIONS) for _ in range(PARTITIONS)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batch, left = ceiling_batch(self.payload_bytes), partition.value
-        while left > 0:
-            yield batch.slice(0, min(left, batch.num_rows))
-            left -= batch.num_rows
-
-
-class CeilingSource(DataSource):
-    """``format("ceiling")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "ceiling"
-
-    def schema(self) -> str:
-        return READ_DDL
-
-    def reader(self, schema: StructType) -> CeilingReader:
-        return CeilingReader(int(self.options["rows"]), int(self.options["payloadbytes"]))
+Run = Callable[[], float]
+Reader = DataFrameReader | DataStreamReader
 
 
 def fill(session: SparkSession, address: str, case: Case) -> None:
@@ -87,17 +51,90 @@ def to_noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
+def stream_to_noop(frame: DataFrame, rows: int) -> float:
+    """Seconds of the one micro-batch that takes all ``rows``."""
+    with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+        query = frame.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
+        query.awaitTermination()
+        (batch,) = [progress for progress in query.recentProgress if progress.numInputRows]
+    assert batch.numInputRows == rows
+    return float(batch.durationMs["triggerExecution"]) / 1000
+
+
+class Reads:
+    """The reads of one session, and the ceiling of each."""
+
+    def __init__(self, session: SparkSession, address: str, slots: int) -> None:
+        self._session, self._address, self.slots = session, address, slots
+
+    def batch(self, case: Case, columns: str) -> tuple[Run, Run]:
+        """A batch read of the connector and of the ceiling, checked to have all rows."""
+        pair = [self._metaq(self._session.read, case, columns), self._ceiling(self._session.read, case, columns)]
+        assert [frame.count() for frame in pair] == [case.rows] * 2
+        metaq, ceiling = (partial(seconds, partial(to_noop, frame)) for frame in pair)
+        return metaq, ceiling
+
+    def stream(self, case: Case, columns: str) -> tuple[Run, Run]:
+        """The same as a stream from the earliest message on."""
+        reader = self._session.readStream
+        pair = (
+            self._metaq(reader, case, columns, startingOffsets="earliest", maxBytesPerTrigger="100g"),
+            self._ceiling(reader, case, columns),
+        )
+        metaq, ceiling = (partial(stream_to_noop, frame, case.rows) for frame in pair)
+        return metaq, ceiling
+
+    def _metaq(self, reader: Reader, case: Case, columns: str, **more: str) -> DataFrame:
+        return (
+            reader.format("metaq")
+            .options(brokers=self._address, subscribe=topic_of(case), columns=columns, **more)
+            .load()
+        )
+
+    def _ceiling(self, reader: Reader, case: Case, columns: str) -> DataFrame:
+        return (
+            reader.format("ceiling")
+            .options(rows=case.rows, payloadBytes=case.payload_bytes, tasks=PARTITIONS, columns=columns)
+            .load()
+        )
+
+
+def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
+    """Batch and stream beside their ceilings."""
+    times = in_turn([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
+    for kind, (mine, ceiling) in (("read", times[:2]), ("stream read", times[2:])):
+        name = f"{kind}, all columns, {case.payload_bytes} B, local[{reads.slots}]"
+        report.add(speed(name, case, mine, ceiling, "ceiling", AIMS[case.payload_bytes]))
+
+
+def choices(report: Report, reads: Reads, case: Case, runs: int) -> None:
+    """What leaving out columns brings."""
+    whole, _ = reads.batch(case, ALL)
+    for columns, aim in CHOICES.items():
+        all_s, mine, ceiling = in_turn([whole, *reads.batch(case, columns)], runs)
+        name = f"read, columns={columns}, {case.payload_bytes} B, local[{reads.slots}]"
+        report.add(speed(f"{name}, beside all columns", case, mine, all_s, "all columns", aim))
+        report.add(speed(name, case, mine, ceiling, "ceiling", None))
+
+
+def speed(name: str, case: Case, mine_s: float, peer_s: float, peer: str, aim: float | None) -> Figure:
+    return Figure(name, "M rows/s", case.rows / 1e6 / mine_s, case.rows / 1e6 / peer_s, peer, aim=aim)
+
+
 def main() -> None:
-    given = arguments(__doc__)
-    with broker() as address, spark() as session:
-        session.dataSource.register(CeilingSource)
-        print_head("metaq", "ceiling")
-        for case in (Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES):
-            fill(session, address, case)
-            metaq = session.read.format("metaq").options(brokers=address, subscribe=topic_of(case)).load()
-            bound = session.read.format("ceiling").options(rows=case.rows, payloadBytes=case.payload_bytes).load()
-            assert metaq.count() == bound.count() == case.rows
-            print_row(case, *medians(partial(to_noop, metaq), partial(to_noop, bound), given.runs))
+    given = arguments(__doc__).parse_args()
+    importable_by_workers()
+    cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
+    with Report("Reading", given.json) as report, broker() as address:
+        for slots in (1, 2):
+            with spark(unix_socket=False, slots=slots) as session:
+                session.dataSource.register(CeilingSource)
+                reads = Reads(session, address, slots)
+                for case in cases:
+                    if slots == 1:
+                        fill(session, address, case)
+                    all_columns(report, reads, case, given.runs)
+                choices(report, reads, cases[0], given.runs)
 
 
 if __name__ == "__main__":

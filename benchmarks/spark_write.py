@@ -1,24 +1,39 @@
-"""How fast a batch write through ``format("metaq")`` is, beside what Spark lets any Python data sink do.
+"""How fast writes through ``format("metaq")`` are, beside what Spark lets any Python data sink do.
 
-    python benchmarks/spark_write.py [--runs 5] [--scale 1]
+    python benchmarks/spark_write.py [--runs 5] [--scale 1] [--json FILE]
 
-The ceiling is a sink that counts the rows of its Arrow batches and drops them. Both get the same rows from ``range``,
-in turn, in one session. The broker makes every acknowledged block durable before it answers, and runs on the same
-machine: what it costs is part of the figure. The ratio carries over to other machines only as far as their disks are
-alike.
+Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
+one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. Both get the
+same rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it
+answers, and runs on the same machine: what it and the disk cost is part of the figure. A stream's time is that of its
+micro-batch by Spark's own progress, without the start of the query. The ratio carries over to other machines only as
+far as their disks are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
+from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
-from spark_bench import CASES, TOPIC, Case, arguments, broker, medians, print_head, print_row, spark
+from spark_bench import TOPIC, Case, broker, spark
+
+CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
+AIMS: Final = {100: 0.70, 1000: None}
+PEER: Final = "Arrow sink that drops its rows"
+TASKS: Final = 2
 
 
 @dataclass
@@ -39,6 +54,19 @@ class DropWriter(DataSourceArrowWriter):
         pass
 
 
+class DropStreamWriter(DataSourceStreamArrowWriter):
+    """The same for a stream."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Dropped:
+        return Dropped(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass
+
+
 class DropSink(DataSource):
     """``format("drop")``."""
 
@@ -49,26 +77,73 @@ class DropSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DropWriter:
         return DropWriter()
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DropStreamWriter:
+        return DropStreamWriter()
+
+
+def payloads(number: str, case: Case) -> str:
+    """A column of payloads that all differ, as SQL; ``number`` is a column of numbers."""
+    return f"cast(lpad(string({number}), {case.payload_bytes}, '0123456789abcdef') as binary) value"
+
 
 def frame_of(session: SparkSession, case: Case) -> DataFrame:
     """``case.rows`` payloads, made by the JVM as they are asked for."""
-    value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
-    return session.range(case.rows, numPartitions=2).selectExpr(value)
+    return session.range(case.rows, numPartitions=TASKS).selectExpr(payloads("id", case))
+
+
+def stream_of(session: SparkSession, case: Case) -> DataFrame:
+    """The same as a stream that has them in its first micro-batch, of which there is only one if it is run so."""
+    source = session.readStream.format("rate-micro-batch").option("numPartitions", TASKS)
+    return source.option("rowsPerBatch", case.rows).load().selectExpr(payloads("value", case))
 
 
 def write(frame: DataFrame, form: str, **options: str) -> None:
+    """One batch write."""
     frame.write.format(form).mode("append").options(**options).save()
 
 
+def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> float:
+    """Seconds of the one micro-batch that has all ``rows``."""
+    with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+        started = frame.writeStream.format(form).options(**options).option("checkpointLocation", folder)
+        query = started.trigger(availableNow=True).start()
+        query.awaitTermination()
+        (batch,) = [progress for progress in query.recentProgress if progress.numInputRows]
+    assert batch.numInputRows == rows
+    return float(batch.durationMs["triggerExecution"]) / 1000
+
+
+def compare(report: Report, name: str, case: Case, pair: Sequence[Callable[[], float]], runs: int) -> None:
+    """Add the figure of a write and its ceiling."""
+    ours, ceiling = (case.rows / 1e6 / time_s for time_s in in_turn(pair, runs))
+    report.add(Figure(name, "M rows/s", ours, ceiling, PEER, aim=AIMS[case.payload_bytes]))
+
+
+def measure(report: Report, session: SparkSession, address: str, cases: Sequence[Case], slots: int, runs: int) -> None:
+    """All figures of one session."""
+    session.dataSource.register(DropSink)
+    for case in cases:
+        frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
+        forms = (partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop"))
+        pair = [partial(seconds, form) for form in forms]
+        compare(report, f"write, {size_of(case)}, local[{slots}]", case, pair, runs)
+    case, rows = cases[0], stream_of(session, cases[0])
+    ours = partial(write_stream, rows, "metaq", case.rows, brokers=address, topic=TOPIC)
+    pair = [ours, partial(write_stream, rows, "drop", case.rows)]
+    compare(report, f"stream write, {size_of(case)}, local[{slots}]", case, pair, runs)
+
+
+def size_of(case: Case) -> str:
+    return f"{case.payload_bytes // 1000} KB" if case.payload_bytes >= 1000 else f"{case.payload_bytes} B"
+
+
 def main() -> None:
-    given = arguments(__doc__)
-    with broker() as address, spark() as session:
-        session.dataSource.register(DropSink)
-        print_head("metaq", "ceiling")
-        for case in (Case(case.payload_bytes, int(case.rows * given.scale / 2)) for case in CASES):
-            frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
-            subject = partial(write, frame, "metaq", brokers=address, topic=topic)
-            print_row(case, *medians(subject, partial(write, frame, "drop"), given.runs))
+    given = arguments(__doc__).parse_args()
+    cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
+    with Report("Writing, at least once", given.json) as report:
+        for slots in (1, 2):
+            with broker() as address, spark(unix_socket=False, slots=slots) as session:
+                measure(report, session, address, cases, slots, given.runs)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,254 @@
+"""What it costs to find brokers in ZooKeeper: registration, the first plan, a client's first map, a lost master.
+
+    python benchmarks/cluster.py [--runs 5] [--scale 1] [--json FILE] [--topics 1000] [--folder DIR]
+
+ZooKeeper and brokers are real and on this machine; sessions last 2 s. Beside each figure stands what the same
+ZooKeeper and the same brokers take in the same run for the least that has to be done:
+
+* registration: the nodes of one broker with many topics, 4 partitions each. Peer: as many nodes made by bare kazoo.
+* first plan: what is held of all those topics, by a client that has just been told of ZooKeeper. Peer: the same
+  answers of a broker that is named by its address, over an open connection.
+* first map: brokers and their partitions, two brokers with one topic. Peer: a bare kazoo session that reads the two
+  addresses, and a ``stats`` on a new connection to each.
+* failover: from the kill of a master until a reader that polls has read from its slave. Peer: from the kill until
+  ZooKeeper has dropped the master's node; that is the session timeout and nothing of ours.
+
+Times are medians in milliseconds; failover in the worst of three.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cluster_stage import SESSION_S, BrokerProcess, bare_client, running_brokers, running_zookeeper, until
+from figures import Figure, Report, arguments
+from metaq_broker.config import parse
+from metaq_broker.registration.tree import BrokerTree
+from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
+
+from metaq.client.consumer import Run, fetch
+from metaq.client.pool import SessionPool
+from metaq.client.producer import put
+from metaq.client.session import Session
+from metaq.directory.fixed import FixedDirectory
+from metaq.directory.zk_client import CALLS_AT_ONCE, connected
+from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.directory.zk_memory import TreeMemory
+from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.wire.text.commands import Put, Stats
+
+PARTITIONS = 4
+FAILOVERS = 3
+TIMEOUT_S = 10.0
+
+
+def times(name: str, ours_ms: float, peer: str, peer_ms: float) -> Figure:
+    """A figure of the table; less is better."""
+    return Figure(f"cluster: {name}", "ms", ours_ms, peer_ms, peer, "less")
+
+
+def timed_ms(work: Callable[[], object]) -> float:
+    """How long ``work`` takes."""
+    begun = time.perf_counter()
+    work()
+    return (time.perf_counter() - begun) * 1000
+
+
+def fresh_directory(hosts: str, root: str) -> ZooKeeperDirectory:
+    """The brokers as a process sees them that has just been started."""
+    return ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts, root), TIMEOUT_S), SessionPool())
+
+
+# ---- registration
+
+
+def topic_sections(count: int) -> str:
+    return "".join(f"[topic=topic-{number:05}]\nnumPartitions={PARTITIONS}\n" for number in range(count))
+
+
+def wanted_nodes(root: str, topics: int) -> BrokerNodes:
+    """The nodes of a broker with ``topics`` topics."""
+    text = (
+        "[system]\nbrokerId=0\nnumPartitions=4\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
+        "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\ndataPath=unused\n[zookeeper]\nzk.zkEnable=false\n"
+    )
+    config = parse((text + topic_sections(topics)).encode(), "server.ini")
+    return broker_nodes(root, config, Address("127.0.0.1", 8123), {})
+
+
+def register(hosts: str, nodes: BrokerNodes) -> float:
+    with connected(hosts, TIMEOUT_S) as client:
+        return timed_ms(lambda: BrokerTree(client).match(nodes, afresh=True))
+
+
+def create_bare(hosts: str, root: str, parents: int, children: int) -> float:
+    """Make as many nodes with nothing but kazoo: ``parents`` that stay, then ``children`` of the session below them."""
+    with bare_client(hosts) as client:
+        client.ensure_path(root)
+        above = [f"{root}/{number:06}" for number in range(parents)]
+        below = [f"{above[number % parents]}/{number:06}" for number in range(children)]
+
+        def create(paths: list[str], ephemeral: bool) -> None:
+            for begin in range(0, len(paths), CALLS_AT_ONCE):
+                some = paths[begin : begin + CALLS_AT_ONCE]
+                for pending in [client.create_async(path, b"x" * 30, ephemeral=ephemeral) for path in some]:
+                    pending.get(timeout=TIMEOUT_S)
+
+        begun = time.perf_counter()
+        create(above, False)
+        create(below, True)
+        return (time.perf_counter() - begun) * 1000
+
+
+def registration(hosts: str, topics: int, runs: int) -> Figure:
+    measured, bare, total = [], [], 0
+    for number in range(runs):
+        nodes = wanted_nodes(f"/registered-{number}", topics)
+        ephemeral = [*nodes.topics, *nodes.checksum, nodes.own]
+        above = {path.rpartition("/")[0] for path in ephemeral} | nodes.lasting.keys()
+        total = len(above) + len(ephemeral)
+        measured.append(register(hosts, nodes))
+        bare.append(create_bare(hosts, f"/bare-{number}", len(above), len(ephemeral)))
+    name = f"registration, {topics:,} topics x {PARTITIONS}, {total:,} nodes"
+    return times(name, statistics.median(measured), "bare kazoo, as many nodes", statistics.median(bare))
+
+
+# ---- the first plan
+
+
+def fill(address: Address, topics: int) -> None:
+    """Put a message into every partition of every topic."""
+    session = Session.connect(address)
+    places = itertools.product(range(topics), range(PARTITIONS))
+    while some := list(itertools.islice(places, 256)):
+        commands = [Put(f"topic-{topic:05}", index, b"x" * 100, 0, 0) for topic, index in some]
+        for opaque in [session.post(command) for command in commands]:
+            session.wait(opaque)
+    session.close()
+
+
+def first_plan(folder: Path, hosts: str, topics: int, runs: int) -> Figure:
+    broker = BrokerProcess(folder, hosts, 0, "zk.zkRoot=/plan\n" + topic_sections(topics))
+    with running_brokers(broker):
+        fill(broker.address, topics)
+        names = [f"topic-{number:05}" for number in range(topics)]
+        named = FixedDirectory([broker.address], SessionPool())
+        if len(named.held(names)) != topics * PARTITIONS:
+            raise SystemExit("the broker does not hold what was put")
+        found = [timed_ms(lambda: fresh_directory(hosts, "/plan").held(names)) for _ in range(runs)]
+        asked = [timed_ms(lambda: named.held(names)) for _ in range(runs)]
+    name = f"first plan, {topics * PARTITIONS:,} partitions"
+    return times(name, statistics.median(found), "the broker alone, connected", statistics.median(asked))
+
+
+# ---- a client's first map
+
+
+def bare_map(hosts: str, root: str) -> None:
+    """The least that finds out where brokers are and what they have."""
+    with bare_client(hosts) as client:
+        ids = client.get_children(f"{root}/brokers/ids")
+        places = [client.get(f"{root}/brokers/ids/{broker_id}/master")[0].decode() for broker_id in ids]
+    for place in places:
+        session = Session.connect(Address.parse(place))
+        session.call(Stats("offsets", 0))
+        session.close()
+
+
+def first_map(folder: Path, hosts: str, runs: int) -> Figure:
+    sections = "zk.zkRoot=/map\n[topic=orders]\n"
+    brokers = [BrokerProcess(folder / str(broker_id), hosts, broker_id, sections) for broker_id in (0, 1)]
+    with running_brokers(*brokers):
+        for broker in brokers:
+            session = Session.connect(broker.address)
+            put(session, "orders", 0, Message(b"x"))
+            session.close()
+        found = [timed_ms(lambda: fresh_directory(hosts, "/map").held(["orders"])) for _ in range(runs * 5)]
+        bare = [timed_ms(lambda: bare_map(hosts, "/map")) for _ in range(runs * 5)]
+    return times("first map, 2 brokers", statistics.median(found), "bare kazoo and stats", statistics.median(bare))
+
+
+# ---- a lost master
+
+
+def try_read(directory: ZooKeeperDirectory, pool: SessionPool, partition: Partition) -> bool:
+    """Read the first message, wherever the partition is served by now."""
+    try:
+        address = directory.partitions("orders")[partition]
+        with pool.lease(address) as session:
+            return isinstance(fetch(session, "orders", partition.index, 0, 1 << 16), Run)
+    except (MetaqError, KeyError):
+        return False
+
+
+def failover_once(hosts: str, master: BrokerProcess) -> tuple[float, float]:
+    """Milliseconds from the kill until ZooKeeper knows of it, and until a reader has read from the slave."""
+    pool, partition = SessionPool(), Partition(0, 0)
+    directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts, "/failover"), TIMEOUT_S), pool)
+    gone: list[float] = []
+    with bare_client(hosts) as watcher:
+        watcher.exists("/failover/brokers/ids/0/master", watch=lambda _event: gone.append(time.perf_counter()))
+        until(lambda: try_read(directory, pool, partition), "the reader to read from the master")
+        if gone:
+            raise SystemExit("this machine is too busy: the master lost its session before it was killed")
+        begun = time.perf_counter()
+        master.kill()
+        until(lambda: try_read(directory, pool, partition), "the reader to read from the slave", pause_s=0.02)
+        read = time.perf_counter()
+        until(lambda: bool(gone), "ZooKeeper to drop the node")
+    return (gone[0] - begun) * 1000, (read - begun) * 1000
+
+
+def failover(folder: Path, hosts: str) -> Figure:
+    root, topic = "zk.zkRoot=/failover\n", "[topic=orders]\n"
+    master = BrokerProcess(folder / "master", hosts, 0, root + topic)
+    role = f"[slave]\nslaveId=0\nmaster={master.address}\nslaveMaxDelayInMills=20\n"
+    slave = BrokerProcess(folder / "slave", hosts, 0, root + role + topic)
+    where, rounds = TopicPartition("orders", Partition(0, 0)), []
+    with running_brokers(master, slave):
+        session = Session.connect(master.address)
+        put(session, "orders", 0, Message(b"x" * 100))
+        session.close()
+        copies = FixedDirectory([slave.address], SessionPool())
+        until(lambda: where in (ends := copies.ends(["orders"])) and ends[where].end > 0, "the slave to have a copy")
+        for number in range(FAILOVERS):
+            if number:
+                master.start()
+            rounds.append(failover_once(hosts, master))
+    expired_ms, read_ms = max(rounds, key=lambda each: each[1])
+    return times(f"failover to a slave, sessions of {SESSION_S:g} s", read_ms, "ZooKeeper drops the node", expired_ms)
+
+
+def figures(folder: Path, topics: int, runs: int) -> Iterator[Figure]:
+    """Yield the figures as they are measured."""
+    with running_zookeeper(folder / "zookeeper") as hosts:
+        for part in ("map", "failover"):
+            (folder / part).mkdir()
+        yield registration(hosts, topics, runs)
+        yield first_plan(folder / "plan", hosts, topics, runs)
+        yield first_map(folder / "map", hosts, runs)
+        yield failover(folder / "failover", hosts)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--topics", type=int, default=1000, help="topics of the broker with many, at scale 1")
+    parser.add_argument("--folder", help="where the files go (default: a temporary folder)")
+    given = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=given.folder) as folder,
+        Report("Brokers in a cluster", given.json) as report,
+    ):
+        for figure in figures(Path(folder), max(1, int(given.topics * given.scale)), given.runs):
+            report.add(figure)
+
+
+if __name__ == "__main__":
+    main()

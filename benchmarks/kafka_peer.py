@@ -1,0 +1,270 @@
+"""Reads, writes and micro-batches through this connector and broker, beside Spark's own Kafka connector and Kafka.
+
+    python benchmarks/kafka_peer.py --kafka local [--runs 5] [--scale 1] [--json FILE]
+    python benchmarks/kafka_peer.py --kafka HOST:PORT
+
+Without ``--kafka`` there is nothing to compare with, and nothing is measured. ``local`` starts Kafka (KRaft, one node)
+on this machine, from jars of Maven Central; another one must make topics when they are first used, with two partitions,
+and keeps them. Spark's connector comes from Maven Central, too, at the newest version that was there when this was
+written, not always this Spark's; ``--connector GROUP:NAME:VERSION`` says another.
+
+Both get the same messages into two partitions, in turn in one session, on the same cores. Reads are of all columns, to
+``noop``; both check every message's or record batch's checksum. Kafka's clients are as Spark configures them, with
+``acks=all`` for writes and no compression. Micro-batches go from topic to topic, 1,000 rows each; the figure is the
+median of ``triggerExecution`` in Spark's progress.
+
+Durability differs, so there are two figures for writes. Kafka acknowledges when a batch is in the page cache of its
+(here: only) replica and leaves the disk to the operating system; its peer is our broker in threshold mode, which
+acknowledges after the write, too. Our broker in group-commit mode acknowledges after fsync; its peer is a Kafka with
+``log.flush.interval.messages=1``, which syncs each batch, and which only ``local`` has. CPU seconds (of the broker, the
+JVM and the Python workers, for a GB of payload) are given with ``local`` only. All of it takes some four minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from broker_process import running_broker
+from figures import Figure, Report, arguments, seconds
+from kafka_broker import FLUSH_EACH, kafka_jars, local_kafka
+from maven_jars import Artifact, NoJars, fetch
+from processes import cpu_s
+from pyspark.sql import DataFrame, SparkSession
+from spark_bench import PARTITIONS, Case, spark
+from spark_read import to_noop
+
+CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+BESIDE_CONNECTOR: Final = (
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+READS: Final = (Case(100, 2_000_000), Case(1000, 400_000))
+"""So large because a batch read from Kafka takes a second or so before its first row."""
+WRITES: Final = (Case(100, 300_000), Case(1000, 50_000))
+"""So small because a Kafka that syncs each batch is slow."""
+BATCH_ROWS: Final = 1000
+BATCHES: Final = 20
+WARM_UP_BATCHES: Final = 6
+THRESHOLD: Final = 1_000_000_000
+"""``unflushThreshold`` of the broker that acknowledges before fsync; it syncs every ten seconds all the same."""
+NOBODY: Final = "kafka_peer: nothing is measured without --kafka HOST:PORT or --kafka local"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One broker as Spark sees it: a format with the options that name it."""
+
+    session: SparkSession
+    name: str
+    form: str
+    where: dict[str, str]
+    writing: dict[str, str]
+
+    @classmethod
+    def metaq(cls, session: SparkSession, address: str) -> Queue:
+        return cls(session, "ours", "metaq", {"brokers": address}, {})
+
+    @classmethod
+    def kafka(cls, session: SparkSession, address: str, name: str = "Kafka") -> Queue:
+        return cls(session, name, "kafka", {"kafka.bootstrap.servers": address}, {"kafka.acks": "all"})
+
+    def write(self, rows: DataFrame, topic: str) -> None:
+        """Append the rows."""
+        rows.write.format(self.form).mode("append").options(**self.where, **self.writing, topic=topic).save()
+
+    def read(self, topic: str) -> DataFrame:
+        """All that is in the topic."""
+        return self.session.read.format(self.form).options(**self.where, subscribe=topic).load()
+
+    def micro_batch_ms(self, topic: str, target: str) -> float:
+        """Copy a topic in micro-batches; the median of their times without the first ones."""
+        source = self.session.readStream.format(self.form).options(**self.where, subscribe=topic)
+        rows = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH_ROWS)).load().select("value")
+        with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+            sink = rows.writeStream.format(self.form).options(**self.where, **self.writing, topic=target)
+            query = sink.option("checkpointLocation", folder).trigger(availableNow=True).start()
+            query.awaitTermination()
+            times = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+        return statistics.median(times[WARM_UP_BATCHES:])
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Our broker in both modes, and Kafka; if that was started here, there is one more that syncs each batch."""
+
+    session: SparkSession
+    group_commit: Queue
+    threshold: Queue
+    kafka: Queue
+    flushing: Queue | None
+
+    @property
+    def local(self) -> bool:
+        """Whether all processes are below this one."""
+        return self.flushing is not None
+
+    def write_pairs(self) -> list[tuple[str, Queue, Queue]]:
+        """What an acknowledgement means, ours and the peer with the same promise, as far as there is one."""
+        after = "acknowledged after fsync" if self.flushing else "only ours acknowledged after fsync"
+        return [
+            ("acknowledged before fsync", self.threshold, self.kafka),
+            (after, self.group_commit, self.flushing or self.kafka),
+        ]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Medians of one side."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def rows_of(session: SparkSession, case: Case, spread: bool = False) -> DataFrame:
+    """The messages; with ``spread``, evenly over the partitions whatever the sink would do."""
+    value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
+    place = [f"int(id % {PARTITIONS}) partition"] if spread else []
+    return session.range(case.rows, numPartitions=PARTITIONS).selectExpr(value, *place)
+
+
+def costs(actions: Sequence[Callable[[], object]], runs: int) -> list[Cost]:
+    """Each action's medians, in turn, after one unmeasured run of each. CPU is that of all processes below this one."""
+
+    def measured(action: Callable[[], object]) -> Cost:
+        before = cpu_s()
+        wall_s = seconds(action)
+        return Cost(wall_s, cpu_s() - before)
+
+    rounds = [[measured(action) for action in actions] for _ in range(runs + 1)][1:]
+    return [
+        Cost(statistics.median(each.wall_s for each in of_one), statistics.median(each.cpu_s for each in of_one))
+        for of_one in zip(*rounds, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Makes the figures."""
+
+    report: Report
+    stage: Stage
+    runs: int
+
+    def reads(self, case: Case) -> None:
+        """Batch reads of the same messages."""
+        topic = f"metaq-bench-{os.getpid()}-read-{case.payload_bytes}"
+        frames = []
+        for queue in (self.stage.group_commit, self.stage.kafka):
+            queue.write(rows_of(self.stage.session, case, spread=True), topic)
+            frames.append(queue.read(topic))
+        assert [frame.count() for frame in frames] == [case.rows] * 2
+        name = f"read, {case.payload_bytes} B, beside Spark's Kafka source"
+        self._compare(name, case, [partial(to_noop, frame) for frame in frames], self.stage.kafka.name)
+
+    def writes(self, case: Case) -> None:
+        """Batch writes of the same messages."""
+        topic, rows = f"metaq-bench-{os.getpid()}-write-{case.payload_bytes}", rows_of(self.stage.session, case)
+        for says, ours, peer in self.stage.write_pairs():
+            actions = [partial(queue.write, rows, topic) for queue in (ours, peer)]
+            name = f"write, {case.payload_bytes} B, {says}, beside Spark's Kafka sink"
+            self._compare(name, case, actions, peer.name)
+
+    def micro_batches(self) -> None:
+        """Copying a topic in small micro-batches."""
+        case = Case(100, BATCH_ROWS * (BATCHES + WARM_UP_BATCHES))
+        topic = f"metaq-bench-{os.getpid()}-micro"
+        stage = self.stage
+        queues = [stage.group_commit, stage.kafka, *([stage.flushing] if stage.flushing else [])]
+        for queue in queues:
+            queue.write(rows_of(stage.session, case, spread=True), topic)
+        rounds = [
+            [queue.micro_batch_ms(topic, f"{topic}-copy") for queue in queues] for _ in range(max(1, self.runs // 2))
+        ]
+        ours, *peers = map(statistics.median, zip(*rounds, strict=True))
+        for queue, peer in zip(queues[1:], peers, strict=True):
+            name = f"micro-batch, {BATCH_ROWS} rows, beside Spark's Kafka connector on {queue.name}"
+            self.report.add(Figure(name, "ms", ours, peer, queue.name, "less"))
+
+    def _compare(self, name: str, case: Case, actions: Sequence[Callable[[], object]], peer_name: str) -> None:
+        ours, peer = costs(actions, self.runs)
+        megarows, gigabytes = case.rows / 1e6, case.rows * case.payload_bytes / 1e9
+        self.report.add(Figure(name, "M rows/s", megarows / ours.wall_s, megarows / peer.wall_s, peer_name))
+        if self.stage.local:
+            mine, theirs = ours.cpu_s / gigabytes, peer.cpu_s / gigabytes
+            self.report.add(Figure(f"{name}, CPU", "CPU s/GB", mine, theirs, peer_name, "less"))
+
+
+@contextmanager
+def staged(kafka: str, connector: str) -> Iterator[Stage]:
+    """A session, our broker in both modes, and Kafka, in both modes if it is started here."""
+    jars = fetch(map(Artifact.parse, (connector, *BESIDE_CONNECTOR)))
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars))} pyspark-shell"
+    local = kafka == "local"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="metaq-bench-")))
+        group_commit = stack.enter_context(running_broker(folder / "group", PARTITIONS))
+        threshold = stack.enter_context(running_broker(folder / "threshold", PARTITIONS, unflush_threshold=THRESHOLD))
+        server = kafka_jars() if local else []
+        plain = stack.enter_context(local_kafka(server, PARTITIONS)) if local else kafka
+        flushing = stack.enter_context(local_kafka(server, PARTITIONS, FLUSH_EACH)) if local else None
+        session = stack.enter_context(spark())
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
+        metaq = partial(Queue.metaq, session)
+        yield Stage(
+            session,
+            metaq(str(group_commit.address)),
+            metaq(str(threshold.address)),
+            Queue.kafka(session, plain),
+            Queue.kafka(session, flushing, "Kafka, flushing") if flushing else None,
+        )
+
+
+def measure(bench: Bench, scale: float) -> None:
+    """All figures."""
+    for case in READS:
+        bench.reads(scaled(case, scale))
+    for case in WRITES:
+        bench.writes(scaled(case, scale))
+    bench.micro_batches()
+
+
+def scaled(case: Case, scale: float) -> Case:
+    """The same messages, more or fewer of them."""
+    return Case(case.payload_bytes, max(1000, int(case.rows * scale)))
+
+
+def options(given: Sequence[str] | None = None) -> Any:
+    """What the command line asks for."""
+    parser = arguments(__doc__)
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, or 'local' to start one")
+    parser.add_argument("--connector", default=CONNECTOR, metavar="GROUP:NAME:VERSION", help=f"default: {CONNECTOR}")
+    return parser.parse_args(given)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    given = options(arguments)
+    if not given.kafka:
+        print(NOBODY)
+        return 0
+    try:
+        with staged(given.kafka, given.connector) as stage, Report("Beside Kafka", given.json) as report:
+            measure(Bench(report, stage, given.runs), given.scale)
+    except NoJars as reason:
+        print(f"kafka_peer: Maven Central did not give {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""What the size of a log costs: nothing. And what the number of messages costs: so much for each.
+
+    python benchmarks/log_size.py [--gib 2] [--folder DIR] [--runs 5] [--scale 1] [--json FILE]
+
+Fills one partition of a broker with so many GiB by batched puts, each acknowledged after fsync, and one of another
+broker with 1 % of that. The last 1 % of the large log and the whole of the small one hold the same bytes. In turn, and
+beside each other: reading them through Spark and with ``read_range``; planning a batch of a stream; looking up
+frame boundaries and times; starting the broker after a clean stop. The ratios should be about 1.
+
+The page cache: everything is taken out of it after the filling, and the unmeasured run that goes first reads in what
+the measured ones read again. So what is read is warm on both sides, and nothing else of the large log is in memory.
+
+At last, reads of 1, 2 and 4 million messages through Spark: seconds for each million, beside those of the smallest.
+
+Needs a little more room on the disk than ``--gib``; the files are gone afterwards, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from broker_process import running_broker
+from figures import Figure, Report, arguments, medians
+from log_fill import GIB, bytes_needed, check_room, fill, forget_cache
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadMaxBytes
+from spark_bench import TOPIC, spark
+from spark_read import to_noop
+
+from metaq.client.boundaries import first_at_time, frame_boundary
+from metaq.client.pool import SessionPool
+from metaq.client.range_reader import read_range
+from metaq.client.session import Session
+from metaq.message_id import timestamp_ms
+from metaq.model import Address, OffsetRange
+from metaq.wire.text.frames import walk
+from metaq_spark.options import Use, parse_source_options
+from metaq_spark.source.stream_reader import MetaQStreamReader
+
+SHARE = 0.01
+PARTITION = "0-0"
+LOOKUPS = 500
+PLANS = 10
+LINEAR_ROWS = (1_000_000, 2_000_000, 4_000_000)
+LINEAR_FRAME_BYTES = 120
+
+
+@dataclass(frozen=True)
+class Log:
+    """One partition of a broker that is running, and the part of it that is read."""
+
+    address: Address
+    part: OffsetRange
+
+    def through_spark(self, session: SparkSession) -> Callable[[], None]:
+        """Read the part, by offsets given in JSON."""
+        start = json.dumps({TOPIC: {PARTITION: self.part.start}})
+        options = {"brokers": str(self.address), "subscribe": TOPIC, "startingOffsets": start}
+        frame = session.read.format("metaq").options(**options).load()
+        return partial(to_noop, frame)
+
+    def directly(self) -> int:
+        """Read the part; how many bytes came."""
+        session = Session.connect(self.address)
+        size = sum(len(run.data) for run in read_range(session, TOPIC, 0, self.part))
+        session.close()
+        return size
+
+    def plan(self) -> None:
+        """Plan the first micro-batch over the whole log, limited so that its end has to be looked up; several times."""
+        for _ in range(PLANS):
+            pool = SessionPool()
+            options = {"brokers": str(self.address), "subscribe": TOPIC, "startingOffsets": "earliest"}
+            reader = MetaQStreamReader(parse_source_options(options, Use.STREAM_READ), pool)
+            start = reader.initialOffset()
+            assert len(reader.partitions(start, reader.latestOffset(start, ReadMaxBytes(self.part.end // 2)))) == 1
+            pool.close()
+
+    def find_boundaries(self) -> None:
+        """Look up the boundaries at offsets all over the log."""
+        self._look_up(frame_boundary, 0, self.part.end)
+
+    def find_times(self) -> None:
+        """Look up the messages at times all over the log's life."""
+        session = Session.connect(self.address)
+        first, last = (time_at(session, offset) for offset in (0, self.part.start))
+        session.close()
+        self._look_up(first_at_time, first, last + 1)
+
+    def _look_up(self, ask: Callable[[Session, str, int, int], int], least: int, most: int) -> None:
+        chance, session = random.Random(1), Session.connect(self.address)
+        for _ in range(LOOKUPS):
+            assert 0 <= ask(session, TOPIC, 0, chance.randrange(least, most)) <= self.part.end
+        session.close()
+
+
+def time_at(session: Session, offset: int) -> int:
+    """When the broker took the message at ``offset``, in ms since 1970."""
+    run = next(read_range(session, TOPIC, 0, OffsetRange(offset, offset + 1)))
+    return timestamp_ms(next(walk(run.data)).message_id)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What there is to compare."""
+
+    name: str
+    folders: tuple[Path, Path]
+    ends: tuple[int, int]
+
+    @contextmanager
+    def logs(self) -> Iterator[list[Log]]:
+        """Both brokers running, the large log first."""
+        large, small = self.folders
+        with running_broker(large, 1) as first, running_broker(small, 1) as second:
+            session = Session.connect(first.address)
+            start = frame_boundary(session, TOPIC, 0, self.ends[0] - self.ends[1])
+            session.close()
+            yield [
+                Log(first.address, OffsetRange(start, self.ends[0])),
+                Log(second.address, OffsetRange(0, self.ends[1])),
+            ]
+
+
+def filled(report: Report, folder: Path, gib: float) -> Sizes:
+    """Fill both logs, say how fast, and take them out of the page cache."""
+    large, small = folder / "large", folder / "small"
+    with running_broker(large, 1) as broker:
+        start = time.perf_counter()
+        whole = fill(broker.address, TOPIC, int(gib * GIB), 1000)
+        megabytes = whole.end / 1e6 / (time.perf_counter() - start)
+    report.add(Figure(f"fill a log of {gib:g} GiB, 1000 B, one connection", "MB/s", megabytes))
+    with running_broker(small, 1) as broker:
+        part = fill(broker.address, TOPIC, int(gib * GIB * SHARE), 1000)
+    for place in (large, small):
+        forget_cache(place)
+    return Sizes(f"a {gib:g} GiB log", (large, small), (whole.end, part.end))
+
+
+def report_parts(report: Report, sizes: Sizes, session: SparkSession, runs: int) -> None:
+    """Read, plan, look up: the large log beside the small one."""
+    with sizes.logs() as logs:
+        megabytes = [len(log.part) / 1e6 for log in logs]
+
+        def speed(what: str, actions: list[Callable[[], object]]) -> None:
+            times = medians(actions, runs)
+            ours, peer = (size / each for size, each in zip(megabytes, times, strict=True))
+            report.add(Figure(f"{what}, last 1 % of {sizes.name}", "MB/s", ours, peer, "log of that size", aim=0.9))
+
+        def cost(what: str, of: Callable[[Log], object], count: int) -> None:
+            times = medians([partial(of, log) for log in logs], runs)
+            ours, peer = (each * 1e3 / count for each in times)
+            report.add(Figure(f"{what}, {sizes.name}", "ms", ours, peer, "1 % of it", "less", aim=1.1))
+
+        speed("read through Spark", [log.through_spark(session) for log in logs])
+        speed("read directly", [log.directly for log in logs])
+        cost("plan a micro-batch", Log.plan, PLANS)
+        cost("look up a frame boundary", Log.find_boundaries, LOOKUPS)
+        cost("look up a time", Log.find_times, LOOKUPS)
+
+
+def report_starts(report: Report, sizes: Sizes, runs: int) -> None:
+    """How long a broker takes from its start, after a clean stop, until it is ready."""
+
+    def start(folder: Path) -> float:
+        with running_broker(folder, 1) as broker:
+            return broker.ready_s
+
+    times = [[start(folder) for folder in sizes.folders] for _ in range(runs + 1)][1:]
+    ours, peer = (statistics.median(each) for each in zip(*times, strict=True))
+    report.add(Figure(f"start the broker of {sizes.name}", "s", ours, peer, "1 % of it", "less", aim=1.1))
+
+
+def report_linearity(report: Report, folder: Path, session: SparkSession, runs: int, scale: float) -> None:
+    """Seconds for a million messages, of few and of many."""
+    counts = [int(rows * scale) for rows in LINEAR_ROWS]
+    with running_broker(folder / "linear", 1) as broker:
+        topics = {f"{TOPIC}-{count}": count * LINEAR_FRAME_BYTES for count in counts}
+        really = [fill(broker.address, topic, size, 100).messages for topic, size in topics.items()]
+        reader = session.read.format("metaq").option("brokers", str(broker.address))
+        taken = medians([partial(to_noop, reader.option("subscribe", topic).load()) for topic in topics], runs)
+    least, *costs = (1e6 * each / count for each, count in zip(taken, really, strict=True))
+    first = f"{counts[0]:,} messages"
+    report.add(Figure(f"read, {first}", "s/million", least, better="less"))
+    for count, cost in zip(counts[1:], costs, strict=True):
+        report.add(Figure(f"read, {count:,} messages", "s/million", cost, least, first, "less", aim=1.1))
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--gib", type=float, default=2.0, help="size of the large log (default 2), times --scale")
+    parser.add_argument("--folder", type=Path, help="where the files go (default: a temporary folder)")
+    given = parser.parse_args()
+    run(given)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Everything, in a folder that is gone afterwards."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the files go
+    gib, place = given.gib * given.scale, given.folder or Path(tempfile.gettempdir())
+    linear = sum(LINEAR_ROWS) * given.scale * LINEAR_FRAME_BYTES
+    check_room(place, bytes_needed(gib * GIB, gib * GIB * SHARE, linear), shutil.disk_usage(place).free)
+    with (
+        tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=given.folder) as name,
+        Report("Size of the log, number of messages", given.json) as report,
+    ):
+        sizes = filled(report, Path(name), gib)
+        with spark(unix_socket=False) as session:
+            report_parts(report, sizes, session, given.runs)
+            report_linearity(report, Path(name), session, given.runs, given.scale)
+        report_starts(report, sizes, given.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What a figure was measured on: processor, memory, system, file system, versions; commit; load."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "numba", "isal")
+_NOWHERE: Final = "unknown"
+
+
+def machine() -> dict[str, str]:
+    """Names and values, in the order in which to print them."""
+    return {
+        "processor": processor(),
+        "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
+        "memory": f"{_memory_bytes() / 2**30:.1f} GiB",
+        "system": f"{_distribution()}, Linux {platform.release()}",
+        "file system": file_system(Path(tempfile.gettempdir())),
+        "Python": platform.python_version(),
+        "Java": java_version(),
+        **{package: _version(package) for package in PACKAGES},
+    }
+
+
+def processor(path: Path = Path("/proc/cpuinfo")) -> str:
+    """The model's name as the kernel says it; the architecture where it says none."""
+    found = re.search(r"^model name\s*:\s*(.+)$", path.read_text(), re.MULTILINE) if path.exists() else None
+    return found[1] if found else platform.machine()
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """The type of the file system that holds ``folder``: that of the longest mount point above it."""
+    if not mounts.exists():
+        return _NOWHERE
+    above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}
+    points = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    held = [(len(point), number, kind) for number, (point, kind) in enumerate(points) if point in above]
+    return max(held)[2] if held else _NOWHERE
+
+
+def java_version() -> str:
+    """Of the Java that Spark takes: that of ``JAVA_HOME``, or the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    said = _output([f"{home}/bin/java" if home else "java", "-version"])
+    found = re.search(r'version "([^"]+)"', said)
+    return found[1] if found else _NOWHERE
+
+
+def commit(folder: Path) -> str:
+    """The commit that is checked out, with ``+`` behind it where files differ from it."""
+    name = _output(["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]).strip()
+    if not re.fullmatch(r"[0-9a-f]{12,}", name):
+        return _NOWHERE
+    return name + ("+" if _output(["git", "-C", str(folder), "status", "--porcelain"]).strip() else "")
+
+
+def load() -> list[float]:
+    """Load averages over 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
+
+
+def command_line() -> str:
+    """How this program was called, without the folders of this machine."""
+    program, *given = (Path(word) if word.startswith("/") else word for word in sys.argv)
+    named = [word.name if isinstance(word, Path) else word for word in given]
+    return " ".join(["python", "/".join(Path(program).parts[-2:]), *named])
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _distribution() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _output(command: list[str]) -> str:
+    """Everything that it prints; nothing where there is no such command."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return ""
+    return done.stdout + done.stderr

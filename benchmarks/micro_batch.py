@@ -1,0 +1,188 @@
+"""What a small micro-batch costs, and a query with nothing to do: ours beside the least that Python sources cost.
+
+    python benchmarks/micro_batch.py [--rows 1000] [--batches 8] [--runs 5] [--json FILE]
+
+Each figure is of a streaming query whose micro-batches all have the same number of rows and follow each other as fast
+as they can: milliseconds of ``triggerExecution`` (planning, the batch itself, offset log and commit log) from Spark's
+own progress. Ours and its peer run in turn, in blocks of a few batches, after one block of each that does not count; a
+figure is the median of the medians of the blocks. The peer has no part of ours: ``trivial -> trivial`` makes its rows
+from nothing in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
+
+An idle query polls its source about every 12 ms. Its cost is the CPU seconds of the JVM, its Python processes and the
+broker, as a share of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from figures import Figure, Report, arguments, in_turn
+from processes import cpu_s
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from spark_bench import broker, importable_by_workers, spark
+from trivial import Trivial
+
+WARM_UP_BATCHES = 2
+PARTITION_COUNTS = (1, 100)
+IDLE_S = 2.0
+PEER = "trivial -> trivial"
+
+Source = Callable[[], DataFrame]
+Sink = Callable[[DataFrame], DataStreamWriter]
+
+
+@dataclass(frozen=True)
+class Query:
+    """``name`` is that of the figure, ``aim`` its greatest ratio to the peer."""
+
+    name: str
+    source: Source
+    sink: Sink
+    aim: float | None = None
+
+
+class Bench:
+    """The sources and the sinks, and what a query of one of each costs in milliseconds."""
+
+    def __init__(self, session: SparkSession, brokers: dict[int, str], given: argparse.Namespace) -> None:
+        self._session, self._brokers = session, brokers
+        self._rows, self._batches = given.rows, given.batches
+        self._numbers = count()
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
+        session.dataSource.register(Trivial)
+
+    def trivial(self, rows: int | None = None) -> DataFrame:
+        return self._session.readStream.format("trivial").option("rows", self._rows if rows is None else rows).load()
+
+    def metaq(self, partitions: int, start: str = "earliest") -> DataFrame:
+        options = {"subscribe": "filled", "startingOffsets": start, "columns": "value"}
+        reader = self._session.readStream.format("metaq").options(brokers=self._brokers[partitions], **options)
+        return reader.option("maxOffsetsPerTrigger", self._rows).load()
+
+    def fill(self, partitions: int) -> None:
+        """Enough messages for a block, evenly over the partitions of topic ``filled``."""
+        rows = self._session.range(self._rows * (self._batches + WARM_UP_BATCHES + 8), numPartitions=1)
+        rows = rows.selectExpr("cast(lpad(string(id), 100, '0') as binary) value", f"int(id % {partitions}) partition")
+        writer = rows.write.format("metaq").mode("append")
+        writer.options(brokers=self._brokers[partitions], topic="filled").save()
+
+    def drop(self, rows: DataFrame) -> DataStreamWriter:
+        return rows.writeStream.format("trivial")
+
+    def to(self, partitions: int, **options: str) -> Sink:
+        def write(rows: DataFrame) -> DataStreamWriter:
+            writer = rows.writeStream.format("metaq").options(brokers=self._brokers[partitions], topic="out")
+            return writer.options(**options)
+
+        return write
+
+    def block(self, query: Query) -> float:
+        """Run a query for a block; the median of its full batches without the first ones."""
+        with self._started(query) as running_query:
+            while running_query.isActive and len(self._full(running_query)) < self._batches + WARM_UP_BATCHES:
+                running_query.awaitTermination(0.05)
+            if (failure := running_query.exception()) is not None:
+                raise failure
+            return statistics.median(self._full(running_query)[WARM_UP_BATCHES:])
+
+    def _full(self, query: StreamingQuery) -> list[float]:
+        return [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows >= self._rows]
+
+    def idle_cpu(self, query: Query) -> float:
+        """Percent of a core that a query without anything to do takes."""
+        with self._started(query) as idle:
+            idle.processAllAvailable()
+            time.sleep(IDLE_S / 2)
+            before_s, start_s = cpu_s(), time.monotonic()
+            time.sleep(IDLE_S)
+            return 100 * (cpu_s() - before_s) / (time.monotonic() - start_s)
+
+    @contextmanager
+    def _started(self, query: Query) -> Iterator[StreamingQuery]:
+        with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+            writer = query.sink(query.source()).option(
+                "checkpointLocation", str(Path(folder) / str(next(self._numbers)))
+            )
+            started = writer.start()
+            try:
+                yield started
+            finally:
+                started.stop()
+
+
+def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> float:
+    """Ours beside the trivial ones; what ``metaq 1 -> metaq 1`` takes."""
+    queries = [Query(PEER, bench.trivial, bench.drop)]
+    for n, aim in zip(PARTITION_COUNTS, (1.15, 1.3), strict=True):
+        source = partial_source(bench, n)
+        queries.append(Query(f"metaq {n} -> metaq {n}", source, bench.to(n), aim))
+        queries.append(Query(f"metaq {n} -> metaq {n}, exactly once", source, bench.to(n, delivery="exactly_once")))
+    peer_ms, *ours_ms = in_turn([partial(bench.block, query) for query in queries], given.runs)
+    for query, ours in zip(queries[1:], ours_ms, strict=True):
+        report.add(figure(given, query.name, ours, peer_ms, PEER, query.aim))
+    return ours_ms[0]
+
+
+def partial_source(bench: Bench, partitions: int) -> Source:
+    return lambda: bench.metaq(partitions)
+
+
+def over_tcp(bench: Bench, given: argparse.Namespace, report: Report, unix_ms: float) -> None:
+    """The same without the Unix socket between the JVM and Python."""
+    queries = [Query(PEER, bench.trivial, bench.drop), Query("", partial_source(bench, 1), bench.to(1))]
+    peer_ms, ours_ms = in_turn([partial(bench.block, query) for query in queries], min(given.runs, 3))
+    report.add(figure(given, "metaq 1 -> metaq 1, TCP to Python", ours_ms, peer_ms, f"{PEER}, TCP to Python"))
+    report.add(figure(given, "metaq 1 -> metaq 1, Unix socket to Python", unix_ms, ours_ms, "TCP to Python"))
+
+
+def idle(bench: Bench, given: argparse.Namespace, report: Report) -> None:
+    """What a query costs that has nothing to do."""
+    queries = [
+        Query("trivial", lambda: bench.trivial(rows=0), bench.drop),
+        Query("metaq", lambda: bench.metaq(1, start="latest"), bench.to(1)),
+        Query("metaq", lambda: bench.metaq(100, start="latest"), bench.to(100)),
+    ]
+    peer, *ours = in_turn([partial(bench.idle_cpu, query) for query in queries], min(given.runs, 3), unmeasured=0)
+    for n, share in zip(PARTITION_COUNTS, ours, strict=True):
+        name = f"idle query, metaq {n} -> metaq {n}"
+        report.add(Figure(name, "% of a core", share, peer, f"idle {PEER}", better="less"))
+
+
+def figure(
+    given: argparse.Namespace, name: str, ours: float, peer: float, peer_name: str, aim: float | None = None
+) -> Figure:
+    return Figure(f"micro-batch of {given.rows:,} rows, {name}", "ms", ours, peer, peer_name, better="less", aim=aim)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--batches", type=int, default=8, help="measured micro-batches of a block (default 8)")
+    parser.add_argument("--rows", type=int, default=1000, help="rows of a micro-batch (default 1000)")
+    given = parser.parse_args()
+    given.batches = max(2, round(given.batches * given.scale))
+    importable_by_workers()
+    with ExitStack() as stack:
+        report = stack.enter_context(Report("Small micro-batches", given.json))
+        brokers = {n: stack.enter_context(broker(n)) for n in PARTITION_COUNTS}
+        with spark() as session:
+            bench = Bench(session, brokers, given)
+            for n in PARTITION_COUNTS:
+                bench.fill(n)
+            unix_ms = small_batches(bench, given, report)
+            idle(bench, given, report)
+        with spark(unix_socket=False) as session:
+            over_tcp(Bench(session, brokers, given), given, report, unix_ms)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Which benchmark programs there are: those of the suite, with what they are given there, and those beside it.
+
+One list for ``suite.py``, which runs them, ``check.py``, which runs one again, and ``report.py``, which says what each
+of them shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+FOLDER: Final = Path(__file__).parent
+
+Peer = Literal["kafka", "java-broker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program and how the suite runs it.
+
+    ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the whole suite takes about
+    25 minutes on two cores; ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose
+    addresses it wants; with ``needs_peer`` it has nothing to do without.
+    """
+
+    name: str
+    file: str
+    shows: str
+    runs: int = 5
+    scale: float = 1.0
+    more: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+    takes: tuple[Peer, ...] = ()
+    needs_peer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run of the suite does to all programs: ``runs`` replaces theirs, ``scale`` multiplies theirs."""
+
+    runs: int | None = None
+    scale: float = 1.0
+    quick: bool = False
+    peers: tuple[tuple[Peer, str], ...] = ()
+
+    def arguments(self, program: Program) -> list[str]:
+        """What the program is given, without ``--json``."""
+        runs = 1 if self.quick else self.runs or program.runs
+        scale = program.scale * (QUICK_SCALE if self.quick else self.scale)
+        peers = [word for peer, address in self.peers if peer in program.takes for word in (f"--{peer}", address)]
+        own = program.quick if self.quick else program.more
+        return ["--runs", str(runs), "--scale", f"{scale:g}", *own, *peers]
+
+    def has_peer_for(self, program: Program) -> bool:
+        """Whether a program that needs a peer has one; true for all others."""
+        return not program.needs_peer or any(peer in program.takes for peer, _ in self.peers)
+
+
+QUICK_SCALE: Final = 0.02
+
+
+class UnknownProgram(Exception):
+    """A name that is in no list, or a program without a file. The text says which there are."""
+
+
+def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOLDER) -> list[Program]:
+    """The programs with these names, in the order of the list; all of them without a name.
+
+    Raises:
+        UnknownProgram: for a name that is not in the list, and for a program that does not exist.
+    """
+    wanted = set(names)
+    if unknown := sorted(wanted - {program.name for program in programs}):
+        raise UnknownProgram(f"no program {unknown[0]!r}; there are {', '.join(each.name for each in programs)}")
+    found = [program for program in programs if not wanted or program.name in wanted]
+    if missing := [program for program in found if not (folder / program.file).is_file()]:
+        raise UnknownProgram(f"{missing[0].name}: there is no {missing[0].file}")
+    return found
+
+
+SUITE: Final[tuple[Program, ...]] = (
+    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.7),
+    Program("write", "spark_write.py", "batch writes, at least once", scale=0.7),
+    Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once"),
+    Program("micro-batch", "micro_batch.py", "micro-batches of few rows, and queries with nothing to do"),
+    Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99"),
+    Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3),
+    Program(
+        "scaling",
+        "scaling.py",
+        "reads and writes over 1 to 64 partitions, and of messages of 100 B to 100 KB",
+        runs=3,
+        scale=0.3,
+    ),
+    Program(
+        "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.5
+    ),
+    Program("planning", "planning.py", "planning over 1,000 partitions, in seconds and in round trips", runs=3),
+    Program(
+        "log-size",
+        "log_size.py",
+        "whether cost depends on the size of the log, and on the number of messages",
+        scale=0.5,
+    ),
+    Program(
+        "kafka",
+        "kafka_peer.py",
+        "reads, writes and micro-batches beside Spark's Kafka connector and a Kafka; only with --kafka",
+        runs=3,
+        takes=("kafka",),
+        needs_peer=True,
+    ),
+    Program(
+        "java-broker",
+        "java_peer.py",
+        "puts, gets, reads and writes beside a Java MetaQ broker; only with --java-broker",
+        takes=("java-broker",),
+        needs_peer=True,
+    ),
+    Program("broker", "broker_put.py", "the broker alone: puts, batched puts, gets"),
+    Program("client", "client_get.py", "the client without Spark: reading a partition", runs=3),
+    Program("codec", "codec.py", "the text protocol's codec, without any I/O"),
+    Program("log-append", "log_append.py", "what the log adds to a bare write, and opening a log"),
+)
+"""In the order in which they run."""
+
+BESIDE: Final[tuple[Program, ...]] = (
+    Program(
+        "open-log", "open_log.py", "how long a data folder takes to open: after a clean stop, after a kill, verified"
+    ),
+    Program("idle-memory", "idle_memory.py", "a broker's memory with 1,000 partitions and 10,000 idle connections"),
+    Program(
+        "read-memory", "read_memory.py", "the memory of a task that reads, and that it does not grow with what is read"
+    ),
+    Program("cluster", "cluster.py", "ZooKeeper: registration, first plan, a client's first map, a lost master"),
+)
+"""Run by hand: they need room on the disk, many open files or time."""
