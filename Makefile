@@ -5,16 +5,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INPUT ?=
+RESULTS ?=
+BENCH_ARGS ?=
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench wheel clean java
+.PHONY: help demo cluster-demo test lint bench bench-check wheel clean java
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder for your own
 	@$(BIN)/python jobs/demo.py $(if $(INPUT),"$(INPUT)")
+
+cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
+	@$(BIN)/python jobs/cluster_demo.py
 
 test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -23,14 +28,17 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: java $(READY)  ## Run the benchmarks; each prints its own ceiling beside its figure
-	@for program in $$(grep -l __main__ benchmarks/*.py); do echo; echo "== $$program"; $(BIN)/python $$program || exit 1; done
+bench: java $(READY)  ## Measure speed beside ceilings, 25 minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
+	@$(BIN)/python benchmarks/suite.py $(BENCH_ARGS)
+
+bench-check: java $(READY)  ## The same, or RESULTS=file, and fail where a ratio is worse than the recorded one
+	@$(BIN)/python benchmarks/check.py $(RESULTS)
 
 wheel: $(READY)  ## Build dist/*.whl and dist/*.tar.gz
 	@$(BIN)/python -m build
 
 clean:  ## Remove the environment and everything that was built
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) dist build bench .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
@@ -40,6 +48,8 @@ $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
 
 .PHONY: torture
-torture: $(READY)  ## Try to make the broker lose a message; TORTURE_ARGS='--rounds 20 --seed 7', see docs/testing.md
+torture: java $(READY)  ## Try to make the broker and the sink break a promise; TORTURE_ARGS, FUZZ_ARGS, FIRE_ARGS: docs/testing.md
 	@$(BIN)/python -m torture $(TORTURE_ARGS)
 	@$(BIN)/python -m torture.fuzz $(FUZZ_ARGS)
+	@$(BIN)/python -m torture.fire $(FIRE_ARGS)
+	@$(BIN)/python -m torture.fire --delivery at_least_once --kills 20

@@ -43,7 +43,7 @@ RULES = [
     # time, network and ZooKeeper have one door each
     forbidden("metaq", "socket", doors=("client/transport.py",)),
     forbidden("metaq", "time", doors=("client/clock.py",)),
-    forbidden("metaq", "kazoo", doors=("directory/zookeeper.py",)),
+    forbidden("metaq", "kazoo", doors=("directory/zk_client.py",)),
     forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
     # the broker's core knows no protocol, and its data no operating system
     *(
@@ -125,6 +125,9 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
     return {name if name in modules else name.rpartition(".")[0] for name in names} & set(modules)
 
 
+COMPILED_LOOPS = ("metaq_broker.block_loop",)
+"""Modules that need numba: imported on first use, in a ``try``."""
+
 BLOCKED = ("pyspark", "pyarrow", "pandas", "py4j", "numba", "numpy", "metaq_spark")
 
 IMPORT_EVERYTHING = f"""
@@ -143,7 +146,7 @@ for top in ("metaq", "metaq_broker"):
     package = importlib.import_module(top)
     names.append(top)
     for info in pkgutil.walk_packages(package.__path__, top + "."):
-        if not info.name.endswith("__main__"):
+        if not info.name.endswith("__main__") and info.name not in {COMPILED_LOOPS!r}:
             importlib.import_module(info.name)
         names.append(info.name)
 print("\\n".join(names))
