@@ -313,9 +313,13 @@ class FaultyFiles(Files):
         return FaultyFiles(self.root)
 
     def __del__(self) -> None:
-        """A process that nobody looks at any more has no descriptors either."""
-        for fd in getattr(self, "_open", ()):
-            os.close(fd)
+        """A process that nobody looks at any more has no descriptors either.
+
+        Each is closed once only: handles that are collected together with this object close theirs after it, and by
+        then the number may be a descriptor of another thread.
+        """
+        for fd in list(getattr(self, "_open", ())):
+            self.close(fd)
 
     def _close_all(self) -> None:
         self._dead = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from random import Random
 import pytest
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.files import Files
+from metaq_broker.log.handles import FileHandle
 from metaq_broker.testing import SECTOR_BYTES, Fault, FaultyFiles, PowerCut
 
 MakeFiles = Callable[[Path], Files]
@@ -218,6 +220,22 @@ def test_a_restart_of_the_process_makes_nothing_durable(tmp_path: Path) -> None:
 
 
 # ---- what the fake breaks
+
+
+def test_descriptors_that_nobody_closed_are_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second close would hit whoever has the number by then: in a run of many tests, a thread of another one."""
+    closed: list[int] = []
+    monkeypatch.setattr(os, "close", lambda fd, close=os.close: (closed.append(fd), close(fd)))
+    handles = []
+    for number in range(20):
+        files = FaultyFiles(tmp_path)
+        fd = files.open_append(tmp_path / f"{number}")
+        handle = FileHandle(files, fd)
+        files.known_as = handle  # type: ignore[attr-defined]  # a cycle: both go in one collection
+        handles.append(fd)
+    del files, handle
+    gc.collect()
+    assert sorted(closed) == sorted(handles)
 
 
 def test_the_nth_changing_call_fails_once(tmp_path: Path) -> None:
