@@ -33,6 +33,8 @@ def numba_kernels() -> ModuleType | None:
     try:
         with _uncollected():
             from metaq_spark.columns import kernels
+
+            kernels.first_call()
     except ImportError as error:
         _log.warning("numba cannot be used (%s); messages are handled in plain Python, several times slower", error)
         return None

@@ -175,11 +175,7 @@ def _crc_by_table(address, length, tables_at):
 
 @numba.njit(inline="always")
 def _crc32(address, length, crc_address, tables_at):
-    if crc_address != 0:
-        crc = _call_crc(crc_address, address, length)
-    else:
-        crc = _crc_by_table(address, length, tables_at)
-    return crc
+    return _call_crc(crc_address, address, length) if crc_address else _crc_by_table(address, length, tables_at)
 
 
 @numba.njit(inline="always")
@@ -333,3 +329,10 @@ def whole_frames(run):
             break
         position += HEADER_BYTES + length
     return position
+
+
+def first_call() -> None:
+    """Make a first call: half of what numba brings into a process comes with that, not with its import."""
+    nothing = np.zeros(0, dtype=np.uint8)
+    nothing.flags.writeable = False  # as the decoder's runs are, so that nothing is compiled for this alone
+    whole_frames(nothing)

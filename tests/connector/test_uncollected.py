@@ -44,3 +44,21 @@ def test_a_switched_off_collection_stays_switched_off() -> None:
     program += "print(gc.isenabled())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_little_is_left_for_a_collection_once_the_loops_have_run() -> None:
+    program = """
+import gc
+from metaq_spark.columns import memory, decode, engine
+from metaq.model import Partition, TopicPartition
+from metaq.wire.text.frames import encode_frame
+memory.keep_modules_uncollected()
+decoder = decode.RunDecoder(TopicPartition("t", Partition(0, 0)), engine=engine.Engine(0))
+assert decode.measure_run(run := encode_frame(1, 0, b"body") * 10) == len(run)
+assert list(decoder.decode(run, 0)) == [] and next(decoder.flush()).num_rows == 10
+assert engine.numba_kernels() is not None
+gc.collect()
+print(len(gc.get_objects()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert int(done.stdout) < 30_000, done.stderr  # some 60,000 where numba's half that comes with a first call is left
