@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 18
@@ -46,6 +47,32 @@ def send_file(connection: socket.socket, file: Path, request_bytes: int, head_by
                 sent = os.sendfile(connection.fileno(), fd, position, left)
                 position, left = position + sent, left - sent
     os.close(fd)
+
+
+def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_bytes: int) -> None:
+    """``send_file`` without heads, for as many connections as come, each in a thread of its own."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            send_file(connection, file, request_bytes, 0, slice_bytes)
+
+    while True:
+        threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+
+@contextmanager
+def bare_slices(file: Path, request_bytes: int, slice_bytes: int) -> Iterator[tuple[str, int]]:
+    """Run ``serve_slices`` in another process; yield the address to connect to."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = (listener, file, request_bytes, slice_bytes)
+        process = multiprocessing.get_context("fork").Process(target=serve_slices, args=arguments)
+        process.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            process.terminate()
+            process.join()
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import selectors
 import socket
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,6 +27,7 @@ from random import Random
 from bare_peer import bare_peer, send_file, take_messages
 from broker_process import started
 from figures import Figure, Report, arguments, in_turn
+from pages import pages_given_back
 
 from metaq.checksum import checksum
 from metaq.wire.text.commands import Get, Put, PutBatch
@@ -46,9 +46,6 @@ SEND_BYTES = 1 << 18
 BARE_PUT = "bare write and fsync"
 TEXT_PUTS_STATED = 300_000
 """Text puts a second on one connection that the broker is to take."""
-GIVEN_BACK_EVERY_S = 0.05
-GIVEN_BACK_BYTES = 1 << 22
-"""Files larger than this have their pages given back."""
 
 Server = tuple[str, int]
 Answered = Callable[[bytearray, int], float]
@@ -139,28 +136,6 @@ def batch_request(body_bytes: int, partition: int = 0) -> bytes:
     count, random = BLOCK_BYTES // (20 + body_bytes), Random(body_bytes)
     block = b"".join(encode_frame(-1, 0, random.randbytes(body_bytes)) for _ in range(count))
     return encode(PutBatch(TOPIC, partition, block, count, OPAQUE))
-
-
-@contextmanager
-def pages_given_back(folder: Path) -> Iterator[None]:
-    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``."""
-    stop = threading.Event()
-
-    def give_back() -> None:
-        while not stop.wait(GIVEN_BACK_EVERY_S):
-            for file in folder.rglob("*"):
-                if file.is_file() and file.stat().st_size > GIVEN_BACK_BYTES:
-                    fd = os.open(file, os.O_RDONLY)
-                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                    os.close(fd)
-
-    thread = threading.Thread(target=give_back)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 ``format("ceiling")`` hands out the same Arrow batch again and again: the columns, types, batch size, rows and number of
 tasks of the read that it is compared with, and no broker, no decoding, no checksum behind it. A batch and a stream.
+With the option ``server`` it receives, before each batch, as many bytes as the messages would have, from a server that
+does nothing but ``sendfile``, and throws them away: what any source costs whose rows come over the network.
 
 Python workers import this module (``spark_bench.importable_by_workers``): the batch that they make once stays, so no
 task has to make it.
@@ -10,17 +12,28 @@ task has to make it.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from itertools import pairwise
+from typing import Final, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from metaq.model import Address
+from metaq.wire.text.frames import HEADER_BYTES
 from metaq_spark.columns.decode import BYTES_MAX, ROWS_MAX
 from metaq_spark.columns.schema import ARROW_SCHEMA
 from metaq_spark.source.row_layout import RowLayout
+
+REQUEST: Final = b"get bench spark 0 1000000000 1048576 1000\r\n"
+"""As long as a get of the connector is; nobody looks at it."""
+
+SLICE_BYTES: Final = 1 << 20
+"""What one request is answered with."""
 
 
 @cache
@@ -43,10 +56,13 @@ def ceiling_batch(payload_bytes: int, columns: tuple[str, ...]) -> pa.RecordBatc
 
 
 class CeilingReader(DataSourceReader):
-    """Hands out ``rows`` rows over ``tasks`` tasks."""
+    """Hands out ``rows`` rows over ``tasks`` tasks. With a ``server``, their bytes are received from it first."""
 
-    def __init__(self, rows: int, payload_bytes: int, tasks: int, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, rows: int, payload_bytes: int, tasks: int, columns: tuple[str, ...], server: Address | None = None
+    ) -> None:
         self.rows, self.payload_bytes, self.tasks, self.columns = rows, payload_bytes, tasks, columns
+        self._server = server
 
     def partitions(self) -> list[InputPartition]:
         marks = [self.rows * number // self.tasks for number in range(self.tasks + 1)]
@@ -54,9 +70,42 @@ class CeilingReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         batch, left = ceiling_batch(self.payload_bytes, self.columns), partition.value
-        while left > 0:
-            yield batch.slice(0, min(left, batch.num_rows))
-            left -= batch.num_rows
+        with ExitStack() as stack:
+            received = self._server and stack.enter_context(Received(self._server))
+            while left > 0:
+                rows = min(left, batch.num_rows)
+                if received is not None:
+                    received.take(rows * (HEADER_BYTES + self.payload_bytes))
+                yield batch.slice(0, rows)
+                left -= rows
+
+
+class Received:
+    """Bytes of a ``bare_peer.serve_slices``, asked for as the connector asks: so much at a time, the next one ahead."""
+
+    def __init__(self, server: Address) -> None:
+        self._connection = socket.create_connection((server.host, server.port))
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._room = memoryview(bytearray(SLICE_BYTES))
+        self._left = 0
+        self._connection.sendall(REQUEST)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def take(self, byte_count: int) -> None:
+        """Receive so many bytes, and do nothing with them."""
+        while byte_count:
+            if not self._left:
+                self._connection.sendall(REQUEST)
+                self._left = SLICE_BYTES
+            taken = self._connection.recv_into(self._room, min(self._left, byte_count))
+            assert taken, "the server closed the connection"
+            self._left -= taken
+            byte_count -= taken
 
 
 class CeilingStreamReader(DataSourceStreamReader):
@@ -79,7 +128,7 @@ class CeilingStreamReader(DataSourceStreamReader):
 
 
 class CeilingSource(DataSource):
-    """``format("ceiling")``; options ``rows``, ``payloadBytes``, ``tasks`` and ``columns``."""
+    """``format("ceiling")``; options ``rows``, ``payloadBytes``, ``tasks``, ``columns`` and, if wanted, ``server``."""
 
     @classmethod
     def name(cls) -> str:
@@ -90,7 +139,8 @@ class CeilingSource(DataSource):
 
     def reader(self, schema: StructType) -> CeilingReader:
         rows, payload_bytes, tasks = (int(self.options[name]) for name in ("rows", "payloadbytes", "tasks"))
-        return CeilingReader(rows, payload_bytes, tasks, self._columns)
+        server = self.options.get("server")
+        return CeilingReader(rows, payload_bytes, tasks, self._columns, server and Address.parse(server))
 
     def streamReader(self, schema: StructType) -> CeilingStreamReader:
         return CeilingStreamReader(self.reader(schema))

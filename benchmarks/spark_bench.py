@@ -6,11 +6,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from broker_process import started
+from pages import pages_given_back
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
@@ -26,12 +27,19 @@ class Case(NamedTuple):
 
 
 @contextmanager
-def broker(partitions: int = PARTITIONS) -> Iterator[str]:
-    """A broker process on a free port, with so many partitions of each topic; yields its address."""
+def broker(partitions: int = PARTITIONS, *, for_writes: bool = False) -> Iterator[str]:
+    """A broker process on a free port, with so many partitions of each topic; yields its address.
+
+    ``for_writes``: what it has written is not kept in memory; see ``pages``.
+    """
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         options = ("--port", "0", "--partitions", str(partitions), "--log-level", "error")
-        with started("dev", folder, *options) as running:
+        with started("dev", folder, *options) as running, _pages(folder, for_writes):
             yield str(running.address)
+
+
+def _pages(folder: str, given_back: bool) -> AbstractContextManager[None]:
+    return pages_given_back(Path(folder)) if given_back else nullcontext()
 
 
 def importable_by_workers() -> None:

@@ -6,6 +6,8 @@ Batch reads and streaming reads (one micro-batch) of all columns, of messages of
 two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
 
 The ceiling is ``source_ceiling.py``: the same Arrow batches, types, rows and number of tasks with nothing behind them.
+Beside it, for batch reads, stands a second
+one that also receives as many bytes from a bare server on the same cores: what is missing to that one is ours alone.
 All write to ``noop``, in turn, in one session; the broker runs on the same machine and takes its share of the same
 cores. Checksums are verified, as always. A stream's time is that of its micro-batch by Spark's own progress, with
 planning and both logs, without the start of the query. The ratio carries over to other machines, the times do not.
@@ -14,14 +16,18 @@ planning and both logs, without the start of the query. The ratio carries over t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from random import Random
 from typing import Final
 
+from bare_peer import bare_slices
 from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader
-from source_ceiling import CeilingSource
+from source_ceiling import REQUEST, SLICE_BYTES, CeilingSource
 from spark_bench import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 
 from metaq_spark.source.row_layout import COLUMN_TYPES
@@ -31,6 +37,9 @@ AIMS: Final = {100: 0.80, 1000: 0.85}
 ALL: Final = ",".join(COLUMN_TYPES)
 CHOICES: Final = {"value": 1.3, "offset": None}
 """Columns to read beside all of them, and how many times as fast that should be."""
+
+SLICES: Final = 256
+"""In the bare server's file, of ``SLICE_BYTES`` each: more than a cache of the processor holds."""
 
 Run = Callable[[], float]
 Reader = DataFrameReader | DataStreamReader
@@ -84,6 +93,10 @@ class Reads:
         metaq, ceiling = (partial(stream_to_noop, frame, case.rows) for frame in pair)
         return metaq, ceiling
 
+    def receiving(self, case: Case, server: str) -> Run:
+        """The ceiling of a batch read of all columns that also receives as many bytes."""
+        return partial(seconds, partial(to_noop, self._ceiling(self._session.read, case, ALL, server=server)))
+
     def _metaq(self, reader: Reader, case: Case, columns: str, **more: str) -> DataFrame:
         return (
             reader.format("metaq")
@@ -91,20 +104,24 @@ class Reads:
             .load()
         )
 
-    def _ceiling(self, reader: Reader, case: Case, columns: str) -> DataFrame:
+    def _ceiling(self, reader: Reader, case: Case, columns: str, **more: str) -> DataFrame:
         return (
             reader.format("ceiling")
-            .options(rows=case.rows, payloadBytes=case.payload_bytes, tasks=PARTITIONS, columns=columns)
+            .options(rows=case.rows, payloadBytes=case.payload_bytes, tasks=PARTITIONS, columns=columns, **more)
             .load()
         )
 
 
-def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
+def all_columns(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
     """Batch and stream beside their ceilings."""
-    times = in_turn([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
-    for kind, (mine, ceiling) in (("read", times[:2]), ("stream read", times[2:])):
-        name = f"{kind}, all columns, {case.payload_bytes} B, local[{reads.slots}]"
-        report.add(speed(name, case, mine, ceiling, "ceiling", AIMS[case.payload_bytes]))
+    sides = [*reads.batch(case, ALL), *reads.stream(case, ALL), reads.receiving(case, server)]
+    batch, ceiling, stream, stream_ceiling, receiving = in_turn(sides, runs)
+    of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
+    aim = AIMS[case.payload_bytes]
+    report.add(speed(f"read, {of}", case, batch, ceiling, "ceiling", aim))
+    report.add(speed(f"stream read, {of}", case, stream, stream_ceiling, "ceiling", aim))
+    report.add(speed(f"read, {of}, beside receiving alone", case, batch, receiving, "ceiling over TCP", None))
+    report.add(speed(f"receiving alone, {of}", case, receiving, ceiling, "ceiling", None))
 
 
 def choices(report: Report, reads: Reads, case: Case, runs: int) -> None:
@@ -121,11 +138,21 @@ def speed(name: str, case: Case, mine_s: float, peer_s: float, peer: str, aim: f
     return Figure(name, "M rows/s", case.rows / 1e6 / mine_s, case.rows / 1e6 / peer_s, peer, aim=aim)
 
 
+@contextmanager
+def bare_server() -> Iterator[str]:
+    """The address of a server that answers each request of the ceiling with the next slice of a file."""
+    with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+        file = Path(folder) / "slices"
+        file.write_bytes(Random(1).randbytes(SLICE_BYTES) * SLICES)
+        with bare_slices(file, len(REQUEST), SLICE_BYTES) as (host, port):
+            yield f"{host}:{port}"
+
+
 def main() -> None:
     given = arguments(__doc__).parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with Report("Reading", given.json) as report, broker() as address:
+    with Report("Reading", given.json) as report, broker() as address, bare_server() as server:
         for slots in (1, 2):
             with spark(unix_socket=False, slots=slots) as session:
                 session.dataSource.register(CeilingSource)
@@ -133,7 +160,7 @@ def main() -> None:
                 for case in cases:
                     if slots == 1:
                         fill(session, address, case)
-                    all_columns(report, reads, case, given.runs)
+                    all_columns(report, reads, case, server, given.runs)
                 choices(report, reads, cases[0], given.runs)
 
 

@@ -5,9 +5,9 @@
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
 one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. Both get the
 same rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it
-answers, and runs on the same machine: what it and the disk cost is part of the figure. A stream's time is that of its
-micro-batch by Spark's own progress, without the start of the query. The ratio carries over to other machines only as
-far as their disks are alike.
+answers, and runs on the same machine: what it and the disk cost is part of the figure. Pages that are on the disk are
+given back to the system meanwhile (see ``pages``). A stream's time is that of its micro-batch by Spark's own progress,
+without the start of the query. The ratio carries over to other machines only as far as their disks are alike.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> None:
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     with Report("Writing, at least once", given.json) as report:
         for slots in (1, 2):
-            with broker() as address, spark(unix_socket=False, slots=slots) as session:
+            with broker(for_writes=True) as address, spark(unix_socket=False, slots=slots) as session:
                 measure(report, session, address, cases, slots, given.runs)
 
 

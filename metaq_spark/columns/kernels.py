@@ -257,8 +257,7 @@ def decode_frames(
             attributed[row] = has_attribute
             without_attribute += 1 - has_attribute
             if has_attribute:
-                text = frame + HEADER_BYTES + 4
-                non_ascii |= _copy_text(attributes_at + attribute_end, text, attribute_length)
+                non_ascii |= _copy_text(attributes_at + attribute_end, frame + HEADER_BYTES + 4, attribute_length)
                 attribute_end += attribute_length
             attribute_ends[row + 1] = attribute_end
         if with_values:

@@ -43,6 +43,7 @@ _HEADER = struct.Struct(">4sIqI8x")
 _ENTRY = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
+_ID = struct.Struct(">q")
 _ID_BYTES = itemgetter(slice(8, 16))
 RECORD_BYTES = 32
 SPAN_DAMAGED = 0
@@ -250,23 +251,30 @@ class IndexBuilder:
 
     def add_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
         """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
-        view, done, counted = memoryview(block), 0, 0
+        view, start, first_ordinal = memoryview(block), self.offset, self.ordinal
+        span, marked, time_ms, done = self._span, self._marked, self.time_ms, 0
+        # As ``advance`` and ``mark`` for each, with nothing looked up twice: there are hundreds of marks to a block.
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
-            self.advance(view[done:offset], ordinal - counted, _time_at(block, offset, now_ms))
-            done, counted = offset, ordinal
-            if self.room <= 0:
-                self.mark()
+            time_ms = max(time_ms, _time_at(block, offset, now_ms))
+            span = crc32(view[done:offset], span)
+            done = offset
+            if start + offset - marked >= self.interval_bytes:
+                marked = start + offset
+                self.entries.append(IndexEntry(marked, first_ordinal + ordinal, time_ms, span))
+                span = 0
         last = done
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end
-        self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
+        self.offset, self.ordinal = start + len(block), first_ordinal + count
+        self.time_ms = max(time_ms, _time_at(block, last, now_ms))
+        self._marked, self._span = marked, crc32(view[done:], span)
         if self.room <= 0:
             self.mark()
 
 
 def _time_at(block: Buffer, offset: int, now_ms: Callable[[], int]) -> int:
-    known = timestamp_ms(int.from_bytes(block[offset + 8 : offset + 16], signed=True))
+    known = timestamp_ms(_ID.unpack_from(block, offset + 8)[0])
     return now_ms() if known is None else known
 
 
