@@ -20,9 +20,10 @@ Peer = Literal["kafka", "java-broker"]
 class Program:
     """A program and how the suite runs it.
 
-    ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the whole suite takes about
-    25 minutes on two cores; ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose
-    addresses it wants; with ``needs_peer`` it has nothing to do without.
+    ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes little more
+    than ten minutes on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run; ``quick``
+    replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with ``needs_peer``
+    it has nothing to do without.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Program:
     quick: tuple[str, ...] = ()
     takes: tuple[Peer, ...] = ()
     needs_peer: bool = False
+    extra: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +83,35 @@ def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOL
 
 
 SUITE: Final[tuple[Program, ...]] = (
-    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.7),
-    Program("write", "spark_write.py", "batch writes, at least once", scale=0.7),
-    Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once"),
-    Program("micro-batch", "micro_batch.py", "micro-batches of few rows, and queries with nothing to do"),
+    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.5),
+    Program("write", "spark_write.py", "batch writes, at least once", scale=0.5),
+    Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once", scale=0.5),
+    Program(
+        "micro-batch",
+        "micro_batch.py",
+        "micro-batches of few rows, and queries with nothing to do",
+        more=("--batches", "5"),
+        quick=("--batches", "2"),
+    ),
     Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99"),
-    Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3),
+    Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3, extra=True),
     Program(
         "scaling",
         "scaling.py",
         "reads and writes over 1 to 64 partitions, and of messages of 100 B to 100 KB",
         runs=3,
-        scale=0.3,
+        scale=0.2,
     ),
     Program(
-        "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.5
+        "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.3
     ),
-    Program("planning", "planning.py", "planning over 1,000 partitions, in seconds and in round trips", runs=3),
+    Program("planning", "planning.py", "planning over 1,000 partitions, in seconds and in round trips", runs=3, extra=True),
     Program(
         "log-size",
         "log_size.py",
         "whether cost depends on the size of the log, and on the number of messages",
         scale=0.5,
+        extra=True,
     ),
     Program(
         "kafka",

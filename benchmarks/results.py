@@ -1,7 +1,7 @@
 """The file that the suite writes: figures of all programs, with the machine, the commit, the times. Format 1.
 
 {"format": 1, "command": ..., "date": ..., "commit": ..., "seconds": ..., "quick": ..., "peers": [...],
- "whole": true if no program was left out by name,
+ "whole": true if no program was left out (``--all``),
  "machine": {name: value, ...}, "load before": [...], "load after": [...],
  "programs": [{"name", "title", "arguments": [...], "seconds", "failed": null or why, "figures": [...]}, ...]}
 """

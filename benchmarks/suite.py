@@ -1,6 +1,6 @@
 """All benchmarks of the suite one after another, their tables on the terminal, their figures in a file and a plot.
 
-    python benchmarks/suite.py [--only read,write] [--runs 5] [--scale 1] [--quick] [--out bench]
+    python benchmarks/suite.py [--all] [--only read,write] [--runs 5] [--scale 1] [--quick] [--out bench]
                                [--kafka HOST:PORT|local] [--java-broker HOST:PORT]
 
 Writes ``results.json``, ``results.svg`` and ``results.png`` into the folder of ``--out``. A program that fails does not
@@ -108,6 +108,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: [name for name in text.split(",") if name]  # noqa: E731
     parser.add_argument("--only", type=names, default=[], metavar="NAMES", help="these programs, separated by commas")
+    parser.add_argument("--all", action="store_true", help="also those that are extra: start-up, planning, log-size")
     parser.add_argument("--runs", type=int, help="measured runs of each side, instead of each program's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the amount of work (default 1)")
     parser.add_argument("--quick", action="store_true", help=f"see that all work: 1 run, scale {QUICK_SCALE:g}")
@@ -135,12 +136,14 @@ def main(arguments: Sequence[str] | None = None, programs: Sequence[Program] = S
     given = options(arguments)
     try:
         wanted = chosen(programs, given.only, folder)
+        if not given.only and not given.all:
+            wanted = [program for program in wanted if not program.extra]
         peers = peers_for(wanted, {"kafka": given.kafka, "java-broker": given.java_broker})
     except UnknownProgram as unknown:
         print(unknown, file=sys.stderr)
         return 2
     settings = Settings(given.runs, given.scale, given.quick, peers)
-    results = run_all(wanted, settings, not given.only, folder)
+    results = run_all(wanted, settings, given.all and not given.only, folder)
     results.write(given.out / RESULTS)
     _draw(results, given.out)
     print_end(results, given.out)

@@ -129,6 +129,17 @@ class TestSettings:
         assert [each.name for each in results.outcomes] == ["one", "three"]
         assert results.about["whole"] is False
 
+    def test_extra_programs_run_with_all_or_by_name(self, tmp_path: Path) -> None:
+        programs = fake(tmp_path, "one", [read(80)]), fake(tmp_path, "more", [read(80, "b")], extra=True)
+        for more, names, whole in (
+            ((), ["one"], False),
+            (("--all",), ["one", "more"], True),
+            (("--only", "more"), ["more"], False),
+        ):
+            _, results = run_suite(tmp_path, *programs, more=more)
+            assert [each.name for each in results.outcomes] == names
+            assert results.about["whole"] is whole
+
     @pytest.mark.parametrize("only", ["nobody", "gone"])
     def test_a_program_that_does_not_exist_is_an_error(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str
