@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 CHUNK_BYTES = 1 << 18
@@ -61,12 +62,50 @@ def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_
         threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 
 
+def store_blocks(listener: socket.socket, folder: Path, block_bytes: int) -> None:
+    """``take_messages`` of so many bytes each, for as many connections as come: a thread and a new file for each."""
+
+    def store(connection: socket.socket, file: Path) -> None:
+        with connection, suppress(OSError):
+            take_blocks(connection, file, block_bytes)
+        file.unlink()
+
+    for number in count():
+        threading.Thread(target=store, args=(listener.accept()[0], folder / f"{number}"), daemon=True).start()
+
+
+def take_blocks(connection: socket.socket, file: Path, block_bytes: int) -> None:
+    """Write what arrives to ``file``; sync it after each whole block, and answer with a byte."""
+    fd, received, answered = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 0, 0
+    room = memoryview(bytearray(block_bytes))
+    while size := connection.recv_into(room):
+        os.write(fd, room[:size])
+        received += size
+        if received // block_bytes > answered:
+            answered = received // block_bytes
+            os.fdatasync(fd)
+            connection.sendall(b".")
+    os.close(fd)
+
+
+@contextmanager
+def bare_store(folder: Path, block_bytes: int) -> Iterator[tuple[str, int]]:
+    """Run ``store_blocks`` in another process; yield the address to connect to."""
+    with _listening(store_blocks, folder, block_bytes) as address:
+        yield address
+
+
 @contextmanager
 def bare_slices(file: Path, request_bytes: int, slice_bytes: int) -> Iterator[tuple[str, int]]:
     """Run ``serve_slices`` in another process; yield the address to connect to."""
+    with _listening(serve_slices, file, request_bytes, slice_bytes) as address:
+        yield address
+
+
+@contextmanager
+def _listening(serve: Callable[..., None], *arguments: object) -> Iterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        arguments = (listener, file, request_bytes, slice_bytes)
-        process = multiprocessing.get_context("fork").Process(target=serve_slices, args=arguments)
+        process = multiprocessing.get_context("fork").Process(target=serve, args=(listener, *arguments))
         process.start()
         try:
             yield listener.getsockname()

@@ -190,7 +190,9 @@ def notes(results: Results, baseline: Results) -> Iterator[str]:
 def record(results: Results, file: Path) -> int:
     """Make ``results`` the baseline, unless they are not whole."""
     if results.failed or results.about["quick"] or not results.about["whole"]:
-        print("not recorded: a baseline is a run of the whole suite (--all), not quick, without a failure", file=sys.stderr)
+        print(
+            "not recorded: a baseline is a run of the suite with --all, not quick, without a failure", file=sys.stderr
+        )
         return 2
     results.write(file)
     print(f"recorded in {file.name}: {sum(1 for _ in results.figures())} figures of commit {results.about['commit']}")

@@ -96,7 +96,7 @@ def main() -> None:
     """Measure and print."""
     given = arguments(__doc__).parse_args()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with broker(for_writes=True) as address, Report("Exactly-once write", given.json) as report:
+    with broker() as address, Report("Exactly-once write", given.json) as report:
         for slots in (1, 2):
             measure_writes(report, address, cases, given.runs, slots)
         measure_commits(report, address, given.runs)

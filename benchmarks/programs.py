@@ -83,8 +83,8 @@ def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOL
 
 
 SUITE: Final[tuple[Program, ...]] = (
-    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.5),
-    Program("write", "spark_write.py", "batch writes, at least once", scale=0.5),
+    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.7),
+    Program("write", "spark_write.py", "batch writes, at least once", scale=0.7),
     Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once", scale=0.5),
     Program(
         "micro-batch",
@@ -105,7 +105,13 @@ SUITE: Final[tuple[Program, ...]] = (
     Program(
         "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.3
     ),
-    Program("planning", "planning.py", "planning over 1,000 partitions, in seconds and in round trips", runs=3, extra=True),
+    Program(
+        "planning",
+        "planning.py",
+        "planning over 1,000 partitions, in seconds and in round trips",
+        runs=3,
+        extra=True,
+    ),
     Program(
         "log-size",
         "log_size.py",

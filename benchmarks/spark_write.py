@@ -3,23 +3,30 @@
     python benchmarks/spark_write.py [--runs 5] [--scale 1] [--json FILE]
 
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
-one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. Both get the
-same rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it
-answers, and runs on the same machine: what it and the disk cost is part of the figure. Pages that are on the disk are
-given back to the system meanwhile (see ``pages``). A stream's time is that of its micro-batch by Spark's own progress,
-without the start of the query. The ratio carries over to other machines only as far as their disks are alike.
+one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. Beside it,
+for batch writes, stands a sink that also sends as many bytes to a bare server on the same cores, which writes and syncs
+them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in one session. The
+broker makes every acknowledged block durable before it answers, and runs on the same machine: what it and the disk cost
+is part of the figure. Pages that are on the disk are given back to the system meanwhile (see ``pages``). A stream's
+time is that of its micro-batch by Spark's own progress, without the start of the query. The ratio carries over to other
+machines only as far as their disks are alike.
 """
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from bare_peer import bare_store
 from figures import Figure, Report, arguments, in_turn, seconds
+from pages import pages_given_back
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -28,11 +35,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
-from spark_bench import TOPIC, Case, broker, spark
+from spark_bench import TOPIC, Case, broker, importable_by_workers, spark
+
+from metaq.model import Address
+from metaq.wire.text.frames import HEADER_BYTES
 
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
 AIMS: Final = {100: 0.70, 1000: None}
 PEER: Final = "Arrow sink that drops its rows"
+BLOCK_BYTES: Final = 1 << 20
+"""What is sent at a time, as the connector does."""
+
 TASKS: Final = 2
 
 
@@ -42,10 +55,25 @@ class Dropped(WriterCommitMessage):
 
 
 class DropWriter(DataSourceArrowWriter):
-    """Looks at nothing but the number of rows."""
+    """Looks at nothing but the number of rows. With a ``server``, it sends as many bytes as messages would have."""
+
+    def __init__(self, server: Address | None, payload_bytes: int) -> None:
+        self._server, self._frame_bytes = server, HEADER_BYTES + payload_bytes
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Dropped:
-        return Dropped(sum(batch.num_rows for batch in iterator))
+        if self._server is None:
+            return Dropped(sum(batch.num_rows for batch in iterator))
+        rows, sent, block = 0, 0, bytes(BLOCK_BYTES)
+        with socket.create_connection((self._server.host, self._server.port)) as connection:
+            for batch in iterator:
+                rows += batch.num_rows
+                while rows * self._frame_bytes - sent >= BLOCK_BYTES:
+                    connection.sendall(block)
+                    sent += BLOCK_BYTES
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass  # what is not synced is not answered
+        return Dropped(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         pass
@@ -68,14 +96,15 @@ class DropStreamWriter(DataSourceStreamArrowWriter):
 
 
 class DropSink(DataSource):
-    """``format("drop")``."""
+    """``format("drop")``; options ``server`` and ``payloadBytes``, if wanted."""
 
     @classmethod
     def name(cls) -> str:
         return "drop"
 
     def writer(self, schema: StructType, overwrite: bool) -> DropWriter:
-        return DropWriter()
+        server = self.options.get("server")
+        return DropWriter(server and Address.parse(server), int(self.options.get("payloadbytes", 0)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DropStreamWriter:
         return DropStreamWriter()
@@ -113,20 +142,30 @@ def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> floa
     return float(batch.durationMs["triggerExecution"]) / 1000
 
 
-def compare(report: Report, name: str, case: Case, pair: Sequence[Callable[[], float]], runs: int) -> None:
-    """Add the figure of a write and its ceiling."""
-    ours, ceiling = (case.rows / 1e6 / time_s for time_s in in_turn(pair, runs))
+def compare(report: Report, name: str, case: Case, sides: Sequence[Callable[[], float]], runs: int) -> None:
+    """Add the figures of a write, its ceiling, and if there is a third side, of sending and storing alone."""
+    ours, ceiling, *storing = (case.rows / 1e6 / time_s for time_s in in_turn(sides, runs))
     report.add(Figure(name, "M rows/s", ours, ceiling, PEER, aim=AIMS[case.payload_bytes]))
+    for rate in storing:
+        report.add(Figure(f"{name}, beside storing alone", "M rows/s", ours, rate, "sink that sends to a bare server"))
+        report.add(Figure(f"storing alone, {name}", "M rows/s", rate, ceiling, PEER))
 
 
-def measure(report: Report, session: SparkSession, address: str, cases: Sequence[Case], slots: int, runs: int) -> None:
-    """All figures of one session."""
+def measure(
+    report: Report, session: SparkSession, servers: tuple[str, str], cases: Sequence[Case], slots: int, runs: int
+) -> None:
+    """All figures of one session. ``servers``: the broker, and one that does nothing but write and sync."""
     session.dataSource.register(DropSink)
+    address, bare = servers
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
-        forms = (partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop"))
-        pair = [partial(seconds, form) for form in forms]
-        compare(report, f"write, {size_of(case)}, local[{slots}]", case, pair, runs)
+        forms = (
+            partial(write, frame, "metaq", brokers=address, topic=topic),
+            partial(write, frame, "drop"),
+            partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)),
+        )
+        sides = [partial(seconds, form) for form in forms]
+        compare(report, f"write, {size_of(case)}, local[{slots}]", case, sides, runs)
     case, rows = cases[0], stream_of(session, cases[0])
     ours = partial(write_stream, rows, "metaq", case.rows, brokers=address, topic=TOPIC)
     pair = [ours, partial(write_stream, rows, "drop", case.rows)]
@@ -137,13 +176,25 @@ def size_of(case: Case) -> str:
     return f"{case.payload_bytes // 1000} KB" if case.payload_bytes >= 1000 else f"{case.payload_bytes} B"
 
 
+@contextmanager
+def bare_server() -> Iterator[str]:
+    """The address of a server that writes what it is sent to a file for each connection, and syncs it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
+        pages_given_back(Path(folder)),
+        bare_store(Path(folder), BLOCK_BYTES) as (host, port),
+    ):
+        yield f"{host}:{port}"
+
+
 def main() -> None:
     given = arguments(__doc__).parse_args()
+    importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     with Report("Writing, at least once", given.json) as report:
         for slots in (1, 2):
-            with broker(for_writes=True) as address, spark(unix_socket=False, slots=slots) as session:
-                measure(report, session, address, cases, slots, given.runs)
+            with broker(for_writes=True) as address, bare_server() as bare, spark(False, slots) as session:
+                measure(report, session, (address, bare), cases, slots, given.runs)
 
 
 if __name__ == "__main__":

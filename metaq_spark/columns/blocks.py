@@ -47,8 +47,10 @@ class OpenBlock:
         """
         if self.count == self.messages_max or (self.count and self.used + needed > self.bytes_max):
             return False
-        # At least doubled: a block that fills little by little is copied but once on the whole.
+        # At least doubled: a block that fills little by little is copied but once on the whole. One that the rows at
+        # hand make half full is likely to get full, and is not copied at all.
         wanted = max(self.used + expected, 2 * len(self.room))
+        wanted = self.bytes_max if 2 * wanted >= self.bytes_max else wanted
         larger = room(max(self.used + needed, min(wanted, self.bytes_max)), np.uint8)
         larger[: self.used] = self.room[: self.used]
         self.room = larger
