@@ -22,8 +22,8 @@ class Program:
 
     ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes less than
     a quarter of an hour on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run;
-    ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with ``needs_peer``
-    it has nothing to do without.
+    ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with
+    ``needs_peer`` it has nothing to do without.
     """
 
     name: str
