@@ -18,11 +18,13 @@ from pathlib import Path
 CHUNK_BYTES = 1 << 18
 
 
-def take_messages(connection: socket.socket, file: Path, message_bytes: int, reply: bytes) -> None:
+def take_messages(
+    connection: socket.socket, file: Path, message_bytes: int, reply: bytes, chunk_bytes: int = CHUNK_BYTES
+) -> None:
     """Write what arrives to ``file``, sync it after each chunk, answer every whole message with ``reply``."""
     fd = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     received = answered = 0
-    while chunk := connection.recv(CHUNK_BYTES):
+    while chunk := connection.recv(chunk_bytes):
         os.write(fd, chunk)
         received += len(chunk)
         whole = received // message_bytes - answered
@@ -67,43 +69,16 @@ def store_blocks(listener: socket.socket, folder: Path, block_bytes: int) -> Non
 
     def store(connection: socket.socket, file: Path) -> None:
         with connection, suppress(OSError):
-            take_blocks(connection, file, block_bytes)
+            take_messages(connection, file, block_bytes, b".", block_bytes)
         file.unlink()
 
     for number in count():
         threading.Thread(target=store, args=(listener.accept()[0], folder / f"{number}"), daemon=True).start()
 
 
-def take_blocks(connection: socket.socket, file: Path, block_bytes: int) -> None:
-    """Write what arrives to ``file``; sync it after each whole block, and answer with a byte."""
-    fd, received, answered = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 0, 0
-    room = memoryview(bytearray(block_bytes))
-    while size := connection.recv_into(room):
-        os.write(fd, room[:size])
-        received += size
-        if received // block_bytes > answered:
-            answered = received // block_bytes
-            os.fdatasync(fd)
-            connection.sendall(b".")
-    os.close(fd)
-
-
 @contextmanager
-def bare_store(folder: Path, block_bytes: int) -> Iterator[tuple[str, int]]:
-    """Run ``store_blocks`` in another process; yield the address to connect to."""
-    with _listening(store_blocks, folder, block_bytes) as address:
-        yield address
-
-
-@contextmanager
-def bare_slices(file: Path, request_bytes: int, slice_bytes: int) -> Iterator[tuple[str, int]]:
-    """Run ``serve_slices`` in another process; yield the address to connect to."""
-    with _listening(serve_slices, file, request_bytes, slice_bytes) as address:
-        yield address
-
-
-@contextmanager
-def _listening(serve: Callable[..., None], *arguments: object) -> Iterator[tuple[str, int]]:
+def listening(serve: Callable[..., None], *arguments: object) -> Iterator[tuple[str, int]]:
+    """Run ``serve_slices`` or ``store_blocks`` in another process; yield the address to connect to."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(target=serve, args=(listener, *arguments))
         process.start()

@@ -91,7 +91,6 @@ SUITE: Final[tuple[Program, ...]] = (
         "micro_batch.py",
         "micro-batches of few rows, and queries with nothing to do",
         more=("--batches", "5"),
-        quick=("--batches", "2"),
     ),
     Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99"),
     Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3, extra=True),

@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from bare_peer import bare_slices
+from bare_peer import listening, serve_slices
 from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader
@@ -144,7 +144,7 @@ def bare_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         file = Path(folder) / "slices"
         file.write_bytes(Random(1).randbytes(SLICE_BYTES) * SLICES)
-        with bare_slices(file, len(REQUEST), SLICE_BYTES) as (host, port):
+        with listening(serve_slices, file, len(REQUEST), SLICE_BYTES) as (host, port):
             yield f"{host}:{port}"
 
 

@@ -18,24 +18,19 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from bare_peer import bare_store
+from bare_peer import listening, store_blocks
 from figures import Figure, Report, arguments, in_turn, seconds
 from pages import pages_given_back
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from spark_bench import TOPIC, Case, broker, importable_by_workers, spark
+from trivial import Dropped, TrivialWriter
 
 from metaq.model import Address
 from metaq.wire.text.frames import HEADER_BYTES
@@ -47,11 +42,6 @@ BLOCK_BYTES: Final = 1 << 20
 """What is sent at a time, as the connector does."""
 
 TASKS: Final = 2
-
-
-@dataclass
-class Dropped(WriterCommitMessage):
-    rows: int
 
 
 class DropWriter(DataSourceArrowWriter):
@@ -82,19 +72,6 @@ class DropWriter(DataSourceArrowWriter):
         pass
 
 
-class DropStreamWriter(DataSourceStreamArrowWriter):
-    """The same for a stream."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Dropped:
-        return Dropped(sum(batch.num_rows for batch in iterator))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        pass
-
-
 class DropSink(DataSource):
     """``format("drop")``; options ``server`` and ``payloadBytes``, if wanted."""
 
@@ -106,8 +83,8 @@ class DropSink(DataSource):
         server = self.options.get("server")
         return DropWriter(server and Address.parse(server), int(self.options.get("payloadbytes", 0)))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DropStreamWriter:
-        return DropStreamWriter()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TrivialWriter:
+        return TrivialWriter()
 
 
 def payloads(number: str, case: Case) -> str:
@@ -182,7 +159,7 @@ def bare_server() -> Iterator[str]:
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
         pages_given_back(Path(folder)),
-        bare_store(Path(folder), BLOCK_BYTES) as (host, port),
+        listening(store_blocks, Path(folder), BLOCK_BYTES) as (host, port),
     ):
         yield f"{host}:{port}"
 

@@ -51,7 +51,7 @@ class OpenBlock:
         # hand make half full is likely to get full, and is not copied at all.
         wanted = max(self.used + expected, 2 * len(self.room))
         wanted = self.bytes_max if 2 * wanted >= self.bytes_max else wanted
-        larger = room(max(self.used + needed, min(wanted, self.bytes_max)), np.uint8)
+        larger = room(max(self.used + needed, wanted), np.uint8)
         larger[: self.used] = self.room[: self.used]
         self.room = larger
         return True
