@@ -38,6 +38,7 @@ from archive_manifests import (
     refuse_losses,
     span,
 )
+from job_arguments import pattern
 from job_failures import sentence
 from numbered_files import NumberedFiles, open_folder, spark_path
 from pyarrow import fs
@@ -257,15 +258,6 @@ def seconds(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d*", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of seconds of at least 1")
     return int(text)
-
-
-def pattern(text: str) -> str:
-    """A regular expression of Python's, for argparse."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: not a regular expression ({error})") from None
-    return text
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

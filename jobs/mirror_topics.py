@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from job_arguments import pattern
 from job_failures import sentence
 from numbered_files import NumberedFiles, spark_path
 from partition_places import (
@@ -222,15 +223,6 @@ def duration(text: str) -> str:
     """A Spark interval such as ``5 minutes``, for argparse."""
     if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a duration such as '30 seconds', '5 minutes' or '1 hour'")
-    return text
-
-
-def pattern(text: str) -> str:
-    """A regular expression of Python's, for argparse."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: not a regular expression ({error})") from None
     return text
 
 

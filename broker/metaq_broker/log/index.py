@@ -252,23 +252,23 @@ class IndexBuilder:
     def add_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
         """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
         view, start, first_ordinal = memoryview(block), self.offset, self.ordinal
-        span, marked, time_ms, done = self._span, self._marked, self.time_ms, 0
+        span, marked, time_ms, done, counted = self._span, self._marked, self.time_ms, 0, 0
         # As ``advance`` and ``mark`` for each, with nothing looked up twice: there are hundreds of marks to a block.
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
             time_ms = max(time_ms, _time_at(block, offset, now_ms))
             span = crc32(view[done:offset], span)
-            done = offset
+            done, counted = offset, ordinal
             if start + offset - marked >= self.interval_bytes:
                 marked = start + offset
                 self.entries.append(IndexEntry(marked, first_ordinal + ordinal, time_ms, span))
                 span = 0
+        self.offset, self.ordinal, self.time_ms = start + done, first_ordinal + counted, time_ms
+        self._marked, self._span = marked, span
         last = done
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end
-        self.offset, self.ordinal = start + len(block), first_ordinal + count
-        self.time_ms = max(time_ms, _time_at(block, last, now_ms))
-        self._marked, self._span = marked, crc32(view[done:], span)
+        self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
         if self.room <= 0:
             self.mark()
 
