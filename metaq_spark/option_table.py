@@ -212,6 +212,11 @@ OPTIONS: Final = (
         "Bytes asked of a broker at a time. A broker may answer with fewer.",
     ),
     Option(
+        "localReads", "local_reads", values.boolean, "true", READ,
+        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
+        "ranges sent.",
+    ),
+    Option(
         "offsetPollMs", "offset_poll_ms", values.milliseconds, "20", STREAM_READ,
         "Shortest time between two questions to the brokers for their newest offsets.",
     ),

@@ -114,6 +114,7 @@ class SourceOptions(BrokerOptions):
     group: str | None
     commit_group_offsets: bool
     fetch_bytes: int
+    local_reads: bool
     offset_poll_ms: int
 
     @property

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import metaq
 from metaq.errors import MetaqError
+from metaq.machine import boot_id
 from metaq.message_id import IdWorker
 from metaq.model import Address
 from metaq.wire.text.extensions import (
@@ -27,6 +28,7 @@ from metaq.wire.text.extensions import (
     EXT_COPY,
     EXT_DECIDE,
     EXT_DECISIONS,
+    EXT_FILE,
     EXT_FILTER,
     EXT_INCARNATION,
     EXT_ORDINAL,
@@ -85,6 +87,7 @@ EXTENSIONS: Final = (
     EXT_INCARNATION,
     EXT_SEGMENTS,
     EXT_COPY,
+    EXT_FILE,
 )
 
 
@@ -185,7 +188,8 @@ class Broker:
             StartFailed: Another program listens on the port now, or the broker id cannot be had in ZooKeeper.
         """
         await self._claim_id()
-        version = version_text(metaq.__version__, EXTENSIONS)
+        shares_files = self.config.system.local_reads and boot_id() is not None
+        version = version_text(metaq.__version__, [word for word in EXTENSIONS if shares_files or word != EXT_FILE])
         counters, replication = self._transactions.counters, self._replication
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate)

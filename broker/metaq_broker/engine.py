@@ -361,6 +361,21 @@ class Engine:
         except OSError as error:
             return Refused(FAILED, str(error))
 
+    def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refused:
+        """Return all of the bytes that gets from ``offset`` on would give, as far as they are in one file.
+
+        For a reader that reads the file itself. The refusals are those of ``get``.
+        """
+        self.statistics.file_lookup(topic)
+        log = self._log_for_get(topic, partition, 1)
+        if isinstance(log, Refused):
+            return log
+        try:
+            found = log.read(offset, INT64_MAX)
+        except OSError as error:
+            return Refused(FAILED, str(error))
+        return found if isinstance(found, Slice) else self._nothing_at(log, offset, found)
+
     # ---- closing partitions
 
     def close_partition(self, topic: str, partition: int) -> None:

@@ -115,6 +115,11 @@ class Files:
         """Return the size of an open file in bytes."""
         return os.fstat(fd).st_size
 
+    def identity(self, fd: int) -> tuple[int, int]:
+        """Return device and inode of an open file: no other file of this machine has both."""
+        status = os.fstat(fd)
+        return status.st_dev, status.st_ino
+
     def fsync(self, fd: int) -> None:
         """Make the file's bytes and all its attributes durable."""
         os.fsync(fd)

@@ -93,6 +93,11 @@ class Statistics:
         self.commands["offset"] += 1
         self._add("offset", topic, 1, 1)
 
+    def file_lookup(self, topic: str) -> None:
+        """Count a question for a partition's file, as an offset command too."""
+        self.commands["file_lookup"] += 1
+        self.offset(topic)
+
     def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
         """Count messages that were appended together; for the sizes each counts with their average."""
         traffic = self.traffic.get(topic)

@@ -1,57 +1,40 @@
-"""Reads a byte range of a partition as runs of whole frames, with the next requests under way while the caller works.
+"""Reads a byte range of a partition as runs of whole frames.
 
-A get is a slice of bytes, so requests for neighbouring slices are posted before earlier ones are answered, and the
-slices are put together in order::
+The bytes come in slices: those that the broker sends (``slices``), or, for who is on its machine and asks for it,
+those of its files (``local_file``)::
 
     offset     start                          horizon
     delivered  ──────────┤ position
-    received   ────────────────┤ received_end
-    asked                      ├── get ──┼── get ──┤
+    received   ────────────────┤ end of the slices
 
-A reply may be short (end of a segment, ``maxTransferSize``): the gap it leaves is asked for next, the slices behind it
-stay valid. What follows the last whole frame, a begun one, is held until the rest of it has come; a frame longer than
-any reply comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
+What follows the last whole frame of a slice, a begun one, is held until the rest of it has come; a frame longer than
+any slice comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
 
-Replies are received into rooms of this reader, one for each request under way, which are used again and again: the
-bytes of a run are not copied on their way from the network to who takes the run (``lend_range``), except those of a
-frame that two replies share.
+The bytes of a run are not copied on their way from the network or the file to who takes the run (``lend_range``),
+except those of a frame that two slices share.
 
-When the connection is lost, everything not received is asked for again from ``received_end`` on a new connection.
+When the connection is lost, everything not received is asked for again from the end of the slices on a new connection.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from metaq.client.fetch import GROUP, AtEnd, Moved, Run, read_outcome
+from metaq.client.fetch import GROUP, AtEnd, Moved, Run
+from metaq.client.local_file import LocalFile
 from metaq.client.retry import Attempts, RetryPolicy
 from metaq.client.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
+from metaq.client.slices import LentRun, Slices, Source
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
 from metaq.model import Buffer, OffsetRange
-from metaq.wire.text.commands import Filled, Get, Reply
 from metaq.wire.text.frames import HEADER_BYTES, whole_bytes
 
 FRAME_BYTES_MAX: Final = 128 << 20
 """Longest frame that is believed; a header that says more is taken for damage."""
 
 _LENGTH: Final = struct.Struct(">i")
-_LEARNED_BYTES_MIN: Final = 4096
-
-
-class LentRun(NamedTuple):
-    """A run whose bytes are only there until the next one is asked for."""
-
-    offset: int
-    data: memoryview
-
-    @property
-    def end(self) -> int:
-        """Offset behind the last byte."""
-        return self.offset + len(self.data)
 
 
 def read_range(
@@ -66,12 +49,14 @@ def read_range(
     retry_interval_s: float = 0.2,
     group: str = GROUP,
     measure: Callable[[Buffer], int] = whole_bytes,
+    local: bool = False,
 ) -> Generator[Run, None, None]:
     """Yield every frame whose first byte is in ``offset_range``, in order, as runs of whole frames without gaps.
 
     ``offset_range.start`` must be a frame's first byte (or the readable end). ``fetch_bytes`` is asked for at a time,
     ``prefetch`` (>= 1) such requests are under way at once; so up to their product waits in memory, and one frame more.
     ``measure`` gives the length of the whole frames at the front of a buffer; pass a compiled one for speed.
+    ``local``: where this process is on the broker's machine and may read its files, do that (``local_file``).
     After a connection failure the same ``session`` is connected again, up to ``retries`` times in a row, pausing
     ``retry_interval_s`` and then doubling; no byte is skipped or repeated.
 
@@ -84,7 +69,7 @@ def read_range(
     """
     lent = lend_range(
         session, topic, partition_index, offset_range, fetch_bytes, prefetch,
-        retries=retries, retry_interval_s=retry_interval_s, group=group, measure=measure,
+        retries=retries, retry_interval_s=retry_interval_s, group=group, measure=measure, local=local,
     )  # fmt: skip
     return _copied(lent)
 
@@ -109,6 +94,7 @@ def lend_range(
     retry_interval_s: float = 0.2,
     group: str = GROUP,
     measure: Callable[[Buffer], int] = whole_bytes,
+    local: bool = False,
 ) -> Generator[LentRun, None, None]:
     """As ``read_range``, for who is done with each run before asking for the next: nothing is copied for him."""
     if not 1 <= fetch_bytes <= REPLY_BYTES_MAX:
@@ -116,26 +102,18 @@ def lend_range(
     if not 1 <= prefetch <= OUTSTANDING_MAX:
         raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
     attempts = Attempts(RetryPolicy(retries, retry_interval_s), session.clock)
-    source = _Source(topic, partition_index, group)
-    return _RangeReader(session, source, offset_range, fetch_bytes, prefetch, attempts, measure).runs()
+    slices = Slices(session, Source(topic, partition_index, group), offset_range.start, fetch_bytes, prefetch)
+    files = LocalFile(session, topic, partition_index) if local else None
+    where = f"{topic} partition {partition_index} of broker {session.address}"
+    reader = _RangeReader(session, where, slices, files, offset_range, fetch_bytes, attempts, measure)
+    return reader.runs() if files is None else _closing(files, reader.runs())
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    topic: str
-    index: int
-    group: str
-
-    def get(self, offset: int, max_bytes: int) -> Get:
-        return Get(self.topic, self.group, self.index, offset, max_bytes, 0)
-
-
-class _Asked(NamedTuple):
-    """A request under way, and where its bytes go."""
-
-    opaque: int
-    get: Get
-    room: memoryview
+def _closing(files: LocalFile, runs: Generator[LentRun, None, None]) -> Generator[LentRun, None, None]:
+    try:
+        yield from runs
+    finally:
+        files.close()
 
 
 class _RangeReader:
@@ -144,21 +122,19 @@ class _RangeReader:
     def __init__(
         self,
         session: Session,
-        source: _Source,
+        where: str,
+        slices: Slices,
+        files: LocalFile | None,
         offset_range: OffsetRange,
         fetch_bytes: int,
-        prefetch: int,
         attempts: Attempts,
         measure: Callable[[Buffer], int],
     ) -> None:
-        self._session, self._source, self._attempts, self._measure = session, source, attempts, measure
-        self._fetch_bytes, self._prefetch = fetch_bytes, prefetch
+        self._session, self._where, self._attempts, self._measure = session, where, attempts, measure
+        self._slices, self._files, self._fetch_bytes = slices, files, fetch_bytes
         self._end = self._horizon = offset_range.end
-        self._position = self._received_end = offset_range.start
-        self._asked: deque[_Asked] = deque()
-        self._spare_rooms: list[memoryview] = []
+        self._position = offset_range.start
         self._begun = bytearray()  # the front of the frame at position
-        self._short_bytes = 0
 
     def runs(self) -> Generator[LentRun, None, None]:
         try:
@@ -169,9 +145,9 @@ class _RangeReader:
                 if at is not None:
                     yield from self._take_begun()
                     yield from self._take_whole_frames(data[at:])
-                self._spare_rooms.append(room)
+                self._slices.rooms.give_back(room)
         finally:
-            self._abandon()
+            self._slices.abandon()
 
     def _extend_horizon(self) -> None:
         """Have all of the begun frame asked for."""
@@ -223,13 +199,12 @@ class _RangeReader:
             return error.offset  # the frames before it are fine; its header is looked at, and named, next
 
     def _next_bytes(self) -> tuple[memoryview, memoryview]:
-        """A room and the bytes at ``received_end`` that are in it, over as many connections as that takes."""
+        """A room and the bytes at the end of the slices that are in it, over as many connections as that takes."""
         while True:
             try:
-                self._ask()
-                room, outcome = self._collect()
+                room, outcome = self._read_file() or self._fetch()
             except MetaqError as error:
-                self._abandon()
+                self._slices.abandon()
                 self._attempts.recover(self._session, error)
                 continue
             self._attempts.progressed()
@@ -243,68 +218,28 @@ class _RangeReader:
                 case AtEnd():
                     raise self._corrupt("by its header it reaches past the end of the partition")
 
-    def _ask(self) -> None:
-        """Post requests: first for the gap that a short reply left, then ahead, up to the horizon."""
-        next_offset = self._received_end
-        if self._asked:
-            gap_bytes = self._asked[0].get.offset - next_offset
-            if gap_bytes:
-                self._asked.appendleft(self._post(next_offset, min(gap_bytes, self._fetch_bytes)))
-            last = self._asked[-1].get
-            next_offset = last.offset + last.max_bytes
-        while len(self._asked) < self._prefetch and next_offset < self._horizon:
-            self._asked.append(self._post(next_offset, min(self._fetch_bytes, self._horizon - next_offset)))
-            next_offset += self._asked[-1].get.max_bytes
+    def _read_file(self) -> tuple[memoryview, LentRun] | None:
+        """The next bytes from the broker's file; ``None``: fetch them."""
+        slices, files = self._slices, self._files
+        if files is None:
+            return None
+        offset, wanted_bytes = slices.end, self._horizon - slices.end
+        room = slices.rooms.take(self._fetch_bytes)
+        count = files.read_into(room[: min(wanted_bytes, self._fetch_bytes)], offset, wanted_bytes)
+        if not count:
+            self._files = None
+            return None
+        slices.end += count
+        return room, LentRun(offset, room[:count])
 
-    def _post(self, offset: int, max_bytes: int) -> _Asked:
-        command, room = self._source.get(offset, max_bytes), self._room(max_bytes)
-        return _Asked(self._session.post(command, room=room[:max_bytes]), command, room)
-
-    def _room(self, byte_count: int) -> memoryview:
-        """A spare room that is large enough, or a new one."""
-        room = self._spare_rooms.pop() if self._spare_rooms else memoryview(b"")
-        return room if len(room) >= byte_count else memoryview(bytearray(byte_count))
+    def _fetch(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
+        self._slices.ask(self._horizon)
+        return self._slices.collect()
 
     def _ask_ahead(self) -> None:
-        """Ask before the caller works on a run. A failure is met again, and dealt with, when its bytes are needed."""
-        try:
-            self._ask()
-        except MetaqError:
-            self._abandon()
-
-    def _collect(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
-        opaque, command, room = self._asked[0]
-        reply = self._session.collect(opaque)
-        self._asked.popleft()
-        outcome = _outcome(self._session, command, room, reply)
-        if isinstance(outcome, LentRun):
-            self._received_end = outcome.end
-            if len(outcome.data) < command.max_bytes:
-                self._learn_from_short(len(outcome.data))
-        return room, outcome
-
-    def _learn_from_short(self, reply_bytes: int) -> None:
-        """Two short replies of one length: that is the most this broker sends, so ask for no more than that."""
-        if reply_bytes == self._short_bytes:
-            self._fetch_bytes = min(self._fetch_bytes, max(reply_bytes, _LEARNED_BYTES_MIN))
-        self._short_bytes = reply_bytes
-
-    def _abandon(self) -> None:
-        """Forget the requests under way, and their rooms with them: the session may still fill those."""
-        for asked in self._asked:
-            self._session.abandon(asked.opaque)
-        self._asked.clear()
-
-    @property
-    def _where(self) -> str:
-        return f"{self._source.topic} partition {self._source.index} of broker {self._session.address}"
+        """Have the next bytes sent while the caller works on a run, if they are sent at all."""
+        if self._files is None:
+            self._slices.ask_ahead(self._horizon)
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame(self._where, self._position, reason)
-
-
-def _outcome(session: Session, command: Get, room: memoryview, reply: Reply | Filled) -> LentRun | AtEnd | Moved:
-    if isinstance(reply, Filled):
-        return LentRun(command.offset, room[: reply.size])
-    outcome = read_outcome(session, command, reply)
-    return LentRun(outcome.offset, memoryview(outcome.data)) if isinstance(outcome, Run) else outcome

@@ -86,6 +86,8 @@ class Session:
         self._rooms: dict[int, memoryview] = {}
         self._abandoned: set[int] = set()
         self._extensions: frozenset[str] | None = None
+        self.may_share_files = True
+        """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
 
     def reopen(self) -> None:
         """Close what is left and connect again to the same address; requests under way are forgotten.
@@ -332,6 +334,8 @@ def describe(command: Command) -> str:
             return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
         case GetOffset(mode="message"):
             return f"lookup of message {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset(mode="file"):
+            return f"lookup of the file of {command.topic} partition {command.partition} at offset {command.offset}"
         case GetOffset(mode="incarnation"):
             return f"lookup of the incarnation of {command.topic} partition {command.partition}"
         case GetOffset():

@@ -72,6 +72,7 @@ class RangeTask:
         runs = lend_range(
             self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
             options.fetch_bytes, retries=options.retries, retry_interval_s=retry_s, measure=measure_run,
+            local=options.local_reads,
         )  # fmt: skip
         with closing(runs):
             for run in runs:

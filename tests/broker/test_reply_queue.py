@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from metaq_broker.files import Files
 from metaq_broker.frontend.replies import FileReply, Output, ReplyQueue
 from metaq_broker.log.handles import FileHandle
@@ -45,7 +47,7 @@ def test_questions_are_asked_when_their_turn_comes() -> None:
 
 def test_a_file_ends_what_is_taken_at_once() -> None:
     queue = ReplyQueue(Woken())
-    reply = FileReply(b"head", Slice(FileHandle(Files(), -1), 0, 10, 0))
+    reply = FileReply(b"head", Slice(FileHandle(Files(), -1), 0, 10, 0, Path("segment")))
     queue.add(b"before")
     queue.ask(lambda: reply)
     queue.add(b"behind")

@@ -331,6 +331,7 @@ def test_repr_shows_address_and_state() -> None:
         (GetOffset("t", "g", 2, 9, 0, "timestamp"), "lookup of time 9 in t partition 2"),
         (GetOffset("t", "g", 2, 9, 0, "ordinal"), "lookup of offset 9 in t partition 2"),
         (GetOffset("t", "g", 2, 9, 0, "message"), "lookup of message 9 in t partition 2"),
+        (GetOffset("t", "g", 2, 7, 0, "file"), "lookup of the file of t partition 2 at offset 7"),
         (GetOffset("t", "g", 2, 0, 0, "incarnation"), "lookup of the incarnation of t partition 2"),
         (Stats("", 0), "stats"),
         (Stats("topics", 0), "stats topics"),

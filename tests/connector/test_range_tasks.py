@@ -215,7 +215,7 @@ def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytes
     monkeypatch.setattr("metaq.client.session.Session.post", post)
     monkeypatch.setattr("metaq.client.session.Session.collect", collect)
     world = World(extensions=NO_EXTENSIONS)
-    options = world.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)))
+    options = world.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)), localReads="false")
     task = RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, chunks * len(chunk)))
     rows = arrow_peak = 0
     before = pa.total_allocated_bytes()

@@ -142,3 +142,11 @@ def test_the_first_rows_of_many_do_not_cost_them_all(topic: Topic) -> None:
 def test_any_fetch_size_reads_the_same(topic: Topic, fetch: str) -> None:
     topic.put("", "short", "x" * 5000)
     assert topic.values(fetchBytes=fetch) == ["", "short", "x" * 5000]
+
+
+@pytest.mark.parametrize("local", ["true", "false"])
+def test_large_ranges_read_the_same_from_the_brokers_files(topic: Topic, local: str) -> None:
+    rows = topic.spark.range(40_000).selectExpr("sha2(string(id), 256) value", "int(id % 2) partition")
+    topic.write(rows)
+    found = topic.read(localReads=local).selectExpr("cast(value as string) value", "partition")
+    assert_df_equality(found, rows, ignore_row_order=True, ignore_nullable=True)

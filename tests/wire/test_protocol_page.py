@@ -28,6 +28,7 @@ from metaq.wire.text.extensions import (
     EXT_COPY,
     EXT_DECIDE,
     EXT_DECISIONS,
+    EXT_FILE,
     EXT_FILTER,
     EXT_INCARNATION,
     EXT_ORDINAL,
@@ -100,6 +101,7 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_INCARNATION,
         EXT_SEGMENTS,
         EXT_COPY,
+        EXT_FILE,
     }
 
 

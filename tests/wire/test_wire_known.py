@@ -54,6 +54,7 @@ COMMANDS: list[tuple[bytes, Command]] = [
     ),
     (b"offset orders g1 0 30 44 ordinal\r\n", GetOffset("orders", "g1", 0, 30, 44, "ordinal")),
     (b"offset orders g1 0 -7 44 message\r\n", GetOffset("orders", "g1", 0, -7, 44, "message")),
+    (b"offset orders g1 0 0 45 file\r\n", GetOffset("orders", "g1", 0, 0, 45, "file")),
     (b"offset orders g1 0 0 44 incarnation\r\n", GetOffset("orders", "g1", 0, 0, 44, "incarnation")),
     # about the broker
     (b"stats  7\r\n", Stats("", 7)),

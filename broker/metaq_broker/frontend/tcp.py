@@ -86,7 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
         access = self._server.access_of(transport)
-        self._session = TextSession(self._server.services, self._replies, self.peer, access)
+        nearby = _same_host(transport)
+        self._session = TextSession(self._server.services, self._replies, self.peer, access, nearby=nearby)
         self._socket_fd: int | None = None
         if transport.get_extra_info("ssl_object") is None:
             # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
@@ -282,6 +283,12 @@ class Connection(asyncio.BufferedProtocol):
 
 def _cut_short(position: int, left: int) -> NoReturn:
     raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
+
+
+def _same_host(transport: asyncio.BaseTransport) -> bool:
+    """Return whether both ends of the connection have one address: then they are on one machine, or so it seems."""
+    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    return isinstance(peer, tuple) and isinstance(own, tuple) and peer[0] == own[0]
 
 
 def peer_text(peername: object) -> str:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
+from metaq.machine import boot_id
 from metaq.wire.text.commands import (
     Copy,
     Decide,
@@ -35,6 +36,7 @@ from metaq.wire.text.commands import (
 )
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode, encode_value_line
+from metaq.wire.text.file_place import FilePlace, encode_file_place
 from metaq.wire.text.filtered import encode_single_head
 from metaq.wire.text.put_runs import PutRun
 from metaq_broker.engine import ANY_PARTITION, Engine
@@ -69,14 +71,23 @@ class TextServices:
 class TextSession:
     """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
 
-    def __init__(self, services: TextServices, replies: ReplyQueue, peer: str, access: Access | None = None) -> None:
-        """``access`` is what the client may do, ``None`` if everything."""
+    def __init__(
+        self,
+        services: TextServices,
+        replies: ReplyQueue,
+        peer: str,
+        access: Access | None = None,
+        *,
+        nearby: bool = False,
+    ) -> None:
+        """``access`` is what the client may do, ``None`` if everything. ``nearby``: it is on this machine."""
         system = services.engine.config.system
         self._services = services
         self._engine = services.engine
         self._replies = replies
         self._peer = peer
         self._access = access
+        self._shares_files = nearby and system.local_reads
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.rooms.take)
         self._finished = False
         self.receive_data: Final = self._decoder.receive_data
@@ -266,9 +277,25 @@ class TextSession:
         self._replies.ask(partial(self._answer_offset, command))
 
     def _answer_offset(self, command: GetOffset) -> bytes:
-        outcome = self._engine.offset(command.topic, command.partition, command.offset, command.mode)
+        topic, _group, partition, offset, opaque, mode = command
+        outcome: int | str | Refused
+        if mode == "file":
+            outcome = self._file_place(topic, partition, offset)
+        else:
+            outcome = self._engine.offset(topic, partition, offset, mode)
         code, text = outcome if isinstance(outcome, Refused) else (OK, str(outcome))
-        return encode(Result(code, text, command.opaque))
+        return encode(Result(code, text, opaque))
+
+    def _file_place(self, topic: str, partition: int, offset: int) -> str | Refused:
+        boot = boot_id()
+        if not self._shares_files or boot is None:
+            text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
+            return Refused(UNAVAILABLE, text)
+        found = self._engine.file_part(topic, partition, offset)
+        if isinstance(found, Refused):
+            return found
+        path = str(found.path.absolute())
+        return encode_file_place(FilePlace(found.position, found.length, *found.handle.identity(), boot, path))
 
     def _stats(self, command: Stats) -> None:
         self._replies.ask(partial(self._answer_stats, command))

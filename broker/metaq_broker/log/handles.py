@@ -34,6 +34,10 @@ class FileHandle:
         """Return ``count`` bytes from ``position``; fewer only where the file ends."""
         return self._files.pread(self.fd, count, position)
 
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode of the file."""
+        return self._files.identity(self.fd)
+
     def __repr__(self) -> str:
         return f"<FileHandle fd={self.fd}>"
 

@@ -407,7 +407,8 @@ class PartitionLog:
             if damage is not None:
                 return Moved(damage.end)
             limit = layout.intact_end(offset, limit)
-        return Slice(layout.handle(segment), offset - segment.start, min(bytes_max, limit - offset), offset)
+        length = min(bytes_max, limit - offset)
+        return Slice(layout.handle(segment), offset - segment.start, length, offset, segment.current_path)
 
     def scan(self, offset: int) -> Iterator[Frame]:
         """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).

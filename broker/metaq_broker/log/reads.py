@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from metaq_broker.log.handles import FileHandle
@@ -10,7 +11,7 @@ from metaq_broker.log.handles import FileHandle
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``length`` durable bytes at ``position`` of one segment file; the first one has offset ``offset``.
+    """``length`` durable bytes at ``position`` of a segment file, named ``path`` now; the first has offset ``offset``.
 
     The file stays open, and its bytes readable, as long as the slice is referenced, even if the segment is deleted
     meanwhile. Keep the slice itself, not only its ``fd``, until the bytes are sent.
@@ -20,6 +21,7 @@ class Slice:
     position: int
     length: int
     offset: int
+    path: Path
 
     @property
     def fd(self) -> int:

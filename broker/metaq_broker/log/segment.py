@@ -79,6 +79,11 @@ class Segment:
         return self.start + self.size
 
     @property
+    def current_path(self) -> Path:
+        """The name that the file has now."""
+        return self.path if self.named else unnamed_path(self.path.parent, self.start)
+
+    @property
     def settled(self) -> bool:
         """Whether the file has its name and all its bytes are durable."""
         return self.named and self.synced == self.size
@@ -100,7 +105,7 @@ class SegmentInfo(NamedTuple):
 
 def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo:
     """Describe a segment as it is now; ``active``: it is the one that is written."""
-    path = segment.path if segment.named else unnamed_path(segment.path.parent, segment.start)
+    path = segment.current_path
     try:
         mtime_ms = files.stat(path).mtime_ms
     except FileNotFoundError:  # removed by hand: as old as can be, so that retention takes note

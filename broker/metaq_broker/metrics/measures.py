@@ -126,6 +126,7 @@ def _requests(engine: Engine) -> Iterator[Measure]:
         ("metaq_put_failed_messages", "put_failed", "Messages that were refused or could not be stored."),
         ("metaq_gets", "get", "Get commands, whatever their answer."),
         ("metaq_get_misses", "get_miss", "Get commands answered with 301 or 404."),
+        ("metaq_file_lookups", "file_lookup", "Questions for the file of a partition, by readers on this machine."),
         ("metaq_offset_lookups", "offset", "Offset commands, and gets that were answered with another offset."),
     ):
         yield _counter(name, text, commands[key])

@@ -18,7 +18,7 @@ from metaq.model import Buffer, TransactionId
 NO_OPAQUE: Final = 2147483647
 """What the broker answers with when ``version`` or ``stats`` came without an opaque."""
 
-OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
+OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation", "file"]
 TransactionType = Literal[
     "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END", "DECIDED"
 ]
@@ -85,7 +85,8 @@ class GetOffset(NamedTuple):
     ``mode`` "segment" is MetaQ's own meaning; the others are extensions. "boundary": the frame boundary at or below
     ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
     messages are before that boundary. "message": the offset of the message before which there are ``offset`` others.
-    "incarnation": the partition's UUID; ``offset`` means nothing.
+    "incarnation": the partition's UUID; ``offset`` means nothing. "file": where the bytes from ``offset`` on are on the
+    disk, for readers on the broker's machine; ``metaq.wire.text.file_place`` describes the text.
     """
 
     topic: str

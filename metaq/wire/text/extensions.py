@@ -44,6 +44,9 @@ EXT_SEGMENTS: Final = "segments"
 EXT_COPY: Final = "copy"
 """``copy``: a piece of a partition's log, from a master to its synchronous slave."""
 
+EXT_FILE: Final = "file"
+"""``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""
+
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")
 _VERSION: Final = re.compile(r"[^\s;,]+")
