@@ -9,6 +9,7 @@ hundredths in every later process. It runs without the interpreter's lock.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numba
@@ -38,23 +39,44 @@ def _call_crc32(typingctx: Any, function: Any, source: Any, length: Any) -> Any:
     return types.uint32(types.int64, types.int64, types.int64), build
 
 
-@numba.njit(inline="always")
-def _uint32_at(data, at):
-    return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+@intrinsic
+def _uint32_at(typingctx: Any, address: Any) -> Any:
+    """The big-endian number of 32 bits at an address, aligned or not."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(builder.inttoptr(arguments[0], cgutils.ir.IntType(32).as_pointer()))
+        loaded.align = 1
+        return builder.bswap(loaded) if sys.byteorder == "little" else loaded
+
+    return types.uint32(types.int64), build
+
+
+@intrinsic
+def _put_int64(typingctx: Any, address: Any, number: Any) -> Any:
+    """Store a number as 64 bits, big-endian, at an address, aligned or not."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.bswap(arguments[1]) if sys.byteorder == "little" else arguments[1]
+        builder.store(value, builder.inttoptr(arguments[0], value.type.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), build
 
 
 def _number(data, count, first_tick, broker_bits, message_bytes_max, mark_bytes, marks, crc32):
     """Check and number ``count`` frames; return the number of marks, or -1 if anything at all is wrong."""
-    total, start, next_mark, made = data.size, 0, 0, 0
+    # An address, not the array: each use of that in the loop would count a reference up and down.
+    block, total = data.ctypes.data, data.size
+    start, next_mark, made = 0, 0, 0
     for ordinal in range(count):
         body = start + HEADER_BYTES
         if body > total:
             return -1
-        length = _uint32_at(data, start)
+        length = _uint32_at(block + start)
         end = body + length
         if length > message_bytes_max or end > total:  # negative ones are the largest of all
             return -1
-        if _call_crc32(crc32, data.ctypes.data + body, length) & CHECKSUM_MASK != _uint32_at(data, start + 4):
+        if _call_crc32(crc32, block + body, length) & CHECKSUM_MASK != _uint32_at(block + start + 4):
             return -1
         if start >= next_mark:
             marks[made, 0], marks[made, 1] = start, ordinal
@@ -62,8 +84,7 @@ def _number(data, count, first_tick, broker_bits, message_bytes_max, mark_bytes,
             next_mark = start + mark_bytes
         tick = first_tick + ordinal
         message_id = (tick >> SEQUENCE_BITS) << TIME_SHIFT | broker_bits | (tick & SEQUENCE_MASK)
-        for byte in range(8):
-            data[start + 8 + byte] = message_id >> (56 - 8 * byte) & 0xFF
+        _put_int64(block + start + 8, message_id)
         start = end
     return made if start == total else -1
 

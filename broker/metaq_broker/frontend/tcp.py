@@ -42,6 +42,10 @@ TAKE_BYTES: Final = 1 << 18
 BRIDGE_BYTES: Final = 1 << 16
 """Part of a file slice that goes through memory when the socket is full."""
 
+BLOCK_HEAD_BYTES: Final = 80 << 10
+"""Received at a time where a block is expected: its line, and enough of it (a sixteenth of more than 1 MiB) that the
+rest goes straight to its place. What comes with the line is copied."""
+
 READ_AHEAD_BYTES: Final = 1 << 18
 """Bytes of commands that may wait for the connection's next turn while more is read."""
 
@@ -100,7 +104,10 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
         room = self._session.room
-        return self._server.received if room is None else room
+        if room is not None:
+            return room
+        received = self._server.received
+        return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
     def buffer_updated(self, size: int) -> None:
         """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""

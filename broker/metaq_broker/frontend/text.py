@@ -90,6 +90,8 @@ class TextSession:
         self._shares_files = nearby and system.local_reads
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.rooms.take)
         self._finished = False
+        self.expects_block = False
+        """Whether the last put was a block: then the next one most likely is, too."""
         self.receive_data: Final = self._decoder.receive_data
         self.room_taken: Final = self._decoder.room_taken
 
@@ -182,6 +184,7 @@ class TextSession:
 
     def _put(self, run: PutRun) -> None:
         """Carry out a run of puts without transaction, one engine call per partition."""
+        self.expects_block = False
         topics, partitions, count = run.topics, run.partitions, len(run.topics)
         topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
@@ -213,6 +216,7 @@ class TextSession:
         self._services.transactions.put(self, put, self._replies)
 
     def _put_batch(self, batch: PutBatch) -> None:
+        self.expects_block = True
         if batch.transaction is None:
             self._put_block(batch)
         else:

@@ -44,6 +44,7 @@ _ENTRY = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
 _ID = struct.Struct(">q")
+_ID_AT = 8
 _ID_BYTES = itemgetter(slice(8, 16))
 RECORD_BYTES = 32
 SPAN_DAMAGED = 0
@@ -254,14 +255,19 @@ class IndexBuilder:
         view, start, first_ordinal = memoryview(block), self.offset, self.ordinal
         span, marked, time_ms, done, counted = self._span, self._marked, self.time_ms, 0, 0
         # As ``advance`` and ``mark`` for each, with nothing looked up twice: there are hundreds of marks to a block.
+        interval_bytes, append, id_at = self.interval_bytes, self.entries.append, _ID.unpack_from
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
-            time_ms = max(time_ms, _time_at(block, offset, now_ms))
+            known_ms = timestamp_ms(id_at(block, offset + _ID_AT)[0])
+            if known_ms is None:
+                known_ms = now_ms()
+            if known_ms > time_ms:
+                time_ms = known_ms
             span = crc32(view[done:offset], span)
             done, counted = offset, ordinal
-            if start + offset - marked >= self.interval_bytes:
+            if start + offset - marked >= interval_bytes:
                 marked = start + offset
-                self.entries.append(IndexEntry(marked, first_ordinal + ordinal, time_ms, span))
+                append(IndexEntry(marked, first_ordinal + ordinal, time_ms, span))
                 span = 0
         self.offset, self.ordinal, self.time_ms = start + done, first_ordinal + counted, time_ms
         self._marked, self._span = marked, span
@@ -274,7 +280,7 @@ class IndexBuilder:
 
 
 def _time_at(block: Buffer, offset: int, now_ms: Callable[[], int]) -> int:
-    known = timestamp_ms(_ID.unpack_from(block, offset + 8)[0])
+    known = timestamp_ms(_ID.unpack_from(block, offset + _ID_AT)[0])
     return now_ms() if known is None else known
 
 

@@ -74,9 +74,10 @@ class SyncJob:
             for target in self.targets:
                 self.files.fdatasync(target.handle.fd)
             for target in self.targets:
-                unnamed = unnamed_path(self.directory, target.segment.start)
-                if target.rename and self.files.exists(unnamed):
-                    self.files.rename(unnamed, target.segment.path)
+                if target.rename:
+                    unnamed = unnamed_path(self.directory, target.segment.start)
+                    if self.files.exists(unnamed):
+                        self.files.rename(unnamed, target.segment.path)
             for folder in self.folders:
                 self.files.fsync_dir(folder)
         except OSError:
