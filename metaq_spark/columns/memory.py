@@ -1,4 +1,4 @@
-"""Where the large buffers of a task come from, so that each is not paid for twice, and what garbage collection costs.
+"""Where the large buffers of a task come from, so that each is not paid for twice.
 
 Fresh pages of the operating system cost as much to fault in as to fill. Column buffers are Arrow's own memory, whose
 pool keeps what was freed at hand. The blocks that are fetched and sent are ``bytes``; for those, glibc's malloc is
@@ -8,7 +8,6 @@ told to keep freed memory.
 from __future__ import annotations
 
 import functools
-import gc
 from typing import Any, Final
 
 import numpy as np
@@ -31,14 +30,3 @@ def keep_freed_memory() -> None:
     untouched. Other allocators take no notice.
     """
     np.empty(_TEACHING_BYTES, dtype=np.uint8)
-
-
-@functools.cache
-def keep_modules_uncollected() -> None:
-    """Leave what this process has imported so far out of all garbage collections from now on.
-
-    Spark has its Python workers collect garbage after every task, and looking through the modules of pyarrow and
-    pyspark takes some 20 ms each time: as long as a small task itself. Modules are never garbage.
-    """
-    gc.collect()
-    gc.freeze()

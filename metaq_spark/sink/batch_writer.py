@@ -15,6 +15,7 @@ from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import abort_write, commit_write
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches
+from metaq_spark.uncollected import keep_modules_uncollected
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class MetaQWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
+        keep_modules_uncollected()
         if self._plan.transaction is not None:
             commit_write(self._plan.transaction, messages, PatientSessions(self._plan.options))
 

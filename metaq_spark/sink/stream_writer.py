@@ -19,6 +19,7 @@ from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import commit_stream
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches
+from metaq_spark.uncollected import keep_modules_uncollected
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class MetaQStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
+        keep_modules_uncollected()
         if self._plan.transaction is not None:
             commit_stream(self._plan.transaction, messages, batchId, PatientSessions(self._plan.options))
 

@@ -20,7 +20,7 @@ from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq_spark.cluster import pool_with
 from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.encode import FrameEncoder
-from metaq_spark.columns.memory import keep_freed_memory, keep_modules_uncollected
+from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.plan import TransactionPlan, batch_of_task
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
@@ -31,6 +31,7 @@ from metaq_spark.sink.delivery import AcknowledgedPuts, Delivery
 from metaq_spark.sink.gathering import OpenBlocks
 from metaq_spark.sink.routes import Route, RouteMemory, address_of, shared_routes
 from metaq_spark.sink.routing import Router
+from metaq_spark.uncollected import keep_modules_uncollected
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from metaq_spark.source.bundles import read_task
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.planning import ranges_between
 from metaq_spark.source.read_plan import ending_offsets, starting_offsets, tasks
+from metaq_spark.uncollected import keep_modules_uncollected
 
 
 class MetaQReader(DataSourceReader):
@@ -33,6 +34,7 @@ class MetaQReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks; none where there is nothing to read."""
+        keep_modules_uncollected()
         options, cluster = self._options, Cluster(self._options, self._pool, self._clock)
         if not options.wait_for_topic:
             cluster.require(options.selection, stored=True)

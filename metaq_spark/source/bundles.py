@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from metaq.client.pool import SessionPool
-from metaq_spark.columns.memory import keep_modules_uncollected
 from metaq_spark.options import SourceOptions
 from metaq_spark.source.partition_reader import RangePartition, read_partition
 from metaq_spark.source.splits import Piece
+from metaq_spark.uncollected import keep_modules_uncollected
 
 
 @dataclass(frozen=True)
