@@ -25,6 +25,9 @@ from metaq.wire.text.file_place import FilePlace, parse_file_place
 BYTES_MIN: Final = 512 << 10
 """From so many bytes on, asking for the file and opening it costs less than having them sent."""
 
+SEGMENT_SUFFIXES: Final = (".meta", ".meta.new")
+"""Names of segment files end so; the second one before it has its final name."""
+
 _UNAVAILABLE: Final = 503
 
 
@@ -100,6 +103,8 @@ class LocalFile:
 
 def _open_same(place: FilePlace) -> int | None:
     """The file that the broker means, open for reading; ``None`` if there is none here, or another one."""
+    if not place.path.endswith(SEGMENT_SUFFIXES):
+        return None  # whoever listens there is not to choose freely what this process opens
     try:
         fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError):

@@ -9,7 +9,7 @@ import pytest
 from fix_broker import RunningBroker
 from metaq_broker.frontend.block_rooms import BlockRooms
 
-from metaq.wire.text.commands import Get, PutBatch, Result
+from metaq.wire.text.commands import Get, Put, PutBatch, Result
 from metaq.wire.text.encode import encode
 from metaq.wire.text.frames import encode_frame, walk
 
@@ -106,6 +106,28 @@ def everything(broker: RunningBroker, partition: int) -> bytes:
             client.close()
             return run
         run += reply.data
+
+
+@pytest.mark.process
+def test_blocks_and_puts_of_one_connection_may_follow_each_other(dev_broker: RunningBroker) -> None:
+    """How much is received at a time depends on what came last; what is stored does not."""
+    frames: list[bytes] = []
+    requests: list[bytes] = []
+    for number, count in enumerate((2500, 0, 1, 0, 4000, 4000, 0, 9000, 0, 3)):
+        if count:
+            frames.append(block(0, number, count))
+            requests.append(encode(PutBatch("rooms", 0, frames[-1], count, number)))
+            continue
+        for size in (5, 90_000, 300_000):
+            body = b"%d" % number * size
+            frames.append(encode_frame(0, 0, body))
+            requests.append(encode(Put("rooms", 0, body, 0, number)))
+    client = dev_broker.client()
+    client.send(b"".join(requests))
+    assert {reply.code for reply in client.replies(len(requests)) if isinstance(reply, Result)} == {200}
+    client.close()
+    stored = [frame.body for frame in walk(everything(dev_broker, 0))]
+    assert stored == [frame.body for frame in walk(b"".join(frames))]
 
 
 @pytest.mark.process

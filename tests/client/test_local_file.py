@@ -203,7 +203,7 @@ def place_of(file: Path, **other: object) -> str:
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    path = tmp_path / "segment"
+    path = tmp_path / "0.meta"
     path.write_bytes(encode_block([Message(b"y")])[0])
     return path
 
@@ -213,13 +213,24 @@ def test_the_file_that_is_named_is_read(segment: Path) -> None:
     assert read(session, 0, 21) == [b"y"]
 
 
+def _named(path: Path, name: str) -> Path:
+    return path.rename(path.with_name(name))
+
+
+def _folder(path: Path) -> Path:
+    folder = path.with_name("1.meta")
+    folder.mkdir()
+    return folder
+
+
 WRONG: dict[str, Callable[[Path], str]] = {
     "another machine": lambda path: place_of(path, boot="another"),
     "another file": lambda path: place_of(path, inode=1),
     "another disk": lambda path: place_of(path, device=1),
-    "no file": lambda path: place_of(path, path=str(path) + ".gone"),
-    "a folder": lambda path: place_of(path.parent),
-    "no name of a file": lambda path: place_of(path, path=str(path) + "\0"),
+    "no file": lambda path: place_of(path, path=str(path.with_suffix(".new.meta"))),
+    "no segment": lambda path: place_of(_named(path, "0.log")),
+    "a folder": lambda path: place_of(_folder(path)),
+    "no name of a file": lambda path: place_of(path, path=f"{path}\0.meta"),
     "behind its end": lambda path: place_of(path, position=500),
 }
 
