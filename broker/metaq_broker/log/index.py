@@ -132,30 +132,44 @@ class SegmentIndex:
         self.written = written
         self.unwritten = unwritten
 
-    def last_where(self, handles: HandleCache, holds: Callable[[IndexEntry], bool]) -> IndexEntry | None:
+    def last_where(
+        self, handles: HandleCache, holds: Callable[[IndexEntry], bool], share: float | None = None
+    ) -> IndexEntry | None:
         """Return the last entry for which ``holds`` is true, given that it is true for a front part of them only.
 
-        Damaged entries are passed over, and a file that cannot be read counts as empty: the answer may then be an
-        earlier entry, or ``None``, and the caller walks further.
+        ``share`` (0 to 1): about how large that part is, if somebody knows; the search begins there, and the better the
+        guess, the fewer entries it reads, however many there are. Damaged entries are passed over, and a file that
+        cannot be read counts as empty: the answer may then be an earlier entry, or ``None``, and the caller walks
+        further.
         """
         if self.unwritten and holds(self.unwritten[0]):
             return self.unwritten[bisect_left(self.unwritten, True, key=lambda entry: not holds(entry)) - 1]
         try:
-            return self._search_file(handles, holds)
+            return self._search_file(handles, holds, share)
         except OSError:
             return None
 
-    def _search_file(self, handles: HandleCache, holds: Callable[[IndexEntry], bool]) -> IndexEntry | None:
+    def _search_file(
+        self, handles: HandleCache, holds: Callable[[IndexEntry], bool], share: float | None
+    ) -> IndexEntry | None:
         low, high, best = 0, self.written, None
+        # From a guess on in growing steps, until the place is between two of them; then, or without one, in halves.
+        step = 0 if share is None else 1
+        middle = (low + high) // 2 if share is None else max(0, min(int(high * share), high - 1))
+        went_up: bool | None = None
         while low < high:
-            middle = (low + high) // 2
             number, entry = self._intact_at_or_before(handles, middle, low)
-            if entry is None:
-                low = middle + 1
-            elif holds(entry):
-                best, low = entry, middle + 1
+            up = entry is None or holds(entry)
+            if up:
+                best, low = entry or best, middle + 1
             else:
                 high = number
+            if went_up is not None and went_up != up:
+                step = 0
+            went_up = up
+            middle = (low + step - 1 if up else high - step) if step else (low + high) // 2
+            middle = max(low, min(middle, high - 1))
+            step *= 4
         return best
 
     def _intact_at_or_before(self, handles: HandleCache, number: int, low: int) -> tuple[int, IndexEntry | None]:

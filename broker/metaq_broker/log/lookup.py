@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from metaq.message_id import timestamp_ms
@@ -20,7 +21,8 @@ class Place(NamedTuple):
 def place_at_or_below(layout: Layout, offset: int) -> Place:
     """Return the last frame boundary at or below ``offset``, a kept one; in damage: where that begins."""
     segment = layout.find(offset)
-    entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset)
+    share = (offset - segment.start) / max(1, segment.size)
+    entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset, share)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
     place = _pass_intact(layout, segment, place, offset, INT64_MAX)
     for step in layout.walk(segment, place.offset, offset):
@@ -36,7 +38,8 @@ def place_of_message(layout: Layout, ordinal: int) -> Place:
     Below the first kept message: its place.
     """
     segment = layout.segment_of_message(ordinal)
-    entry = segment.index.last_where(layout.handles, lambda entry: entry.ordinal <= ordinal)
+    share = (ordinal - segment.first_ordinal) / segment.messages if segment.messages else None
+    entry = segment.index.last_where(layout.handles, lambda entry: entry.ordinal <= ordinal, share)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
     place = _pass_intact(layout, segment, place, segment.end, ordinal)
     for step in layout.walk(segment, place.offset, segment.end):
@@ -61,7 +64,8 @@ def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
     Exact where message ids tell the time. A message whose id does not may be earlier, by at most what the index knows.
     """
     first = _segment_before(layout, time_ms)
-    entry = first.index.last_where(layout.handles, lambda entry: entry.time_ms < time_ms)
+    share = _share_before(layout, first, time_ms)
+    entry = first.index.last_where(layout.handles, lambda entry: entry.time_ms < time_ms, share)
     offset = first.start if entry is None else entry.offset
     for segment in layout.following(first):
         for step in layout.walk(segment, max(offset, segment.start), readable_end):
@@ -70,6 +74,18 @@ def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
                 if known_ms is None or known_ms >= time_ms:
                     return min(step.offset, readable_end)
     return readable_end
+
+
+def _share_before(layout: Layout, segment: Segment, time_ms: int) -> float | None:
+    """Guess which share of a segment is earlier than ``time_ms``, as if messages had come evenly."""
+    behind = next(islice(layout.following(segment), 1, None), None)
+    if behind is not None:
+        end_ms = behind.first_ms
+    elif segment.index.unwritten:
+        end_ms = segment.index.unwritten[-1].time_ms
+    else:
+        return None
+    return (time_ms - segment.first_ms) / (end_ms - segment.first_ms) if end_ms > segment.first_ms else None
 
 
 def _segment_before(layout: Layout, time_ms: int) -> Segment:
