@@ -228,6 +228,7 @@ class _RangeReader:
         count = files.read_into(room[: min(wanted_bytes, self._fetch_bytes)], offset, wanted_bytes)
         if not count:
             self._files = None
+            slices.rooms.give_back(room)
             return None
         slices.end += count
         return room, LentRun(offset, room[:count])
