@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -135,10 +135,6 @@ class BrokerConfig:
     warnings: tuple[str, ...] = ()
     role: Role | None = None
     """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
-    _topic_defaults: TopicConfig = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_topic_defaults", self.system.topic_defaults())
 
     @property
     def checksum(self) -> int:
@@ -151,7 +147,7 @@ class BrokerConfig:
 
     def topic_settings(self, topic: str) -> TopicConfig:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
-        return self.topics.get(topic) or self._topic_defaults
+        return self.topics.get(topic) or self.system.topic_defaults()
 
     def data_paths(self) -> list[str]:
         """Return the distinct folders that hold partitions, the system's first."""
