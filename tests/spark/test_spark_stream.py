@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
+from fix_broker import wait_until
 from fix_spark import Topic
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -41,11 +43,16 @@ def test_a_running_query_sees_what_is_written_and_nothing_older(topic: Topic, tm
     )
     try:
         query.processAllAvailable()
+
+        def all_seen(count: int) -> bool:
+            query.processAllAvailable()  # brokers that answer slowly are asked every 100 ms only: not yet for the last
+            return topic.spark.table("seen").count() >= count
+
         for round_number in range(3):
             # Partition 1 is new to the query: its first messages must be there all the same.
             topic.put(f"a{round_number}")
             topic.put(f"b{round_number}", partition=1)
-            query.processAllAvailable()
+            wait_until(partial(all_seen, 2 * (round_number + 1)), "what was put meanwhile")
         seen = topic.spark.table("seen")
         expected = topic.frame([(f"{letter}{n}", p) for p, letter in enumerate("ab") for n in range(3)], seen.schema)
         assert_df_equality(seen, expected, ignore_row_order=True, ignore_nullable=True)
