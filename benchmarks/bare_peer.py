@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from metaq.loopback import unpace
+
 CHUNK_BYTES = 1 << 18
 
 
@@ -35,9 +37,20 @@ def take_messages(
     os.close(fd)
 
 
-def send_file(connection: socket.socket, file: Path, request_bytes: int, head_bytes: int, slice_bytes: int) -> None:
-    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, endlessly."""
-    fd, size, position, pending = os.open(file, os.O_RDONLY), os.path.getsize(file), 0, 0
+def send_file(
+    connection: socket.socket,
+    file: Path,
+    request_bytes: int,
+    head_bytes: int,
+    slice_bytes: int,
+    file_bytes: int | None = None,
+) -> None:
+    """Answer every ``request_bytes`` received with ``head_bytes`` zeros and the next slice of ``file``, endlessly.
+
+    Only the first ``file_bytes`` of the file are sent, over and over.
+    """
+    fd, position, pending = os.open(file, os.O_RDONLY), 0, 0
+    size = os.path.getsize(file) if file_bytes is None else file_bytes
     while chunk := connection.recv(CHUNK_BYTES):
         pending += len(chunk)
         while pending >= request_bytes:
@@ -58,6 +71,7 @@ def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            unpace(connection)
             send_file(connection, file, request_bytes, 0, slice_bytes)
 
     while True:
@@ -110,4 +124,5 @@ def _run(listener: socket.socket, cpu: int | None, serve: Callable[..., None], a
     connection, _ = listener.accept()
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        unpace(connection)
         serve(connection, *arguments)

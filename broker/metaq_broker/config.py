@@ -47,7 +47,10 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class SystemConfig:
-    """The ``[system]`` section; one field per key of ``SYSTEM_KEYS``, units last."""
+    """The ``[system]`` section; one field per key of ``SYSTEM_KEYS``, units last.
+
+    It has every attribute of ``TopicConfig``: what a topic has that sets nothing itself.
+    """
 
     broker_id: int
     num_partitions: int
@@ -101,9 +104,9 @@ class SystemConfig:
     allow_publish: tuple[str, ...]
     allow_subscribe: tuple[str, ...]
 
-    def topic_defaults(self) -> TopicConfig:
-        """Return what a topic has that sets nothing itself, and every topic that only a wildcard admits."""
-        return TopicConfig(**{name: getattr(self, name) for name in TOPIC_ATTRIBUTES})
+
+TopicSettings = TopicConfig | SystemConfig
+"""What applies to a topic: of its own section, or of ``[system]``. Only attributes of ``TopicConfig`` are meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +148,9 @@ class BrokerConfig:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
         return topic in self.topics or any(covers(pattern, topic) for pattern in self.topics if _WILDCARD in pattern)
 
-    def topic_settings(self, topic: str) -> TopicConfig:
+    def topic_settings(self, topic: str) -> TopicSettings:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""
-        return self.topics.get(topic) or self.system.topic_defaults()
+        return self.topics.get(topic) or self.system
 
     def data_paths(self) -> list[str]:
         """Return the distinct folders that hold partitions, the system's first."""

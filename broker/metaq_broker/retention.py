@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from metaq_broker.clock import Clock
-from metaq_broker.config import BrokerConfig
+from metaq_broker.config import BrokerConfig, TopicSettings
 from metaq_broker.files import Files
 from metaq_broker.log.packing import remove_unfinished
 from metaq_broker.log.partition_log import PartitionLog
@@ -112,7 +112,7 @@ class Retention:
     def update(self, config: BrokerConfig) -> None:
         """Go by another configuration; schedules that stay the same are not disturbed."""
         self._config = config
-        topics = (config.system.topic_defaults(), *config.topics.values())
+        topics: tuple[TopicSettings, ...] = (config.system, *config.topics.values())
         self._timetable.update({topic.delete_when for topic in topics}, self._clock.now_ms())
         self._changed.set()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
-from metaq_broker.config import BrokerConfig
+from metaq_broker.config import BrokerConfig, TopicSettings
 from metaq_broker.disk_guard import DiskGuard
 from metaq_broker.engine import NO_INCARNATION, Engine
 from metaq_broker.log.partition_log import PartitionLog
@@ -150,7 +150,8 @@ class StatsReport:
             yield f"topic_realtime_{kind} {self._topic_figures(kind, topic)}"
 
     def _durability(self) -> Iterator[str]:
-        settings = {"*SYSTEM*": self._config.system.topic_defaults(), **dict(sorted(self._config.topics.items()))}
+        settings: dict[str, TopicSettings] = {"*SYSTEM*": self._config.system}
+        settings |= sorted(self._config.topics.items())
         for name, topic in settings.items():
             if topic.unflush_threshold <= 0:
                 yield f"{name} group_commit acknowledged_after fsync"

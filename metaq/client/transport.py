@@ -1,4 +1,4 @@
-"""Bytes to and from a broker: the only user of ``socket`` in this package.
+"""Bytes to and from a broker: the only maker of sockets in this package.
 
 ``Transport`` and ``Stream`` are the seam. ``TCP`` is the real one, and ``metaq.client.tls`` has the secured one;
 ``metaq.testing`` has one that plays a script and one that leads to a broker in memory. Every call that may wait takes a
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
+from metaq.loopback import unpace
 from metaq.model import Address, Buffer
 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
@@ -135,6 +136,7 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
     with map_exceptions(address, "connect", timeout_s):
         connected = socket.create_connection((address.host, address.port), timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        unpace(connected)
     return connected
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import metaq
-from metaq_broker.config import TopicConfig
+from metaq_broker.config import TopicSettings
 from metaq_broker.control.arguments import Arguments
 from metaq_broker.control.messages import REFUSED, CommandRefused, Result
 from metaq_broker.control.services import ControlServices
@@ -77,7 +77,7 @@ class Listing:
 
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config
-        usual = _durability(config.system.topic_defaults())
+        usual = _durability(config.system)
         others = {name: mode for name, topic in config.topics.items() if (mode := _durability(topic)) != usual}
         return {**usual, "topics": others}
 
@@ -163,7 +163,7 @@ def _quarantined(log: PartitionLog) -> int:
     return sum(len(damaged) for damaged in log.quarantined)
 
 
-def _durability(topic: TopicConfig) -> dict[str, Any]:
+def _durability(topic: TopicSettings) -> dict[str, Any]:
     if topic.unflush_threshold <= 0:
         return {"durability": "group_commit"}
     return {

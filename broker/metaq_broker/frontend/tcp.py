@@ -21,12 +21,16 @@ server, which keeps the sum over all connections in bounds.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
+import socket
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
+from metaq.loopback import same_host, unpace
 from metaq.model import Buffer
+from metaq_broker.frontend.borrowed_socket import BorrowedSocket, borrow
 from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.text import TextSession
 from metaq_broker.log.reads import Slice
@@ -90,13 +94,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
         access = self._server.access_of(transport)
-        nearby = _same_host(transport)
+        nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
+        if nearby:
+            unpace(transport.get_extra_info("socket"))
         self._session = TextSession(self._server.services, self._replies, self.peer, access, nearby=nearby)
-        self._socket_fd: int | None = None
+        self._socket: BorrowedSocket | None = None
         if transport.get_extra_info("ssl_object") is None:
             # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
             self._transport.set_write_buffer_limits(high=0, low=0)
-            self._socket_fd = transport.get_extra_info("socket").fileno()
+            self._socket = borrow(transport.get_extra_info("socket"))
         else:
             self._transport.set_write_buffer_limits(high=BRIDGE_BYTES, low=0)
         self._server.opened(self)
@@ -150,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
-        self._file = None
+        self._file = self._socket = None
         self._server.holds(self, 0)
         self._replies.abandon()
         self._session.connection_lost()
@@ -231,8 +237,17 @@ class Connection(asyncio.BufferedProtocol):
                 data += reply.head
             if not data:
                 return
-            self._transport.write(data)
+            self._write(data, more=reply is not None)
             quota -= TURN_BYTES if costly else len(data)
+
+    def _write(self, data: bytes, *, more: bool) -> None:
+        # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
+        # for nothing, which costs more than the line.
+        if more and self._socket is not None:
+            with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
+                data = data[self._socket.send(data, socket.MSG_MORE) :]
+        if data:
+            self._transport.write(data)
 
     def _send_file(self, file: Slice) -> int:
         """Send a part of the current file slice; return its length."""
@@ -249,10 +264,10 @@ class Connection(asyncio.BufferedProtocol):
         return sent
 
     def _send_part(self, file: Slice, position: int, left: int) -> int:
-        if self._socket_fd is None:  # TLS: every byte has to be encrypted here
+        if self._socket is None:  # TLS: every byte has to be encrypted here
             return self._bridge(file, position, left)
         try:
-            sent = os.sendfile(self._socket_fd, file.fd, position, min(left, TURN_BYTES))
+            sent = os.sendfile(self._socket.fileno(), file.fd, position, min(left, TURN_BYTES))
         except BlockingIOError:
             return self._bridge(file, position, left)
         return sent or _cut_short(position, left)
@@ -290,12 +305,6 @@ class Connection(asyncio.BufferedProtocol):
 
 def _cut_short(position: int, left: int) -> NoReturn:
     raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
-
-
-def _same_host(transport: asyncio.BaseTransport) -> bool:
-    """Return whether both ends of the connection have one address: then they are on one machine, or so it seems."""
-    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    return isinstance(peer, tuple) and isinstance(own, tuple) and peer[0] == own[0]
 
 
 def peer_text(peername: object) -> str:

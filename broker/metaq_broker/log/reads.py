@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from metaq_broker.log.handles import FileHandle
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """``length`` durable bytes at ``position`` of a segment file, named ``path`` now; the first has offset ``offset``.
 
     The file stays open, and its bytes readable, as long as the slice is referenced, even if the segment is deleted

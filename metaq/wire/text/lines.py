@@ -50,6 +50,7 @@ KEY_SEPARATOR: Final = b"\r\n"
 
 # 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
 _NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
+_PLAIN_DIGITS_MAX: Final = 18  # so many always fit 64 bits
 _NUMBER_STARTS: Final = frozenset(b"%d" % digit for digit in range(10)) | {b"-"}
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 TYPE_SEPARATOR: Final = ","
@@ -323,6 +324,10 @@ def _name(what: str, token: bytes) -> str:
 
 
 def _number(what: str, token: bytes, least: int, most: int) -> int:
+    if len(token) <= _PLAIN_DIGITS_MAX and token.isdigit():  # nearly all are, and this is quicker than the pattern
+        value = int(token)
+        if least <= value <= most:
+            return value
     # int() alone would take "1_000" and blanks around the digits, and think long about a million of them.
     match = _NUMBER.fullmatch(token)
     if match is not None:
