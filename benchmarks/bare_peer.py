@@ -1,7 +1,8 @@
 """The least that a server can do: the ceilings that the broker is compared with.
 
 Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a
-known size in, replies of a known size out, bytes to and from a file with plain system calls.
+known size in, replies of a known size out, bytes to and from a file with plain system calls. Connections within the
+machine are not paced, as those of the broker are not.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ SUITE: Final[tuple[Program, ...]] = (
         "micro-batch",
         "micro_batch.py",
         "micro-batches of few rows, and queries with nothing to do",
-        more=("--batches", "5"),
+        more=("--batches", "3"),
     ),
     Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99"),
     Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3, extra=True),
@@ -99,10 +99,10 @@ SUITE: Final[tuple[Program, ...]] = (
         "scaling.py",
         "reads and writes over 1 to 64 partitions, and of messages of 100 B to 100 KB",
         runs=3,
-        scale=0.2,
+        scale=0.1,
     ),
     Program(
-        "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.3
+        "resources", "resources.py", "CPU seconds and peak memory of a read and of a write, per GB", runs=3, scale=0.2
     ),
     Program(
         "planning",

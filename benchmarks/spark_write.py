@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from spark_bench import TOPIC, Case, broker, importable_by_workers, spark
 from trivial import Dropped, TrivialWriter
 
+from metaq.loopback import unpace
 from metaq.model import Address
 from metaq.wire.text.frames import HEADER_BYTES
 
@@ -55,6 +56,7 @@ class DropWriter(DataSourceArrowWriter):
             return Dropped(sum(batch.num_rows for batch in iterator))
         rows, sent, block = 0, 0, bytes(BLOCK_BYTES)
         with socket.create_connection((self._server.host, self._server.port)) as connection:
+            unpace(connection)  # as the connector does
             for batch in iterator:
                 rows += batch.num_rows
                 while rows * self._frame_bytes - sent >= BLOCK_BYTES:
