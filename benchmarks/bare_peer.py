@@ -105,10 +105,17 @@ def listening(serve: Callable[..., None], *arguments: object) -> Iterator[tuple[
 
 
 @contextmanager
-def bare_peer(serve: Callable[..., None], *arguments: object, cpu: int | None = None) -> Iterator[tuple[str, int]]:
-    """Run ``serve`` for one connection in another process; yield the address to connect to."""
+def bare_peer(
+    serve: Callable[..., None], *arguments: object, cpu: int | None = None, paced: bool = False
+) -> Iterator[tuple[str, int]]:
+    """Run ``serve`` for one connection in another process; yield the address to connect to.
+
+    ``paced``: leave the connection as the system makes it.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = multiprocessing.get_context("fork").Process(target=_run, args=(listener, cpu, serve, arguments))
+        process = multiprocessing.get_context("fork").Process(
+            target=_run, args=(listener, cpu, paced, serve, arguments)
+        )
         process.start()
         try:
             yield listener.getsockname()
@@ -119,11 +126,14 @@ def bare_peer(serve: Callable[..., None], *arguments: object, cpu: int | None = 
                 process.join()
 
 
-def _run(listener: socket.socket, cpu: int | None, serve: Callable[..., None], arguments: tuple[object, ...]) -> None:
+def _run(
+    listener: socket.socket, cpu: int | None, paced: bool, serve: Callable[..., None], arguments: tuple[object, ...]
+) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     connection, _ = listener.accept()
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        unpace(connection)
+        if not paced:
+            unpace(connection)
         serve(connection, *arguments)

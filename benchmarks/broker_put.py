@@ -226,13 +226,15 @@ class Bench:
         def replies(_received: bytearray, size: int) -> float:
             return size / (head + GET_BYTES)
 
-        def bare() -> float:
-            with bare_peer(send_file, segment, *sent, cpu=self.server_cpu) as peer:
+        def bare(*, paced: bool = False) -> float:
+            with bare_peer(send_file, segment, *sent, cpu=self.server_cpu, paced=paced) as peer:
                 return pipelined([peer], [request], replies, self.seconds, 4)
 
-        rates = self._in_turn(lambda: pipelined([broker], [request], replies, self.seconds, 4), bare)
-        ours, peer = (rate * GET_BYTES / 1e6 for rate in rates)
-        self.report.add(Figure("broker, get, 1 MiB", "MB/s", ours, peer, "bare sendfile", aim=0.8))
+        sides = (lambda: pipelined([broker], [request], replies, self.seconds, 4), bare, lambda: bare(paced=True))
+        ours, unpaced, paced = (rate * GET_BYTES / 1e6 for rate in in_turn(sides, self.runs))
+        self.report.add(Figure("broker, get, 1 MiB", "MB/s", ours, unpaced, "bare sendfile", aim=0.8))
+        name = "bare sendfile, 1 MiB, not paced"
+        self.report.add(Figure(name, "MB/s", unpaced, paced, "with the system's congestion control"))
 
 
 def _connect(server: Server) -> socket.socket:
