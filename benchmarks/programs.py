@@ -84,7 +84,7 @@ def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOL
 
 SUITE: Final[tuple[Program, ...]] = (
     Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.7),
-    Program("write", "spark_write.py", "batch writes, at least once", scale=0.7),
+    Program("write", "spark_write.py", "batch writes, at least once"),
     Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once", scale=0.5),
     Program(
         "micro-batch",

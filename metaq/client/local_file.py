@@ -25,6 +25,9 @@ from metaq.wire.text.file_place import FilePlace, parse_file_place
 BYTES_MIN: Final = 512 << 10
 """From so many bytes on, asking for the file and opening it costs less than having them sent."""
 
+PIECE_BYTES: Final = 512 << 10
+"""Read at a time, at most: what is read is still in the core's cache when it is decoded. More would not be."""
+
 SEGMENT_SUFFIXES: Final = (".meta", ".meta.new")
 """Names of segment files end so; the second one before it has its final name."""
 

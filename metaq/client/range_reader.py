@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from metaq.client.fetch import GROUP, AtEnd, Moved, Run
-from metaq.client.local_file import LocalFile
+from metaq.client.local_file import PIECE_BYTES, LocalFile
 from metaq.client.retry import Attempts, RetryPolicy
 from metaq.client.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
 from metaq.client.slices import LentRun, Slices, Source
@@ -224,8 +224,9 @@ class _RangeReader:
         if files is None:
             return None
         offset, wanted_bytes = slices.end, self._horizon - slices.end
-        room = slices.rooms.take(self._fetch_bytes)
-        count = files.read_into(room[: min(wanted_bytes, self._fetch_bytes)], offset, wanted_bytes)
+        piece_bytes = min(self._fetch_bytes, PIECE_BYTES)
+        room = slices.rooms.take(piece_bytes)
+        count = files.read_into(room[: min(wanted_bytes, piece_bytes)], offset, wanted_bytes)
         if not count:
             self._files = None
             slices.rooms.give_back(room)

@@ -230,6 +230,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
+            if self._replies.empty:
+                return
             data, reply, costly = self._replies.take(TAKE_BYTES, self._turn_over)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
