@@ -24,7 +24,8 @@ EPOCH_MS: Final = 1303895660503
 """Wall-clock milliseconds at which ids start."""
 
 _SEQUENCE_BITS: Final = 12
-_TIME_SHIFT: Final = 22
+TIME_SHIFT: Final = 22
+"""Bits of an id below its milliseconds since ``EPOCH_MS``."""
 IDS_PER_MS: Final = 1 << _SEQUENCE_BITS
 
 # A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: an id without the broker's bits. The ticks of
@@ -32,7 +33,7 @@ IDS_PER_MS: Final = 1 << _SEQUENCE_BITS
 
 
 def _id_at(tick: int, broker_id: int) -> int:
-    return (tick >> _SEQUENCE_BITS) << _TIME_SHIFT | broker_id << _SEQUENCE_BITS | tick & IDS_PER_MS - 1
+    return (tick >> _SEQUENCE_BITS) << TIME_SHIFT | broker_id << _SEQUENCE_BITS | tick & IDS_PER_MS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class IdRange:
     def starting_at(cls, message_id: int, count: int) -> IdRange:
         """Return the ``count`` ids from ``message_id`` on, which is how a client learns the ids of a batch."""
         broker_id = message_id >> _SEQUENCE_BITS & BROKER_ID_MAX
-        return cls((message_id >> _TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
+        return cls((message_id >> TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
 
     @property
     def first(self) -> int:
@@ -124,4 +125,4 @@ class IdWorker:
 
 def timestamp_ms(message_id: int) -> int | None:
     """Return the wall-clock milliseconds in an id; ``None`` for negative ids, which say nothing about time."""
-    return None if message_id < 0 else (message_id >> _TIME_SHIFT) + EPOCH_MS
+    return None if message_id < 0 else (message_id >> TIME_SHIFT) + EPOCH_MS

@@ -33,6 +33,6 @@ def compiled() -> Callable[[Any, int, IdRange, int, int], list[tuple[int, int]] 
         broker_bits = ids.broker_id << SEQUENCE_BITS
         data = numpy.frombuffer(block, numpy.uint8)
         made = number(data, count, tick, broker_bits, message_bytes_max, mark_bytes, marks, crc32)
-        return None if made < 0 else list(map(tuple, marks[:made].tolist()))
+        return None if made < 0 else list(zip(*marks[:made].T.tolist(), strict=True))
 
     return number_in_place

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metaq.checksum import crc32
-from metaq.message_id import timestamp_ms
+from metaq.message_id import EPOCH_MS, TIME_SHIFT, timestamp_ms
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.files import Files
@@ -268,20 +268,21 @@ class IndexBuilder:
         """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
         view, start, first_ordinal = memoryview(block), self.offset, self.ordinal
         span, marked, time_ms, done, counted = self._span, self._marked, self.time_ms, 0, 0
-        # As ``advance`` and ``mark`` for each, with nothing looked up twice: there are hundreds of marks to a block.
-        interval_bytes, append, id_at = self.interval_bytes, self.entries.append, _ID.unpack_from
+        # As ``advance`` and ``mark`` for each, with nothing looked up or called twice: a block has hundreds of marks.
+        append, make, id_at = self.entries.append, tuple.__new__, _ID.unpack_from
+        due = marked + self.interval_bytes - start
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
-            known_ms = timestamp_ms(id_at(block, offset + _ID_AT)[0])
-            if known_ms is None:
-                known_ms = now_ms()
+            (message_id,) = id_at(block, offset + _ID_AT)
+            known_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else now_ms()
             if known_ms > time_ms:
                 time_ms = known_ms
             span = crc32(view[done:offset], span)
             done, counted = offset, ordinal
-            if start + offset - marked >= interval_bytes:
+            if offset >= due:
                 marked = start + offset
-                append(IndexEntry(marked, first_ordinal + ordinal, time_ms, span))
+                due = offset + self.interval_bytes
+                append(make(IndexEntry, (marked, first_ordinal + ordinal, time_ms, span)))
                 span = 0
         self.offset, self.ordinal, self.time_ms = start + done, first_ordinal + counted, time_ms
         self._marked, self._span = marked, span
