@@ -23,17 +23,18 @@ from metaq.model import BROKER_ID_MAX
 EPOCH_MS: Final = 1303895660503
 """Wall-clock milliseconds at which ids start."""
 
-_SEQUENCE_BITS: Final = 12
+SEQUENCE_BITS: Final = 12
+"""Bits of an id below its broker's: the sequence within a millisecond."""
 TIME_SHIFT: Final = 22
 """Bits of an id below its milliseconds since ``EPOCH_MS``."""
-IDS_PER_MS: Final = 1 << _SEQUENCE_BITS
+IDS_PER_MS: Final = 1 << SEQUENCE_BITS
 
 # A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: an id without the broker's bits. The ticks of
 # consecutive ids are consecutive numbers.
 
 
 def _id_at(tick: int, broker_id: int) -> int:
-    return (tick >> _SEQUENCE_BITS) << TIME_SHIFT | broker_id << _SEQUENCE_BITS | tick & IDS_PER_MS - 1
+    return (tick >> SEQUENCE_BITS) << TIME_SHIFT | broker_id << SEQUENCE_BITS | tick & IDS_PER_MS - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,18 @@ class IdRange:
     @classmethod
     def starting_at(cls, message_id: int, count: int) -> IdRange:
         """Return the ``count`` ids from ``message_id`` on, which is how a client learns the ids of a batch."""
-        broker_id = message_id >> _SEQUENCE_BITS & BROKER_ID_MAX
+        broker_id = message_id >> SEQUENCE_BITS & BROKER_ID_MAX
         return cls((message_id >> TIME_SHIFT) + EPOCH_MS, message_id & IDS_PER_MS - 1, count, broker_id)
 
     @property
     def first(self) -> int:
         """The first id; it exists even when ``count`` is 0."""
-        return _id_at(self._first_tick, self.broker_id)
+        return _id_at(self.first_tick, self.broker_id)
+
+    @property
+    def first_tick(self) -> int:
+        """The first id without the broker's bits; those of the others follow it one by one."""
+        return ((self.first_ms - EPOCH_MS) << SEQUENCE_BITS) + self.first_sequence
 
     def at(self, index: int) -> int:
         """Return id number ``index``, 0..count-1.
@@ -67,18 +73,14 @@ class IdRange:
         """
         if not 0 <= index < self.count:
             raise IndexError(f"id {index} of a range of {self.count}")
-        return _id_at(self._first_tick + index, self.broker_id)
+        return _id_at(self.first_tick + index, self.broker_id)
 
     def __iter__(self) -> Iterator[int]:
-        first, broker_id = self._first_tick, self.broker_id
+        first, broker_id = self.first_tick, self.broker_id
         return (_id_at(tick, broker_id) for tick in range(first, first + self.count))
 
     def __len__(self) -> int:
         return self.count
-
-    @property
-    def _first_tick(self) -> int:
-        return ((self.first_ms - EPOCH_MS) << _SEQUENCE_BITS) + self.first_sequence
 
 
 class IdWorker:
@@ -113,10 +115,10 @@ class IdWorker:
         if count < 1:
             raise ValueError(f"cannot reserve {count} ids: expected 1 or more")
         tick = self._take(count, now_ms)
-        return IdRange((tick >> _SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
+        return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
 
     def _take(self, count: int, now_ms: int) -> int:
-        tick = (now_ms - EPOCH_MS) << _SEQUENCE_BITS
+        tick = (now_ms - EPOCH_MS) << SEQUENCE_BITS
         if self._next_tick is not None and self._next_tick > tick:
             tick = self._next_tick
         self._next_tick = tick + count

@@ -339,8 +339,8 @@ class Broker:
 
     def _has_figures(self, topic: str) -> bool:
         # Only topics that exist: a client that asks for made-up names must not fill the memory with counters.
-        settings = self.config.topics.get(topic)
-        return self.config.system.stat and self._stores.has_topic(topic) if settings is None else settings.stat
+        known = topic in self.config.topics or self._stores.has_topic(topic)
+        return known and self.config.topic_settings(topic).stat
 
 
 def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: None, *, file: Path | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from metaq.message_id import IdRange
+from metaq.message_id import SEQUENCE_BITS, IdRange
 from metaq.native_crc import crc32_address
 
 
@@ -23,16 +23,15 @@ def compiled() -> Callable[[Any, int, IdRange, int, int], list[tuple[int, int]] 
         raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
     import numpy
 
-    from metaq_broker.block_loop import SEQUENCE_BITS, SEQUENCE_MASK, TIME_SHIFT, number
+    from metaq_broker.block_loop import number
 
     def number_in_place(
         block: Any, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
     ) -> list[tuple[int, int]] | None:
         marks = numpy.empty((len(block) // mark_bytes + 1, 2), numpy.int64)
-        tick = (ids.first >> TIME_SHIFT) << SEQUENCE_BITS | (ids.first & SEQUENCE_MASK)
         broker_bits = ids.broker_id << SEQUENCE_BITS
         data = numpy.frombuffer(block, numpy.uint8)
-        made = number(data, count, tick, broker_bits, message_bytes_max, mark_bytes, marks, crc32)
+        made = number(data, count, ids.first_tick, broker_bits, message_bytes_max, mark_bytes, marks, crc32)
         return None if made < 0 else list(zip(*marks[:made].T.tolist(), strict=True))
 
     return number_in_place

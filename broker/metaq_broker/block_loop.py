@@ -18,11 +18,10 @@ from numba.extending import intrinsic
 
 from metaq.checksum import CHECKSUM_MASK
 from metaq.code_cache import private_folder
+from metaq.message_id import IDS_PER_MS, SEQUENCE_BITS, TIME_SHIFT
 from metaq.wire.text.frames import HEADER_BYTES
 
-SEQUENCE_BITS = 12
-SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
-TIME_SHIFT = 22
+SEQUENCE_MASK = IDS_PER_MS - 1
 
 
 @intrinsic

@@ -398,11 +398,9 @@ class PartitionLog:
         if offset >= self.readable_end:
             return AtEnd(self.readable_end, offset)
         layout = self._layout
-        segment = layout.active
+        segment = layout.active if offset >= layout.active.start else layout.find(offset)
         if offset < segment.start:
-            segment = layout.find(offset)
-            if offset < segment.start:
-                return Moved(segment.start)
+            return Moved(segment.start)
         limit = min(segment.end, self.readable_end)
         if layout.damage:
             damage = layout.damage_at(offset)

@@ -100,8 +100,6 @@ class _Decoder:
         self._room, self._filled = None, 0
 
 
-_PUT: Final = b"put "
-
 BlockRooms = Callable[[int], memoryview]
 """Asked with the length of a block that did not come in one piece: where it is to go, writable and so long."""
 
@@ -156,8 +154,6 @@ class CommandDecoder(_Decoder):
         """
         if self._head is not None or self._singly:
             self._singly = max(0, self._singly - 1)
-            return None
-        if not self._inbox.data.startswith(_PUT, self._inbox.pos):
             return None
         run = take_run(self._inbox, count_max, self._fast_line_bytes_max, self._body_bytes_max)
         if isinstance(run, int):

@@ -16,6 +16,7 @@ from metaq.wire.text.inbox import CRLF, Inbox
 from metaq.wire.text.lines import usual_put_head
 
 _COMMA = b","
+_WORD = b"put "
 
 
 class PutRun(NamedTuple):
@@ -67,6 +68,8 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
     by one, so that no byte is looked at again and again.
     """
     data, start = inbox.data, inbox.pos
+    if not data.startswith(_WORD, start):
+        return 0
     fields: list[tuple[str, int, int, int]] = []
     bodies: list[bytes] = []
     numbers: list[bytes] = []
