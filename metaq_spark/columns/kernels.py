@@ -294,14 +294,17 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
             state[NEEDED] = HEADER_BYTES + length
             status = FULL
             break
-        start = body
+        value = values_at + value_ends[row]
         if has_attribute:
             _put_big_endian(to + body, np.int32(attribute_length))
             _copy(to + body + 4, attributes_at + attribute_ends[row], attribute_length)
-            start = body + 4 + attribute_length
-        _copy(to + start, values_at + value_ends[row], size)
-        crc = _crc32(to + body, length, crc_address, tables_at) & CHECKSUM_MASK
-        _put_big_endian(to + position, length << 32 | np.int64(crc))
+            _copy(to + body + 4 + attribute_length, value, size)
+            crc = _crc32(to + body, length, crc_address, tables_at)
+        else:
+            # Of the column, not of the copy: a core waits when it loads what it stored a moment ago in other pieces.
+            crc = _crc32(value, size, crc_address, tables_at)
+            _copy(to + body, value, size)
+        _put_big_endian(to + position, length << 32 | np.int64(crc & CHECKSUM_MASK))
         _put_big_endian(to + position + 8, np.int64(0))
         _put_big_endian(to + position + 16, np.int32(1 if has_attribute else 0))
         position = body + length
