@@ -19,12 +19,12 @@ from metaq.message_id import EPOCH_MS, IdRange
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 from metaq_broker import block_kernel
+from metaq_broker.log.index import IndexBuilder
+from metaq_broker.log.index_entries import IndexEntry
+from metaq_broker.marks import Marks
 
 PLAIN_BYTES_MAX: Final = 4 << 20
 """Bytes of batched puts that a process handles before it loads the compiled loop: that costs it half a second."""
-
-Marks = list[tuple[int, int]]
-"""(relative offset, relative ordinal) of frame starts, ascending, the first (0, 0)."""
 
 Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 
@@ -111,7 +111,7 @@ def number_plainly(
     """Do what ``BlockNumbering.number`` promises, in plain Python."""
     numbered = _writable(block)
     total, start, next_mark = len(block), 0, 0
-    marks: Marks = []
+    marks = Marks()
     for ordinal, message_id in enumerate(ids):
         body_start = start + HEADER_BYTES
         if body_start > total:
@@ -123,7 +123,7 @@ def number_plainly(
         if crc32(block[body_start:end]) & CHECKSUM_MASK != stored:
             raise BlockRefused(f"frame {ordinal} at byte {start} fails its checksum")
         if start >= next_mark:
-            marks.append((start, ordinal))
+            marks.add(start, ordinal)
             next_mark = start + mark_bytes
         _ID.pack_into(numbered, start + _ID_AT, message_id)
         start = end
@@ -151,13 +151,23 @@ def _length_fault(ordinal: int, start: int, length: int, message_bytes_max: int,
 
 
 def _agrees(kernel: Kernel) -> bool:
-    """Say whether a kernel does exactly what the plain loop does, on a block that meets all its branches."""
+    """Say whether a kernel does exactly what the plain code does, on a block that meets all its branches."""
     block = b"".join(encode_frame(-1, flag, bytes([flag]) * (flag * 7)) for flag in range(60))
     arguments = 60, IdRange(EPOCH_MS + 12345, 4070, 60, 1000), 1000, 300
     numbered, damaged = bytearray(block), bytearray(block)
     damaged[-1] ^= 1
-    right = (kernel(numbered, *arguments), numbered) == tuple(reversed(number_plainly(block, *arguments)))
-    agrees = right and kernel(damaged, *arguments) is None
+    marks, (plainly, plain_marks) = kernel(numbered, *arguments), number_plainly(block, *arguments)
+    agrees = (marks, numbered) == (plain_marks, plainly) and kernel(damaged, *arguments) is None
+    agrees = agrees and marks is not None and _index(numbered, marks) == _index(numbered, plain_marks)
     if not agrees:
         _LOG.error("batched puts without compiled code, it gives wrong results")
     return agrees
+
+
+def _index(block: Buffer, marks: Marks) -> list[IndexEntry]:
+    """The index of a log that has a block twice, with entries inside and between the two."""
+    builder = IndexBuilder.at_start(1000, 10, EPOCH_MS, 700)
+    for _ in range(2):
+        builder.add_block(block, 60, marks, lambda: 0)
+    builder.mark()
+    return list(builder.entries)

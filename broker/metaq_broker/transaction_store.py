@@ -16,6 +16,7 @@ from metaq_broker.engine import Engine
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.pieces import Piece
+from metaq_broker.marks import Marks
 from metaq_broker.outcomes import Refused
 from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.seams import Unit
@@ -113,12 +114,12 @@ class _WaitForAll:
             self._done(self._error)
 
 
-def _marks(block: Buffer, mark_bytes: int) -> list[tuple[int, int]]:
-    """Return (offset, ordinal) of some frames of a block, at least ``mark_bytes`` apart, the first (0, 0)."""
-    marks, start, ordinal, next_mark = [], 0, 0, 0
+def _marks(block: Buffer, mark_bytes: int) -> Marks:
+    """Return the marks of some frames of a block, at least ``mark_bytes`` apart."""
+    marks, start, ordinal, next_mark = Marks(), 0, 0, 0
     while start < len(block):
         if start >= next_mark:
-            marks.append((start, ordinal))
+            marks.add(start, ordinal)
             next_mark = start + mark_bytes
         start += HEADER_BYTES + int(_LENGTH.unpack_from(block, start)[0])
         ordinal += 1

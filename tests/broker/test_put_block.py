@@ -32,7 +32,7 @@ def test_ids_are_written_and_everything_else_is_kept() -> None:
 def test_marks_are_frame_starts_at_least_so_far_apart(mark_bytes: int, ordinals: list[int]) -> None:
     _, marks = number_plainly(BLOCK, len(BODIES), IDS, 1000, mark_bytes)
     starts = [frame.offset for frame in walk(BLOCK)]
-    assert marks == [(starts[ordinal], ordinal) for ordinal in ordinals]
+    assert list(marks) == [(starts[ordinal], ordinal) for ordinal in ordinals]
 
 
 def _with(block: bytes, at: int, value: bytes) -> bytes:
@@ -116,7 +116,7 @@ def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest
     monkeypatch.setattr(block_loop.numba, "njit", njit)
     monkeypatch.setattr(block_loop, "private_folder", lambda: "")
     monkeypatch.setattr(block_loop.numba.config, "CACHE_DIR", block_loop.numba.config.CACHE_DIR)
-    assert block_loop._compiled(lambda: None) == "compiled"
+    assert block_loop._compiled(lambda: None, "int64()") == "compiled"
     assert asked == [True, False]
 
 

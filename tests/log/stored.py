@@ -8,6 +8,7 @@ from pathlib import Path
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.files import Files
 from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.marks import Marks
 
 from metaq.message_id import EPOCH_MS
 from metaq.wire.text.frames import HEADER_BYTES, Frame, encode_frame
@@ -93,10 +94,10 @@ def last_segment(root: Path) -> Path:
     return max((root / FOLDER).glob("*.meta"))
 
 
-def marks(block: bytes) -> list[tuple[int, int]]:
-    """Every frame of a block as (offset, ordinal)."""
-    found, at = [], 0
+def marks(block: bytes) -> Marks:
+    """Those of every frame of a block."""
+    found, at = Marks(), 0
     while at < len(block):
-        found.append((at, len(found)))
+        found.add(at, len(found))
         at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
     return found

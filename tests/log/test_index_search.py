@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from metaq_broker.files import Files
 from metaq_broker.log.handles import HandleCache
-from metaq_broker.log.index import RECORD_BYTES, IndexEntry, SegmentIndex, write_entries
+from metaq_broker.log.index import SegmentIndex, write_entries
+from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry
 
 SHARES = st.none() | st.floats(0, 1) | st.sampled_from([-3.0, 1.5, 1e12])
 
@@ -30,12 +31,12 @@ class CountingFiles(Files):
 
 
 def index_in(path: Path, count: int, damaged: frozenset[int] = frozenset()) -> SegmentIndex:
-    write_entries(Files(), path, 0, 4096, 0, entries_of(count))
+    write_entries(Files(), path, 0, 4096, 0, Entries(entries_of(count)).records)
     with open(path, "r+b") as file:
         for number in damaged:
             file.seek(RECORD_BYTES * (1 + number) + 5)
             file.write(b"\xff")
-    return SegmentIndex(path, count, [])
+    return SegmentIndex(path, count, Entries())
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.partition_log import LogSettings, PartitionLog
+from metaq_broker.marks import Marks
 from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, marks, open_log
 
 from metaq.message_id import EPOCH_MS
@@ -118,8 +119,8 @@ class Subject:
             self.model.add(self.model.end(), len(items[-1]), time_ms)
         if as_block:
             block = b"".join(items)
-            kept = [mark for number, mark in enumerate(marks(block)) if number == 0 or self.random.random() < 0.6]
-            self.log.append_block(block, len(items), kept)
+            kept = (mark for number, mark in enumerate(marks(block)) if number == 0 or self.random.random() < 0.6)
+            self.log.append_block(block, len(items), Marks.of(kept))
         else:
             self.log.append(items)
 

@@ -20,6 +20,7 @@ from metaq_broker.log.log_store import LogStore
 from metaq_broker.log.partition_log import LogSettings, PartitionLog
 from metaq_broker.log.pieces import Piece
 from metaq_broker.log.retention import Removal, RetentionPolicy
+from metaq_broker.marks import Marks
 from metaq_broker.retiring import Retiring
 from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.seams import Unit
@@ -136,10 +137,10 @@ class LogWorld(World):
                 assert list(check_partition(log.directory, SETTINGS).problems()) == []
 
 
-def marks(block: Buffer) -> list[tuple[int, int]]:
-    """Every frame of a block as (offset, ordinal)."""
-    found, at = [], 0
+def marks(block: Buffer) -> Marks:
+    """Those of every frame of a block."""
+    found, at = Marks(), 0
     while at < len(block):
-        found.append((at, len(found)))
+        found.add(at, len(found))
         at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
     return found

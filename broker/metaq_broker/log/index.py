@@ -26,52 +26,30 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from metaq.checksum import crc32
-from metaq.message_id import EPOCH_MS, TIME_SHIFT, timestamp_ms
+from metaq.message_id import timestamp_ms
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.files import Files
 from metaq_broker.log.handles import HandleCache
+from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
+from metaq_broker.marks import IndexState, Marks
 
 SUFFIX = ".index"
 TIME_UNKNOWN = 0
 """Time of an entry before which no message told its time."""
 
 _HEADER = struct.Struct(">4sIqI8x")
-_ENTRY = struct.Struct(">qqqI")
 _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
 _ID = struct.Struct(">q")
 _ID_AT = 8
 _ID_BYTES = itemgetter(slice(8, 16))
-RECORD_BYTES = 32
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which are never compared with it: the quarantine file names them."""
 
 _MAGIC, _VERSION = b"MQIX", 1
-
-
-class IndexEntry(NamedTuple):
-    """What is known at one frame boundary. ``offset`` and ``ordinal`` count from the beginning of the partition."""
-
-    offset: int
-    ordinal: int
-    time_ms: int
-    span: int
-
-    def encode(self) -> bytes:
-        """Return the entry's 32 bytes."""
-        fields = _ENTRY.pack(*self)
-        return fields + _CRC.pack(crc32(fields))
-
-
-def decode_entry(record: Buffer) -> IndexEntry | None:
-    """Return the entry in 32 bytes, or ``None`` if they are too few or damaged."""
-    if len(record) != RECORD_BYTES or _CRC.unpack_from(record, 28)[0] != crc32(record[:28]):
-        return None
-    return IndexEntry(*_ENTRY.unpack_from(record))
 
 
 def encode_header(start: int, interval_bytes: int) -> bytes:
@@ -106,13 +84,10 @@ def read_entries(files: Files, path: Path, start: int) -> tuple[list[IndexEntry]
     return entries, len(content) == RECORD_BYTES * (1 + len(entries))
 
 
-def write_entries(
-    files: Files, path: Path, start: int, interval_bytes: int, number: int, entries: Sequence[IndexEntry]
-) -> None:
-    """Write ``entries`` as numbers ``number`` and on; number 0 also writes the header and cuts what was there."""
+def write_entries(files: Files, path: Path, start: int, interval_bytes: int, number: int, records: Buffer) -> None:
+    """Write entries as numbers ``number`` and on; number 0 also writes the header and cuts what was there."""
     fd = files.open_append(path)
     try:
-        records = b"".join(entry.encode() for entry in entries)
         if number == 0:
             files.truncate(fd, 0)
             files.pwrite(fd, encode_header(start, interval_bytes) + records, 0)
@@ -127,7 +102,7 @@ class SegmentIndex:
 
     __slots__ = ("path", "unwritten", "written")
 
-    def __init__(self, path: Path, written: int, unwritten: list[IndexEntry]) -> None:
+    def __init__(self, path: Path, written: int, unwritten: Entries) -> None:
         self.path = path
         self.written = written
         self.unwritten = unwritten
@@ -194,12 +169,12 @@ class SegmentIndex:
 class IndexBuilder:
     """Makes the entries of one segment while its bytes go by, from ``offset`` on.
 
-    ``entries`` is the list that grows. ``time_ms`` never goes back, whatever the clock or the message ids do.
+    ``entries`` are what it has made. ``time_ms`` never goes back, whatever the clock or the message ids do.
     """
 
     __slots__ = ("_marked", "_span", "entries", "interval_bytes", "offset", "ordinal", "time_ms")
 
-    def __init__(self, entries: list[IndexEntry], offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> None:
+    def __init__(self, entries: Entries, offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> None:
         self.entries = entries
         self.offset, self.ordinal, self.time_ms = offset, ordinal, time_ms
         self.interval_bytes = interval_bytes
@@ -209,7 +184,7 @@ class IndexBuilder:
     @classmethod
     def at_start(cls, offset: int, ordinal: int, time_ms: int, interval_bytes: int) -> IndexBuilder:
         """Return a builder for a segment that starts at ``offset``; its first entry is made at once."""
-        return cls([IndexEntry(offset, ordinal, time_ms, 0)], offset, ordinal, time_ms, interval_bytes)
+        return cls(Entries([IndexEntry(offset, ordinal, time_ms, 0)]), offset, ordinal, time_ms, interval_bytes)
 
     @property
     def room(self) -> int:
@@ -244,7 +219,7 @@ class IndexBuilder:
     def shift(self, messages: int) -> None:
         """Count ``messages`` more before everything so far."""
         self.ordinal += messages
-        self.entries[:] = [entry._replace(ordinal=entry.ordinal + messages) for entry in self.entries]
+        self.entries.shift(messages)
 
     def _make(self, span: int) -> None:
         self.entries.append(IndexEntry(self.offset, self.ordinal, self.time_ms, span))
@@ -264,28 +239,21 @@ class IndexBuilder:
                 self.mark()
             first, done = last + 1, ends[last]
 
-    def add_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]], now_ms: Callable[[], int]) -> None:
-        """Take note of ``count`` whole frames whose ids ascend. ``marks``: (offset, ordinal) of some, in the block."""
-        view, start, first_ordinal = memoryview(block), self.offset, self.ordinal
-        span, marked, time_ms, done, counted = self._span, self._marked, self.time_ms, 0, 0
-        # As ``advance`` and ``mark`` for each, with nothing looked up or called twice: a block has hundreds of marks.
-        append, make, id_at = self.entries.append, tuple.__new__, _ID.unpack_from
-        due = marked + self.interval_bytes - start
+    def add_block(self, block: Buffer, count: int, marks: Marks, now_ms: Callable[[], int]) -> None:
+        """Take note of ``count`` whole frames whose ids ascend; entries are made at some of the ``marks`` only."""
+        if marks.loop is not None:
+            before = IndexState(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
+            records, behind = marks.loop(block, count, marks, before, self.interval_bytes, now_ms())
+            self.entries.records += records
+            self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
+            return
+        view, done, counted = memoryview(block), 0, 0
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
-            (message_id,) = id_at(block, offset + _ID_AT)
-            known_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else now_ms()
-            if known_ms > time_ms:
-                time_ms = known_ms
-            span = crc32(view[done:offset], span)
+            self.advance(view[done:offset], ordinal - counted, _time_at(block, offset, now_ms))
             done, counted = offset, ordinal
-            if offset >= due:
-                marked = start + offset
-                due = offset + self.interval_bytes
-                append(make(IndexEntry, (marked, first_ordinal + ordinal, time_ms, span)))
-                span = 0
-        self.offset, self.ordinal, self.time_ms = start + done, first_ordinal + counted, time_ms
-        self._marked, self._span = marked, span
+            if self.room <= 0:
+                self.mark()
         last = done
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end

@@ -18,7 +18,8 @@ from metaq_broker.log.damage import Damage, read_quarantine, write_quarantine
 from metaq_broker.log.failed_sync import read_failed_sync, remove_failed_sync
 from metaq_broker.log.handles import FileHandle
 from metaq_broker.log.incarnation import remove_incarnation
-from metaq_broker.log.index import TIME_UNKNOWN, IndexBuilder, IndexEntry, SegmentIndex
+from metaq_broker.log.index import TIME_UNKNOWN, IndexBuilder, SegmentIndex
+from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
 from metaq_broker.log.recovery import Evidence, Examined, examine
 from metaq_broker.log.report import RecoveryReport
 from metaq_broker.log.segment import Segment, index_path, segment_path
@@ -152,12 +153,12 @@ class _Loading:
     def _take_by_index(self, found: FoundSegment, ends: _IndexEnds) -> Segment:
         self._learn_base(ends.first.ordinal)
         self._damage.extend(self._known_in(found))
-        index = SegmentIndex(index_path(self._directory, found.start), ends.entries, [])
+        index = SegmentIndex(index_path(self._directory, found.start), ends.entries, Entries())
         return self._add(found, index, ends.first, ends.last.ordinal, ends.last.time_ms)
 
     def _complete_index(self, found: FoundSegment) -> _IndexEnds | None:
         """Return the ends of a segment's index if it is intact there and covers the whole segment."""
-        path, record = index_path(self._directory, found.start), index_file.RECORD_BYTES
+        path, record = index_path(self._directory, found.start), RECORD_BYTES
         if not self._files.is_file(path):
             return None
         handle = FileHandle(self._files, self._files.open_read(path))
@@ -165,8 +166,7 @@ class _Loading:
         if count < 1 or not index_file.header_belongs(handle.pread(record, 0), found.start):
             return None
         first, before, last = (
-            index_file.decode_entry(handle.pread(record, record * (1 + number)))
-            for number in (0, max(0, count - 2), count - 1)
+            decode_entry(handle.pread(record, record * (1 + number))) for number in (0, max(0, count - 2), count - 1)
         )
         if first is None or before is None or last is None:
             return None
@@ -226,15 +226,15 @@ class _Loading:
         return [damage for damage in self._known if found.start <= damage.start < damage.end <= found.end]
 
     def _write_index(self, judged: _Judged) -> SegmentIndex:
-        start, entries, old = judged.found.start, judged.verdict.builder.entries, judged.old
+        start, entries, old = judged.found.start, judged.verdict.builder.entries, Entries(judged.old)
         path = index_path(self._directory, start)
         if entries == old:
-            return SegmentIndex(path, len(entries), [])
-        if not old or entries[: len(old)] != old:
+            return SegmentIndex(path, len(entries), Entries())
+        if not old or not entries.begin_with(old):
             self._report.indexes_rebuilt.append(start)
         with contextlib.suppress(OSError):
-            index_file.write_entries(self._files, path, start, self._interval_bytes, 0, entries)
-            return SegmentIndex(path, len(entries), [])
+            index_file.write_entries(self._files, path, start, self._interval_bytes, 0, entries.records)
+            return SegmentIndex(path, len(entries), Entries())
         return SegmentIndex(path, 0, entries)
 
     def _add_judged(self, judged: _Judged) -> Segment:

@@ -40,6 +40,7 @@ from metaq_broker.log.segment import Segment, SegmentInfo, index_path, segment_i
 from metaq_broker.log.settings import LogSettings, Verify
 from metaq_broker.log.sync import SyncJob
 from metaq_broker.log.unsynced import Unsynced
+from metaq_broker.marks import Marks
 
 __all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify", "remove_segment_files"]
 
@@ -186,11 +187,10 @@ class PartitionLog:
             self._append_over_rolls(frames)
         return first
 
-    def append_block(self, block: Buffer, count: int, marks: Sequence[tuple[int, int]]) -> int:
+    def append_block(self, block: Buffer, count: int, marks: Marks) -> int:
         """Append ``count`` whole frames as one unit that no roll divides; return the offset of its first byte.
 
-        ``marks`` are (offset, ordinal) of frames in the block, ascending, the first (0, 0); the index uses some of
-        them. Message ids ascend within a block.
+        The index uses some of the ``marks``. Message ids ascend within a block.
 
         Raises:
             LogFailed: The log is, or has just become, read-only. The block is stored whole or not at all.
@@ -380,7 +380,7 @@ class PartitionLog:
             self.sync()
             self._builder.mark()
             index, interval_bytes = active.index, self._builder.interval_bytes
-            write_entries(self._files, index.path, active.start, interval_bytes, index.written, index.unwritten)
+            write_entries(self._files, index.path, active.start, interval_bytes, index.written, index.unwritten.records)
         except (LogFailed, OSError):
             return False
         return True

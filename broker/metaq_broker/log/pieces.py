@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from metaq.model import Buffer
+from metaq_broker.marks import Marks
 
 
 class Piece(NamedTuple):
-    """A part of a unit: ``messages`` whole frames, and ``marks`` as ``PartitionLog.append_block`` takes them."""
+    """A part of a unit: ``messages`` whole frames, and where some of them begin."""
 
     block: Buffer
     messages: int
-    marks: Sequence[tuple[int, int]]
+    marks: Marks

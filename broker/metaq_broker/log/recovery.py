@@ -41,7 +41,8 @@ from metaq.message_id import timestamp_ms
 from metaq.model import OffsetRange
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.log.damage import Damage
-from metaq_broker.log.index import SPAN_DAMAGED, IndexBuilder, IndexEntry
+from metaq_broker.log.index import SPAN_DAMAGED, IndexBuilder
+from metaq_broker.log.index_entries import IndexEntry
 from metaq_broker.log.resync import Anchor, flipped_header, next_boundary
 from metaq_broker.log.segment_view import SegmentView
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from metaq_broker.files import Files
 from metaq_broker.log.incarnation import write_incarnation
-from metaq_broker.log.index import TIME_UNKNOWN, IndexEntry, write_entries
+from metaq_broker.log.index import TIME_UNKNOWN, write_entries
+from metaq_broker.log.index_entries import IndexEntry
 from metaq_broker.log.segment import index_path, segment_path
 
 
@@ -29,7 +30,7 @@ def seed_partition(
     if incarnation is not None:
         write_incarnation(files, directory, incarnation)
     entry = IndexEntry(start, ordinal, TIME_UNKNOWN, 0)
-    write_entries(files, index_path(directory, start), start, index_interval_bytes, 0, [entry])
+    write_entries(files, index_path(directory, start), start, index_interval_bytes, 0, entry.encode())
     files.close(files.open_append(segment_path(directory, start)))
     files.fsync_dir(directory)
     files.fsync_dir(directory.parent)

@@ -13,25 +13,26 @@ from metaq_broker.log import index as index_file
 from metaq_broker.log.failed_sync import write_failed_sync
 from metaq_broker.log.handles import FileHandle
 from metaq_broker.log.incarnation import write_incarnation
-from metaq_broker.log.index import IndexEntry
+from metaq_broker.log.index_entries import RECORD_BYTES
 from metaq_broker.log.segment import Segment, unnamed_path
 
 
 class SegmentTarget(NamedTuple):
-    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet."""
+    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet,
+    as they are written there."""
 
     segment: Segment
     handle: FileHandle
     size: int
     rename: bool
-    entries: tuple[IndexEntry, ...]
+    entries: bytes
     entries_written: int
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentTarget:
         """Capture a segment as it is now; it is open, as every segment is until it is durable."""
         assert segment.handle is not None
-        entries = tuple(segment.index.unwritten)
+        entries = bytes(segment.index.unwritten.records)
         return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
 
     def settle(self, indexes_written: bool) -> None:
@@ -39,8 +40,9 @@ class SegmentTarget(NamedTuple):
         segment = self.segment
         segment.synced, segment.named = self.size, True
         if indexes_written:
-            del segment.index.unwritten[: len(self.entries)]
-            segment.index.written = self.entries_written + len(self.entries)
+            count = len(self.entries) // RECORD_BYTES
+            segment.index.unwritten.drop(count)
+            segment.index.written = self.entries_written + count
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from metaq.checksum import checksum
 from metaq.message_id import IdRange
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
+from metaq_broker.marks import Marks
 from metaq_broker.put_block import BlockRefused, check_count, number_block
 from metaq_broker.tx.journal_writer import JournalWriter
 from metaq_broker.tx.refusals import (
@@ -23,7 +24,7 @@ from metaq_broker.tx.refusals import (
     transaction_too_large,
     wrong_checksum,
 )
-from metaq_broker.tx.seams import Marks, TransactionLimits, TransactionStore
+from metaq_broker.tx.seams import TransactionLimits, TransactionStore
 from metaq_broker.tx.state import Event
 from metaq_broker.tx.transaction import MARK_BYTES, BufferPool, Place, Transaction
 
@@ -31,7 +32,7 @@ ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
 """What a put carries when it does not say its checksum."""
 
-FIRST_ONLY: Final = ((0, 0),)
+FIRST_ONLY: Final = Marks.of([(0, 0)])
 """The marks of a single frame."""
 
 

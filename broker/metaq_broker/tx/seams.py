@@ -14,16 +14,13 @@ from typing import Final, NamedTuple, Protocol
 from metaq.message_id import IdRange
 from metaq.model import Buffer
 from metaq.wire.text.frames import Frame
+from metaq_broker.marks import Marks
 from metaq_broker.tx.refusals import TransactionRefused
 
 MIB: Final = 1 << 20
 
 Done = Callable[[TransactionRefused | None], None]
 """Called exactly once, on the loop, possibly before the call that took it returns: ``None`` = done, else why not."""
-
-
-Marks = Sequence[tuple[int, int]]
-"""(relative offset, relative ordinal) of frame starts, ascending, the first (0, 0)."""
 
 
 class Unit(NamedTuple):

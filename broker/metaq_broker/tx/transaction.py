@@ -7,16 +7,15 @@ chunks there are, and where some of their frames start; their records are found 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from metaq.model import Buffer, TransactionId, Xid
+from metaq_broker.marks import Marks
 from metaq_broker.tx.records import Ends, Messages
 from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Done, Marks, Timer, Unit
+from metaq_broker.tx.seams import Done, Timer, Unit
 from metaq_broker.tx.state import Event, Kind, State, next_state
 
 Place = tuple[str, int]
@@ -51,18 +50,18 @@ class _Piece:
 
     block: Buffer
     messages: int
-    marks: list[tuple[int, int]]
+    marks: Marks
 
     def join(self, block: Buffer, messages: int) -> None:
         assert isinstance(self.block, bytearray)  # as small ones are
-        self.marks.append((len(self.block), self.messages))
+        self.marks.add(len(self.block), self.messages)
         self.block += block
         self.messages += messages
 
     def part(self) -> None:
         """Undo the last ``join``."""
         assert isinstance(self.block, bytearray)
-        size, self.messages = self.marks.pop()
+        size, self.messages = self.marks.drop_last()
         del self.block[size:]
 
 
@@ -90,7 +89,7 @@ class Transaction:
     failure: TransactionRefused | None = None
     buffered_bytes: int = 0
     _pieces: dict[Place, list[_Piece]] = field(default_factory=dict)
-    _marks: list[list[array[int]]] = field(default_factory=list)
+    _marks: list[list[Marks | None]] = field(default_factory=list)
 
     @property
     def kind(self) -> Kind:
@@ -112,7 +111,7 @@ class Transaction:
         if small and pieces and isinstance(pieces[-1].block, bytearray) and len(pieces[-1].block) < SMALL_BYTES:
             pieces[-1].join(block, messages)
         else:
-            pieces.append(_Piece(bytearray(block) if small else block, messages, list(marks)))
+            pieces.append(_Piece(bytearray(block) if small else block, messages, marks.copy()))
         self._hold(len(block))
         self.count(place, len(block), messages)
 
@@ -152,7 +151,7 @@ class Transaction:
 
     def chunk_written(self, chunk: Messages) -> None:
         """Take note that what ``next_chunk`` returned is in the journal, and forget the memory, but for the marks."""
-        self._marks.append([_packed(unit.marks or ()) for unit in chunk.units])
+        self._marks.append([unit.marks and unit.marks.thinned(MARK_BYTES) for unit in chunk.units])
         self.chunks += 1
         self.drop_buffer()
 
@@ -160,10 +159,7 @@ class Transaction:
         """Return the units of a chunk that was read back, with their marks, if this object saw them being put."""
         if chunk.chunk >= len(self._marks):
             return chunk.units
-        return [
-            unit._replace(marks=list(zip(flat[::2], flat[1::2], strict=True)))
-            for unit, flat in zip(chunk.units, self._marks[chunk.chunk], strict=True)
-        ]
+        return [unit._replace(marks=marks) for unit, marks in zip(chunk.units, self._marks[chunk.chunk], strict=True)]
 
     def drop_buffer(self) -> None:
         """Forget the memory: its chunk is written, or nobody wants it any more."""
@@ -179,17 +175,6 @@ class Transaction:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def _packed(marks: Marks) -> array[int]:
-    if len(marks) > 1 and marks[-1][0] < MARK_BYTES * (len(marks) - 1):  # one of each small block
-        next_mark, kept = 0, []
-        for offset, ordinal in marks:
-            if offset >= next_mark:
-                kept.append((offset, ordinal))
-                next_mark = offset + MARK_BYTES
-        marks = kept
-    return array("q", chain.from_iterable(marks))
 
 
 def xid_of(transaction: Transaction) -> Xid:
