@@ -247,7 +247,7 @@ OPTIONS: Final = (
         "message whose partition is away fails the write instead of going elsewhere.",
     ),
     Option(
-        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "1m", WRITE,
+        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "2m", WRITE,
         "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
     ),
     Option(

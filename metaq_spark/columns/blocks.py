@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from metaq.model import Buffer
-from metaq_spark.columns.memory import room
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -33,25 +32,29 @@ class OpenBlock:
     A frame larger than that is a block of its own. At most ``messages_max`` frames.
     """
 
-    __slots__ = ("bytes_max", "count", "messages_max", "room", "used")
+    __slots__ = ("_was_full", "bytes_max", "count", "messages_max", "room", "used")
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
         self.bytes_max, self.messages_max = bytes_max, messages_max
         self.room: Bytes = _NO_ROOM
         self.used = self.count = 0
+        self._was_full = False
 
     def make_room(self, needed: int, expected: int) -> bool:
         """Enlarge the room so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
 
         ``expected``: how many bytes are likely to come, that frame included.
         """
-        if self.count == self.messages_max or (self.count and self.used + needed > self.bytes_max):
+        if self.count == self.messages_max:
             return False
-        # At least doubled: a block that fills little by little is copied but once on the whole. One that the rows at
-        # hand make half full is likely to get full, and is not copied at all.
+        if self.count and self.used + needed > self.bytes_max:
+            self._was_full = True
+            return False
+        # At least doubled: a block that fills little by little is copied but once on the whole. One behind a full one,
+        # or that the rows at hand make half full, is likely to get full as well, and is not copied at all.
         wanted = max(self.used + expected, 2 * len(self.room))
-        wanted = self.bytes_max if 2 * wanted >= self.bytes_max else wanted
-        larger = room(max(self.used + needed, wanted), np.uint8)
+        wanted = self.bytes_max if self._was_full or 2 * wanted >= self.bytes_max else wanted
+        larger = np.empty(max(self.used + needed, wanted), np.uint8)
         larger[: self.used] = self.room[: self.used]
         self.room = larger
         return True

@@ -81,7 +81,7 @@ TAKEN: list[tuple[str, str, object]] = [
     ("txnAppId", "daily-1.load_2", "daily-1.load_2"),
     ("txnVersion", "0", 0),
     ("orderedPartitions", "1:2; 0:1", (Partition(1, 0), Partition(1, 1), Partition(0, 0))),
-    ("blockBytes", "1m", 1 << 20),
+    ("blockBytes", "2m", 1 << 21),
     ("blockMessages", "500", 500),
     ("connectTimeoutMs", "1", 1),
     ("requestTimeoutMs", "86400000", DAY_MS),

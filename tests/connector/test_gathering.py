@@ -111,3 +111,18 @@ def test_a_small_block_does_not_take_the_memory_of_a_large_one() -> None:
     block = OpenBlock(1 << 20, 10)
     assert list(FrameEncoder(pa.array([b"x" * 100]), None, Engine(0)).append(np.array([0]), block)) == []
     assert len(block.room) < 1000
+
+
+@pytest.mark.parametrize(("messages_max", "room_bytes"), [(1000, 10_000), (90, 1000)])
+def test_only_a_block_that_was_full_of_bytes_has_the_next_one_take_all_of_its_memory_at_once(
+    messages_max: int, room_bytes: int
+) -> None:
+    block = OpenBlock(10_000, messages_max)
+    encoder = FrameEncoder(pa.array([b"x" * 80] * 101), None, Engine(0))
+    full = list(encoder.append(np.arange(101), block))
+    assert [each.count for each in full] == [min(100, messages_max)]
+    last = block.take()
+    assert list(encoder.append(np.array([0]), block)) == []
+    assert last.count == 101 - full[0].count
+    assert len(block.room) <= room_bytes
+    assert (len(block.room) == 10_000) == (messages_max == 1000)

@@ -103,8 +103,8 @@ class _Decoder:
 BlockRooms = Callable[[int], memoryview]
 """Asked with the length of a block that did not come in one piece: where it is to go, writable and so long."""
 
-ROOM_SHARE: Final = 16
-"""A block gets its room when a sixteenth of it has come: memory stays close to what a client really sent."""
+ROOM_SHARE: Final = 32
+"""A block gets its room when a thirty-second of it has come: memory stays close to what a client really sent."""
 
 
 class CommandDecoder(_Decoder):
