@@ -47,8 +47,8 @@ BRIDGE_BYTES: Final = 1 << 16
 """Part of a file slice that goes through memory when the socket is full."""
 
 BLOCK_HEAD_BYTES: Final = 80 << 10
-"""Received at a time where a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that the
-rest goes straight to its place. What comes with the line is copied."""
+"""Received at a time where a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that
+the rest goes straight to its place. What comes with the line is copied."""
 
 READ_AHEAD_BYTES: Final = 1 << 18
 """Bytes of commands that may wait for the connection's next turn while more is read."""
