@@ -32,7 +32,7 @@ from metaq.message_id import timestamp_ms
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.files import Files
-from metaq_broker.log.handles import HandleCache
+from metaq_broker.log.handles import FileHandle, HandleCache
 from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
 from metaq_broker.marks import IndexState, Marks
 
@@ -48,6 +48,9 @@ _ID_AT = 8
 _ID_BYTES = itemgetter(slice(8, 16))
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which are never compared with it: the quarantine file names them."""
+
+WINDOW_ENTRIES = 128
+"""Read at a time by a search: 4 KiB take hardly longer than one entry."""
 
 _MAGIC, _VERSION = b"MQIX", 1
 
@@ -127,13 +130,13 @@ class SegmentIndex:
     def _search_file(
         self, handles: HandleCache, holds: Callable[[IndexEntry], bool], share: float | None
     ) -> IndexEntry | None:
-        low, high, best = 0, self.written, None
+        low, high, best, window = 0, self.written, None, _Window(handles.get(self.path))
         # From a guess on in growing steps, until the place is between two of them; then, or without one, in halves.
         step = 0 if share is None else 1
         middle = (low + high) // 2 if share is None else max(0, min(int(high * share), high - 1))
         went_up: bool | None = None
         while low < high:
-            number, entry = self._intact_at_or_before(handles, middle, low)
+            number, entry = window.intact_at_or_before(middle, low)
             up = entry is None or holds(entry)
             if up:
                 best, low = entry or best, middle + 1
@@ -147,23 +150,37 @@ class SegmentIndex:
             step *= 4
         return best
 
-    def _intact_at_or_before(self, handles: HandleCache, number: int, low: int) -> tuple[int, IndexEntry | None]:
+
+class _Window:
+    """Entries of a file, read in pieces: the last steps of a search look at neighbours."""
+
+    __slots__ = ("_first", "_handle", "_records")
+
+    def __init__(self, handle: FileHandle) -> None:
+        self._handle = handle
+        self._first, self._records = 0, b""
+
+    def intact_at_or_before(self, number: int, low: int) -> tuple[int, IndexEntry | None]:
+        """The last intact entry from ``low`` to ``number``, with its number; ``None`` with a number below ``low``.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
         entry = None
         while number >= low:
-            entry = self.entry(handles, number)
+            entry = self._entry(number)
             if entry is not None:
                 break
             number -= 1
         return number, entry
 
-    def entry(self, handles: HandleCache, number: int) -> IndexEntry | None:
-        """Return entry ``number`` of the file, ``None`` if it is damaged.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
-        handle = handles.get(self.path)
-        return decode_entry(handle.pread(RECORD_BYTES, RECORD_BYTES * (1 + number)))
+    def _entry(self, number: int) -> IndexEntry | None:
+        position = (number - self._first) * RECORD_BYTES
+        if not 0 <= position < len(self._records):
+            self._first = max(0, number - WINDOW_ENTRIES // 2)
+            self._records = self._handle.pread(WINDOW_ENTRIES * RECORD_BYTES, RECORD_BYTES * (1 + self._first))
+            position = (number - self._first) * RECORD_BYTES
+        return decode_entry(self._records[position : position + RECORD_BYTES])
 
 
 class IndexBuilder:
