@@ -83,16 +83,16 @@ def chosen(programs: Sequence[Program], names: Iterable[str], folder: Path = FOL
 
 
 SUITE: Final[tuple[Program, ...]] = (
-    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.7),
+    Program("read", "spark_read.py", "batch reads: all columns, and choices of columns", scale=0.5),
     Program("write", "spark_write.py", "batch writes, at least once"),
     Program("exactly-once", "exactly_once.py", "writes exactly once beside at least once", scale=0.5),
     Program(
         "micro-batch",
         "micro_batch.py",
         "micro-batches of few rows, and queries with nothing to do",
-        more=("--batches", "3"),
+        more=("--batches", "2"),
     ),
-    Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99"),
+    Program("latency", "latency.py", "from a put to the row in a sink, p50 and p99", scale=0.6),
     Program("start-up", "start_up.py", "a fresh query's way to its first row", runs=3, extra=True),
     Program(
         "scaling",
