@@ -1,6 +1,6 @@
 """What a small micro-batch costs, and a query with nothing to do: ours beside the least that Python sources cost.
 
-    python benchmarks/micro_batch.py [--rows 1000] [--batches 8] [--runs 5] [--json FILE]
+    python benchmarks/micro_batch.py [--others] [--rows 1000] [--batches 8] [--runs 5] [--json FILE]
 
 Each figure is of a streaming query whose micro-batches all have the same number of rows and follow each other as fast
 as they can: milliseconds of ``triggerExecution`` (planning, the batch itself, offset log and commit log) from Spark's
@@ -8,8 +8,9 @@ own progress. Ours and its peer run in turn, in blocks of a few batches, after o
 figure is the median of the medians of the blocks. The peer has no part of ours: ``trivial -> trivial`` makes its rows
 from nothing in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
 
-An idle query polls its source about every 12 ms. Its cost is the CPU seconds of the JVM, its Python processes and the
-broker, as a share of one core.
+With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. One polls its
+source about every 12 ms. Its cost is the CPU seconds of the JVM, its Python processes and the broker, as a share of one
+core.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -120,17 +121,28 @@ class Bench:
                 started.stop()
 
 
-def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> float:
-    """Ours beside the trivial ones; what ``metaq 1 -> metaq 1`` takes."""
+def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> None:
+    """Ours beside the trivial ones."""
     queries = [Query(PEER, bench.trivial, bench.drop)]
     for n, aim in zip(PARTITION_COUNTS, (1.15, 1.3), strict=True):
-        source = partial_source(bench, n)
-        queries.append(Query(f"metaq {n} -> metaq {n}", source, bench.to(n), aim))
-        queries.append(Query(f"metaq {n} -> metaq {n}, exactly once", source, bench.to(n, delivery="exactly_once")))
+        queries.append(Query(f"metaq {n} -> metaq {n}", partial_source(bench, n), bench.to(n), aim))
+    compare(bench, given, report, queries)
+
+
+def exactly_once(bench: Bench, given: argparse.Namespace, report: Report) -> None:
+    """The same with transactions."""
+    queries = [Query(PEER, bench.trivial, bench.drop)]
+    for n in PARTITION_COUNTS:
+        sink = bench.to(n, delivery="exactly_once")
+        queries.append(Query(f"metaq {n} -> metaq {n}, exactly once", partial_source(bench, n), sink))
+    compare(bench, given, report, queries)
+
+
+def compare(bench: Bench, given: argparse.Namespace, report: Report, queries: Sequence[Query]) -> None:
+    """Add the figures of all queries beside the first one."""
     peer_ms, *ours_ms = in_turn([partial(bench.block, query) for query in queries], given.runs)
     for query, ours in zip(queries[1:], ours_ms, strict=True):
         report.add(figure(given, query.name, ours, peer_ms, PEER, query.aim))
-    return ours_ms[0]
 
 
 def partial_source(bench: Bench, partitions: int) -> Source:
@@ -167,19 +179,28 @@ def figure(
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--batches", type=int, default=8, help="measured micro-batches of a block (default 8)")
+    parser.add_argument("--others", action="store_true", help="exactly once, TCP to Python and idle queries instead")
     parser.add_argument("--rows", type=int, default=1000, help="rows of a micro-batch (default 1000)")
     given = parser.parse_args()
     given.batches = max(2, round(given.batches * given.scale))
     importable_by_workers()
     with ExitStack() as stack:
-        report = stack.enter_context(Report("Small micro-batches", given.json))
+        title = (
+            "Small micro-batches exactly once, over TCP, and idle queries" if given.others else "Small micro-batches"
+        )
+        report = stack.enter_context(Report(title, given.json))
         brokers = {n: stack.enter_context(broker(n)) for n in PARTITION_COUNTS}
         with spark() as session:
             bench = Bench(session, brokers, given)
             for n in PARTITION_COUNTS:
                 bench.fill(n)
-            unix_ms = small_batches(bench, given, report)
+            if not given.others:
+                small_batches(bench, given, report)
+                return
+            exactly_once(bench, given, report)
             idle(bench, given, report)
+            query = Query("", partial_source(bench, 1), bench.to(1))
+            (unix_ms,) = in_turn([partial(bench.block, query)], min(given.runs, 3))
         with spark(unix_socket=False) as session:
             over_tcp(Bench(session, brokers, given), given, report, unix_ms)
 

@@ -1,15 +1,15 @@
 """How fast reads through ``format("metaq")`` are, beside what Spark lets any Python data source do.
 
-    python benchmarks/spark_read.py [--runs 5] [--scale 1] [--json FILE]
+    python benchmarks/spark_read.py [--network] [--runs 5] [--scale 1] [--json FILE]
 
 Batch reads and streaming reads (one micro-batch) of all columns, of messages of two sizes, with one task slot and with
 two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
 
 The ceiling is ``source_ceiling.py``: the same Arrow batches, types, rows and number of tasks with nothing behind them.
-The broker runs on the same machine, so tasks read its files, as they would anywhere else that this is so. Batch reads
-are made over the network, too (``localReads=false``), as if it ran elsewhere, but its work takes its share of the same
-cores; beside these stands a second ceiling, which also receives as many bytes from a bare server on these cores: what
-is missing to that one is ours alone.
+The broker runs on the same machine, so tasks read its files, as they would anywhere else that this is so. With
+``--network``, batch reads are made over the network (``localReads=false``), as if it ran elsewhere, but its work takes
+its share of the same cores; beside these stands a second ceiling, which also receives as many bytes from a bare server
+on these cores: what is missing to that one is ours alone.
 
 All write to ``noop``, in turn, in one session. Checksums are verified, as always. A stream's time is that of its
 micro-batch by Spark's own progress, with planning and both logs, without the start of the query. The ratio carries over
@@ -117,14 +117,19 @@ class Reads:
         )
 
 
-def all_columns(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
+def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
     """Batch and stream beside their ceilings."""
-    sides = [*reads.batch(case, ALL), *reads.stream(case, ALL), *reads.over_network(case, server)]
-    batch, ceiling, stream, stream_ceiling, sent, receiving = in_turn(sides, runs)
-    of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
-    aim = AIMS[case.payload_bytes]
+    batch, ceiling, stream, stream_ceiling = in_turn([*reads.batch(case, ALL), *reads.stream(case, ALL)], runs)
+    of, aim = f"all columns, {case.payload_bytes} B, local[{reads.slots}]", AIMS[case.payload_bytes]
     report.add(speed(f"read, {of}", case, batch, ceiling, "ceiling", aim))
     report.add(speed(f"stream read, {of}", case, stream, stream_ceiling, "ceiling", aim))
+
+
+def network(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
+    """Batch reads whose bytes are sent, beside the ceiling, and beside receiving as many bytes."""
+    _, ceiling_of_batch = reads.batch(case, ALL)
+    ceiling, sent, receiving = in_turn([ceiling_of_batch, *reads.over_network(case, server)], runs)
+    of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
     report.add(speed(f"read over the network, {of}", case, sent, ceiling, "ceiling", None))
     report.add(speed(f"read over the network, {of}, beside receiving alone", case, sent, receiving, "receiving", None))
     report.add(speed(f"receiving alone, {of}", case, receiving, ceiling, "ceiling", None))
@@ -155,10 +160,16 @@ def bare_server() -> Iterator[str]:
 
 
 def main() -> None:
-    given = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--network", action="store_true", help="reads over the network instead")
+    given = parser.parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with Report("Reading", given.json) as report, broker() as address, bare_server() as server:
+    with (
+        Report("Reading over the network" if given.network else "Reading", given.json) as report,
+        broker() as address,
+        bare_server() as server,
+    ):
         for slots in (1, 2):
             with spark(unix_socket=False, slots=slots) as session:
                 session.dataSource.register(CeilingSource)
@@ -166,8 +177,12 @@ def main() -> None:
                 for case in cases:
                     if slots == 1:
                         fill(session, address, case)
-                    all_columns(report, reads, case, server, given.runs)
-                choices(report, reads, cases[0], given.runs)
+                    if given.network:
+                        network(report, reads, case, server, given.runs)
+                    else:
+                        all_columns(report, reads, case, given.runs)
+                if not given.network:
+                    choices(report, reads, cases[0], given.runs)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """How fast writes through ``format("metaq")`` are, beside what Spark lets any Python data sink do.
 
-    python benchmarks/spark_write.py [--runs 5] [--scale 1] [--json FILE]
+    python benchmarks/spark_write.py [--storing] [--runs 5] [--scale 1] [--json FILE]
 
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
-one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. Beside it,
-for batch writes, stands a sink that also sends as many bytes to a bare server on the same cores, which writes and syncs
-them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in one session. The
-broker makes every acknowledged block durable before it answers, and runs on the same machine: what it and the disk cost
-is part of the figure. Pages that are on the disk are given back to the system meanwhile (see ``pages``). A stream's
-time is that of its micro-batch by Spark's own progress, without the start of the query. The ratio carries over to other
-machines only as far as their disks are alike.
+one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
+``--storing``, batch writes stand beside a sink that also sends as many bytes to a bare server on the same cores, which
+writes and syncs them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in
+one session. The broker makes every acknowledged block durable before it answers, and runs on the same machine: what it
+and the disk cost is part of the figure. Pages that are on the disk are given back to the system meanwhile (see
+``pages``). A stream's time is that of its micro-batch by Spark's own progress, without the start of the query. The
+ratio carries over to other machines only as far as their disks are alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -122,29 +122,29 @@ def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> floa
 
 
 def compare(report: Report, name: str, case: Case, sides: Sequence[Callable[[], float]], runs: int) -> None:
-    """Add the figures of a write, its ceiling, and if there is a third side, of sending and storing alone."""
+    """Add the figure of a write beside its ceiling; if there is a third side, those of sending and storing alone."""
     ours, ceiling, *storing = (case.rows / 1e6 / time_s for time_s in in_turn(sides, runs))
-    report.add(Figure(name, "M rows/s", ours, ceiling, PEER, aim=AIMS[case.payload_bytes]))
+    if not storing:
+        report.add(Figure(name, "M rows/s", ours, ceiling, PEER, aim=AIMS[case.payload_bytes]))
     for rate in storing:
         report.add(Figure(f"{name}, beside storing alone", "M rows/s", ours, rate, "sink that sends to a bare server"))
         report.add(Figure(f"storing alone, {name}", "M rows/s", rate, ceiling, PEER))
 
 
 def measure(
-    report: Report, session: SparkSession, servers: tuple[str, str], cases: Sequence[Case], slots: int, runs: int
+    report: Report, session: SparkSession, address: str, bare: str | None, cases: Sequence[Case], slots: int, runs: int
 ) -> None:
-    """All figures of one session. ``servers``: the broker, and one that does nothing but write and sync."""
+    """The figures of one session; with ``bare``, the address of a server that writes and syncs, those beside it."""
     session.dataSource.register(DropSink)
-    address, bare = servers
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
-        forms = (
-            partial(write, frame, "metaq", brokers=address, topic=topic),
-            partial(write, frame, "drop"),
-            partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)),
-        )
+        forms = [partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop")]
+        if bare is not None:
+            forms.append(partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)))
         sides = [partial(seconds, form) for form in forms]
         compare(report, f"write, {size_of(case)}, local[{slots}]", case, sides, runs)
+    if bare is not None:
+        return
     case, rows = cases[0], stream_of(session, cases[0])
     ours = partial(write_stream, rows, "metaq", case.rows, brokers=address, topic=TOPIC)
     pair = [ours, partial(write_stream, rows, "drop", case.rows)]
@@ -167,13 +167,17 @@ def bare_server() -> Iterator[str]:
 
 
 def main() -> None:
-    given = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--storing", action="store_true", help="beside a sink that only sends and stores, instead")
+    given = parser.parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with Report("Writing, at least once", given.json) as report:
+    title = "Writing beside sending and storing alone" if given.storing else "Writing, at least once"
+    with Report(title, given.json) as report, ExitStack() as stack:
+        bare = stack.enter_context(bare_server()) if given.storing else None
         for slots in (1, 2):
-            with broker(for_writes=True) as address, bare_server() as bare, spark(False, slots) as session:
-                measure(report, session, (address, bare), cases, slots, given.runs)
+            with broker(for_writes=True) as address, spark(False, slots) as session:
+                measure(report, session, address, bare, cases, slots, given.runs)
 
 
 if __name__ == "__main__":
