@@ -39,7 +39,7 @@ def test_defaults_of_a_batch_read_and_of_a_write() -> None:
     assert (
         parse_sink_options(SINK, Use.STREAM_WRITE).topic,
         parse_sink_options(SINK, Use.STREAM_WRITE).block_bytes,
-    ) == (None, 1 << 20)
+    ) == (None, 1 << 21)
 
 
 @pytest.mark.parametrize(
