@@ -28,7 +28,7 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: java $(READY)  ## Measure speed beside ceilings, a quarter of an hour: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
+bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
 	@$(BIN)/python benchmarks/suite.py $(BENCH_ARGS)
 
 bench-check: java $(READY)  ## The same, or RESULTS=file, and fail where a ratio is worse than the recorded one

@@ -20,8 +20,8 @@ Peer = Literal["kafka", "java-broker"]
 class Program:
     """A program and how the suite runs it.
 
-    ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes less than
-    a quarter of an hour on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run;
+    ``name`` is what ``--only`` takes. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes about
+    twelve minutes on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run;
     ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with
     ``needs_peer`` it has nothing to do without.
     """
