@@ -8,7 +8,7 @@ own progress. Ours and its peer run in turn, in blocks of a few batches, after o
 figure is the median of the medians of the blocks. The peer has no part of ours: ``trivial -> trivial`` makes its rows
 from nothing in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
 
-With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. One polls its
+With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. These poll their
 source about every 12 ms. Its cost is the CPU seconds of the JVM, its Python processes and the broker, as a share of one
 core.
 """

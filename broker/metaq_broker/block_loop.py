@@ -1,6 +1,6 @@
 """The loops over a batched put, compiled by numba; imported by ``block_kernel`` once a broker has use for them.
 
-The machine code is cached on disk, so it is made once for each installation: two seconds of work the first time, a few
+The machine code is cached on disk, so it is made once for each installation: a second of work the first time, a few
 hundredths in every later process. It runs without the interpreter's lock.
 """
 
@@ -44,27 +44,16 @@ def _call_crc32(typingctx: Any, function: Any, before: Any, source: Any, length:
 
 
 @intrinsic
-def _uint32_at(typingctx: Any, address: Any) -> Any:
-    """The big-endian number of 32 bits at an address, aligned or not."""
+def _at(typingctx: Any, address: Any, kind: Any) -> Any:
+    """The big-endian integer of type ``kind`` at an address, aligned or not."""
+    bits = kind.dtype.bitwidth
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], cgutils.ir.IntType(32).as_pointer()))
+        loaded = builder.load(builder.inttoptr(arguments[0], cgutils.ir.IntType(bits).as_pointer()))
         loaded.align = 1
         return builder.bswap(loaded) if sys.byteorder == "little" else loaded
 
-    return types.uint32(types.int64), build
-
-
-@intrinsic
-def _int64_at(typingctx: Any, address: Any) -> Any:
-    """The big-endian number of 64 bits at an address, aligned or not."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], cgutils.ir.IntType(64).as_pointer()))
-        loaded.align = 1
-        return builder.bswap(loaded) if sys.byteorder == "little" else loaded
-
-    return types.int64(types.int64), build
+    return kind.dtype(types.int64, kind), build
 
 
 @intrinsic
@@ -88,11 +77,11 @@ def _number(data, count, first_tick, broker_bits, message_bytes_max, mark_bytes,
         body = start + HEADER_BYTES
         if body > total:
             return -1
-        length = _uint32_at(block + start)
+        length = _at(block + start, np.uint32)
         end = body + length
         if length > message_bytes_max or end > total:  # negative ones are the largest of all
             return -1
-        if _call_crc32(crc32, NOTHING, block + body, length) & CHECKSUM_MASK != _uint32_at(block + start + 4):
+        if _call_crc32(crc32, NOTHING, block + body, length) & CHECKSUM_MASK != _at(block + start + 4, np.uint32):
             return -1
         if start >= next_mark:
             marks[made, 0], marks[made, 1] = start, ordinal
@@ -108,7 +97,7 @@ def _number(data, count, first_tick, broker_bits, message_bytes_max, mark_bytes,
 def _index(block, total, count, marks, state, interval_bytes, now_ms, records, crc32):
     """Make the index entries of a block (an address), whose frames have been checked; return how many.
 
-    ``marks``: offset, ordinal, offset, ordinal, ... ``state``: an ``IndexState``, which becomes that behind the block.
+    ``marks``: offset, ordinal, offset, ordinal, ... ``state``: an ``IndexPlace``, which becomes that behind the block.
     """
     record = records.ctypes.data
     start, first_ordinal, time_ms, marked, span = state[0], state[1], state[2], state[3], np.uint32(state[4])
@@ -116,18 +105,18 @@ def _index(block, total, count, marks, state, interval_bytes, now_ms, records, c
     for number in range(marks.size // 2):
         offset = marks[2 * number]
         # Ids ascend, so nothing before the frame at a mark is later than that frame.
-        time_ms = max(time_ms, _time_ms(_int64_at(block + offset + ID_AT), now_ms))
+        time_ms = max(time_ms, _time_ms(_at(block + offset + ID_AT, np.int64), now_ms))
         if offset >= due:
             span = _call_crc32(crc32, span, block + done, offset - done)
             _put_record(record, start + offset, first_ordinal + marks[2 * number + 1], time_ms, span, crc32)
             record, made = record + RECORD_BYTES, made + 1
             done, marked, due, span = offset, start + offset, offset + interval_bytes, NOTHING
     while True:
-        end = offset + HEADER_BYTES + _uint32_at(block + offset)
+        end = offset + HEADER_BYTES + _at(block + offset, np.uint32)
         if end >= total:
             break
         offset = end
-    time_ms = max(time_ms, _time_ms(_int64_at(block + offset + ID_AT), now_ms))
+    time_ms = max(time_ms, _time_ms(_at(block + offset + ID_AT, np.int64), now_ms))
     span = _call_crc32(crc32, span, block + done, total - done)
     if total >= due:
         _put_record(record, start + total, first_ordinal + count, time_ms, span, crc32)

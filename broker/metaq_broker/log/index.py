@@ -34,7 +34,7 @@ from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.files import Files
 from metaq_broker.log.handles import FileHandle, HandleCache
 from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
-from metaq_broker.marks import IndexState, Marks
+from metaq_broker.marks import IndexPlace, Marks
 
 SUFFIX = ".index"
 TIME_UNKNOWN = 0
@@ -259,7 +259,7 @@ class IndexBuilder:
     def add_block(self, block: Buffer, count: int, marks: Marks, now_ms: Callable[[], int]) -> None:
         """Take note of ``count`` whole frames whose ids ascend; entries are made at some of the ``marks`` only."""
         if marks.loop is not None:
-            before = IndexState(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
+            before = IndexPlace(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
             records, behind = marks.loop(block, count, marks, before, self.interval_bytes, now_ms())
             self.entries.records += records
             self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
