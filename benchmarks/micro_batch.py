@@ -9,8 +9,8 @@ figure is the median of the medians of the blocks. The peer has no part of ours:
 from nothing in Python and drops them there. The number behind ``metaq`` is that of the topic's partitions.
 
 With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. These poll their
-source about every 12 ms. Its cost is the CPU seconds of the JVM, its Python processes and the broker, as a share of one
-core.
+source about every 12 ms. The cost of one is the CPU seconds of the JVM, its Python processes and the broker, as a share
+of one core.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -165,11 +165,9 @@ def main() -> None:
     given = parser.parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with (
-        Report("Reading over the network" if given.network else "Reading", given.json) as report,
-        broker() as address,
-        bare_server() as server,
-    ):
+    title = "Reading over the network" if given.network else "Reading"
+    with Report(title, given.json) as report, broker() as address, ExitStack() as stack:
+        server = stack.enter_context(bare_server()) if given.network else None
         for slots in (1, 2):
             with spark(unix_socket=False, slots=slots) as session:
                 session.dataSource.register(CeilingSource)
@@ -177,11 +175,11 @@ def main() -> None:
                 for case in cases:
                     if slots == 1:
                         fill(session, address, case)
-                    if given.network:
+                    if server is not None:
                         network(report, reads, case, server, given.runs)
                     else:
                         all_columns(report, reads, case, given.runs)
-                if not given.network:
+                if server is None:
                     choices(report, reads, cases[0], given.runs)
 
 
