@@ -34,6 +34,7 @@ from metaq.wire.text.extensions import (
     EXT_ORDINAL,
     EXT_PUT_BATCH,
     EXT_SEGMENTS,
+    EXT_SHARE,
     EXT_TIMESTAMP,
     version_text,
 )
@@ -44,6 +45,7 @@ from metaq_broker.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer, bind
+from metaq_broker.frontend.shared_memory import can_share
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import server_context
 from metaq_broker.frontend.transactions import TransactionCommands
@@ -88,6 +90,7 @@ EXTENSIONS: Final = (
     EXT_SEGMENTS,
     EXT_COPY,
     EXT_FILE,
+    EXT_SHARE,
 )
 
 
@@ -188,8 +191,11 @@ class Broker:
             StartFailed: Another program listens on the port now, or the broker id cannot be had in ZooKeeper.
         """
         await self._claim_id()
-        shares_files = self.config.system.local_reads and boot_id() is not None
-        version = version_text(metaq.__version__, [word for word in EXTENSIONS if shares_files or word != EXT_FILE])
+        offered = {
+            EXT_FILE: self.config.system.local_reads and boot_id() is not None,
+            EXT_SHARE: self.config.system.local_writes and can_share(),
+        }
+        version = version_text(metaq.__version__, [word for word in EXTENSIONS if offered.get(word, True)])
         counters, replication = self._transactions.counters, self._replication
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate)

@@ -94,6 +94,7 @@ class SystemConfig:
     disk_free_bytes_resume: int | None
     disk_check_interval_ms: int
     local_reads: bool
+    local_writes: bool
     verify_at_start: Verify
     metrics_port: int
     tls_cert_file: str

@@ -100,6 +100,7 @@ SYSTEM_KEYS: Final = (
     Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),
     Key("diskCheckInterval", "disk_check_interval_ms", number(10, INT32_MAX), 1000),
     Key("localReads", "local_reads", boolean, True),
+    Key("localWrites", "local_writes", boolean, True),
     Key("metricsPort", "metrics_port", number(0, 65535), 0),
     Key("tlsCertFile", "tls_cert_file", file_path, ""),
     Key("tlsKeyFile", "tls_key_file", file_path, ""),

@@ -21,9 +21,11 @@ from metaq.wire.text.commands import (
     OffsetMode,
     Put,
     PutBatch,
+    PutShared,
     Quit,
     Reply,
     Result,
+    Share,
     Stats,
     Sync,
     Transaction,
@@ -51,9 +53,13 @@ optional_words = st.tuples(st.none() | st.integers(0, 2**31 - 1), st.none() | un
     st.integers(0, 2**31 - 1), name
 )
 
+natural, long_natural = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
+
 command = st.one_of(
     st.builds(Put, name, int32, body, int32, int32, st.none() | int32, st.none() | key),
     st.builds(PutBatch, name, int32, body, st.integers(1, 2**31 - 1), int32, st.none() | key),
+    st.builds(Share, natural, natural, long_natural, long_natural, long_natural, name, int32),
+    st.builds(PutShared, name, int32, natural, st.integers(1, 2**31 - 1), long_natural, int32, st.none() | key),
     st.builds(Get, name, name, int32, int64, int32, int32),
     st.builds(GetFiltered, name, name, int32, int64, int32, st.lists(type_name, min_size=1).map(tuple), int32),
     st.builds(GetOffset, name, name, int32, int64, int32, st.sampled_from(get_args(OffsetMode))),

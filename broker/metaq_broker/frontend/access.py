@@ -1,9 +1,11 @@
 """Who may do what: commands of a client against the allow lists, by the names in its certificate.
 
 ========================== =======================================================================
-publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``: ``allowPublish``
+publish to a topic          ``put``, ``mput``, ``sput``, also inside of transactions, ``sync``, ``copy``:
+                            ``allowPublish``
 subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
 transactions                ``transaction``, ``decide``: who may publish to at least one topic
+shared memory               ``share``: who may publish to at least one topic
 looking                     ``stats``: who may publish or subscribe to at least one topic
 ========================== =======================================================================
 
@@ -26,6 +28,8 @@ from metaq.wire.text.commands import (
     Oversized,
     Put,
     PutBatch,
+    PutShared,
+    Share,
     Stats,
     Sync,
     Transaction,
@@ -46,7 +50,9 @@ class Access:
     def refusal(self, command: object) -> Refused | None:
         """Return why a command is not carried out, ``None`` if it may be."""
         match command:
-            case Put(topic=topic) | PutBatch(topic=topic) | Sync(topic=topic) | Copy(topic=topic):
+            case Put(topic=topic) | PutBatch(topic=topic) | PutShared(topic=topic):
+                return self.publish(topic)
+            case Sync(topic=topic) | Copy(topic=topic):
                 return self.publish(topic)
             case Oversized(word="put" | "mput", topic=topic):
                 return self.publish(topic)
@@ -54,6 +60,8 @@ class Access:
                 return self.subscribe(topic)
             case Transaction() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
+            case Share():
+                return None if self._publishes_anywhere() else self._forbidden("share memory", "allowPublish")
             case Stats():
                 if self._publishes_anywhere() or self._subscribes_anywhere():
                     return None

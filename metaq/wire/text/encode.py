@@ -21,9 +21,11 @@ from metaq.wire.text.commands import (
     OffsetMode,
     Put,
     PutBatch,
+    PutShared,
     Quit,
     Reply,
     Result,
+    Share,
     Stats,
     Sync,
     Transaction,
@@ -82,6 +84,21 @@ def encode_put_batch_line(batch: PutBatch) -> bytes:
 
 def _put_batch(batch: PutBatch) -> bytes:
     return b"".join((encode_put_batch_line(batch), batch.block))
+
+
+def _share(share: Share) -> bytes:
+    process, descriptor, size, device, inode, boot, opaque = share
+    place = _int32("process", process, 0), _int32("descriptor", descriptor, 0), _int64("size", size, 0)
+    file = _int64("device", device, 0), _int64("inode", inode, 0), _name("boot id", boot)
+    return b"share %d %d %d %d %d %b %d\r\n" % (*place, *file, _int32("opaque", opaque))
+
+
+def _put_shared(put: PutShared) -> bytes:
+    topic, partition, length, count, position, opaque, transaction = put
+    _int32s(partition, opaque)
+    key = b"" if transaction is None else b"%b " % _key(transaction)
+    numbers = _int32("length", length, 0), _int32("count", count, 1), _int64("position", position, 0)
+    return b"sput %b %d %d %d %d %b%d\r\n" % (_name("topic", topic), partition, *numbers, key, opaque)
 
 
 def _sync(sync: Sync) -> bytes:
@@ -179,6 +196,8 @@ def _value(value: Value) -> bytes:
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Put: _put,
     PutBatch: _put_batch,
+    Share: _share,
+    PutShared: _put_shared,
     Sync: _sync,
     Copy: _copy,
     Decide: _decide,
@@ -224,9 +243,9 @@ def _int32(what: str, value: int, least: int = INT32_MIN) -> int:
     return value
 
 
-def _int64(what: str, value: int) -> int:
-    if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError(f"{what} {value}: expected a 64-bit number")
+def _int64(what: str, value: int, least: int = INT64_MIN) -> int:
+    if not least <= value <= INT64_MAX:
+        raise ValueError(f"{what} {value}: expected {least}..{INT64_MAX}")
     return value
 
 
