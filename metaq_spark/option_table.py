@@ -255,6 +255,11 @@ OPTIONS: Final = (
         "Messages sent to a partition in one request, at most.",
     ),
     Option(
+        "localWrites", "local_writes", values.boolean, "true", WRITE,
+        "Whether a task on a broker's machine that runs as the broker's user hands over larger blocks in memory that "
+        "both see, instead of sending them.",
+    ),
+    Option(
         "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,
         "Longest wait for a connection to a broker.",
     ),

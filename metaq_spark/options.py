@@ -185,6 +185,7 @@ class SinkOptions(BrokerOptions):
     ordered_partitions: tuple[Partition, ...] | None
     block_bytes: int
     block_messages: int
+    local_writes: bool
 
     @property
     def exactly_once(self) -> bool:

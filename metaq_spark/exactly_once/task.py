@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
+from metaq.client.shared_memory import Slot
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
@@ -31,7 +32,8 @@ AGE_SHARE: Final = 0.25
 def branch_limits(options: SinkOptions, timeout_s_max: int) -> BranchLimits:
     """When a task has to prepare its branches; ``timeout_s_max`` is what brokers cut longer timeouts down to."""
     timeout_s = -(-options.transaction_timeout_ms // 1000)
-    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max))
+    slot_bytes = options.block_bytes if options.local_writes else 0
+    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max), slot_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,14 @@ class TransactionalPuts:
         """See ``Delivery``."""
         with self._lock:
             self._raise_failure()
-            broker = self._brokers.get(target.partition.broker_id) or self._connect(target.partition.broker_id, address)
-            broker.put(target, block)
+            self._broker(target, address).put(target, block)
             self._prepare_aged()
+
+    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
+        """See ``Delivery``."""
+        with self._lock:
+            self._raise_failure()
+            return self._broker(target, address).slot()
 
     def finish(self) -> tuple[Xid, ...]:
         """See ``Delivery``."""
@@ -79,6 +86,10 @@ class TransactionalPuts:
         self._stop_watch()
         for broker in self._brokers.values():
             broker.give_up(error)
+
+    def _broker(self, target: TopicPartition, address: Address) -> BrokerBranches:
+        broker_id = target.partition.broker_id
+        return self._brokers.get(broker_id) or self._connect(broker_id, address)
 
     def _connect(self, broker_id: int, address: Address) -> BrokerBranches:
         named = partial(self._key, broker_id)

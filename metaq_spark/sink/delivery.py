@@ -10,6 +10,8 @@ from typing import Protocol
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.pool import SessionPool
+from metaq.client.shared_memory import Slot
+from metaq.client.slots import Slots
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
 from metaq_spark.options import SinkOptions
@@ -25,6 +27,13 @@ class Delivery(Protocol):
             MetaqError: This block or an older one was refused or got no answer.
         """
 
+    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
+        """Memory for the next block of a partition, which then need not be sent; ``None`` where there is none.
+
+        Raises:
+            MetaqError: There is no connection to the broker.
+        """
+
     def finish(self) -> tuple[Xid, ...]:
         """Wait until every block is safe; the branches that the driver has to commit, in order. Raises as ``put``."""
 
@@ -38,23 +47,31 @@ class AcknowledgedPuts:
     def __init__(self, options: SinkOptions, pool: SessionPool) -> None:
         self._options, self._pool = options, pool
         self._sessions = ExitStack()
-        self._writers: dict[Address, BatchWriter] = {}
+        self._writers: dict[Address, tuple[BatchWriter, Slots]] = {}
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
         """See ``Delivery``."""
-        writer = self._writers.get(address) or self._connect(address, target.topic)
-        writer.write(target.partition.index, block.data, block.count, target.topic)
+        writer, _slots = self._writers.get(address) or self._connect(address, target.topic)
+        writer.write(target.partition.index, block.data, block.count, target.topic, block.slot)
 
-    def _connect(self, address: Address, topic: str) -> BatchWriter:
+    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
+        """See ``Delivery``."""
+        if not self._options.local_writes:
+            return None
+        _writer, slots = self._writers.get(address) or self._connect(address, target.topic)
+        return slots.take()
+
+    def _connect(self, address: Address, topic: str) -> tuple[BatchWriter, Slots]:
         options = self._options
         session = self._sessions.enter_context(self._pool.lease(address))
         pause_s = options.retry_interval_ms / 1000
-        self._writers[address] = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
+        writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
+        self._writers[address] = writer, Slots(session, options.block_bytes)
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:
         """See ``Delivery``; there is nothing to commit."""
-        for writer in self._writers.values():
+        for writer, _slots in self._writers.values():
             writer.flush()
         self._sessions.close()
         return ()

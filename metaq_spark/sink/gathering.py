@@ -6,10 +6,12 @@ open over record batches until it is full, unless all of them together take too 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.client.shared_memory import Slot
 from metaq.model import TopicPartition
 from metaq_spark.columns.blocks import Block, OpenBlock
 
@@ -20,11 +22,25 @@ OPEN_S_MAX: Final = 1.0
 """How old an open block may be when a record batch has been dealt with. Spark may let the task wait for the next."""
 
 
-class OpenBlocks:
-    """One open block for each partition that was written to, with the bounds that the options give to a block."""
+def _no_slot(_target: TopicPartition) -> None:
+    pass
 
-    def __init__(self, block_bytes: int, block_messages: int, clock: Clock = SYSTEM_CLOCK) -> None:
+
+class OpenBlocks:
+    """One open block for each partition that was written to, with the bounds that the options give to a block.
+
+    ``slot_for`` is asked for the memory of blocks that get large.
+    """
+
+    def __init__(
+        self,
+        block_bytes: int,
+        block_messages: int,
+        clock: Clock = SYSTEM_CLOCK,
+        slot_for: Callable[[TopicPartition], Slot | None] = _no_slot,
+    ) -> None:
         self._block_bytes, self._block_messages, self._clock = block_bytes, block_messages, clock
+        self._slot_for = slot_for
         self._open: dict[TopicPartition, OpenBlock] = {}
         self._since_s = clock.monotonic()
 
@@ -32,7 +48,8 @@ class OpenBlocks:
         """The open block of a partition."""
         block = self._open.get(target)
         if block is None:
-            block = self._open[target] = OpenBlock(self._block_bytes, self._block_messages)
+            take_slot = partial(self._slot_for, target)
+            block = self._open[target] = OpenBlock(self._block_bytes, self._block_messages, take_slot)
         return block
 
     def surplus(self) -> Iterator[tuple[TopicPartition, Block]]:

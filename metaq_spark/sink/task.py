@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.client.pool import SessionPool
+from metaq.client.shared_memory import Slot
 from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq_spark.cluster import pool_with
 from metaq_spark.columns.blocks import Block
@@ -109,7 +110,8 @@ class _Rows:
     def __init__(self, plan: SinkPlan, delivery: Delivery, memory: RouteMemory) -> None:
         self._plan, self._delivery, self._memory = plan, delivery, memory
         self._routes: dict[str, Route] = {}
-        self._open = OpenBlocks(plan.options.block_bytes, plan.options.block_messages)
+        options = plan.options
+        self._open = OpenBlocks(options.block_bytes, options.block_messages, slot_for=self._slot_for)
         self._count = self._size = 0
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
@@ -130,6 +132,9 @@ class _Rows:
     def _put(self, target: TopicPartition, block: Block) -> None:
         self._delivery.put(target, self._address_of(target), block)
         self._count, self._size = self._count + block.count, self._size + len(block.data)
+
+    def _slot_for(self, target: TopicPartition) -> Slot | None:
+        return self._delivery.slot(target, self._address_of(target))
 
     def _address_of(self, target: TopicPartition) -> Address:
         return address_of(target, self._routes[target.topic])
