@@ -1,15 +1,16 @@
 """How fast writes through ``format("metaq")`` are, beside what Spark lets any Python data sink do.
 
-    python benchmarks/spark_write.py [--storing] [--runs 5] [--scale 1] [--json FILE]
+    python benchmarks/spark_write.py [--network] [--runs 5] [--scale 1] [--json FILE]
 
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
 one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
-``--storing``, batch writes stand beside a sink that also sends as many bytes to a bare server on the same cores, which
-writes and syncs them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in
-one session. The broker makes every acknowledged block durable before it answers, and runs on the same machine: what it
-and the disk cost is part of the figure. Pages that are on the disk are given back to the system meanwhile (see
-``pages``). A stream's time is that of its micro-batch by Spark's own progress, without the start of the query. The
-ratio carries over to other machines only as far as their disks are alike.
+``--network``, batch writes are sent (``localWrites=false``), as if the broker ran elsewhere, but its work takes its
+share of these cores. They stand beside those that are handed over, and beside a sink that only sends as many bytes to a
+bare server on the same cores, which writes and syncs them: what is missing to that one is ours alone. All get the same
+rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it answers, and
+runs on the same machine: what it and the disk cost is part of the figure. Pages that are on the disk are given back to
+the system meanwhile (see ``pages``). A stream's time is that of its micro-batch by Spark's own progress, without the
+start of the query. The ratio carries over to other machines only as far as their disks are alike.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from metaq.wire.text.frames import HEADER_BYTES
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
 AIMS: Final = {100: 0.70, 1000: None}
 PEER: Final = "Arrow sink that drops its rows"
+BARE: Final = "sink that sends to a bare server"
 BLOCK_BYTES: Final = 1 << 20
-"""What is sent at a time, as the connector does."""
+"""What is sent at a time to the bare server."""
 
 TASKS: Final = 2
 
@@ -121,34 +123,47 @@ def write_stream(frame: DataFrame, form: str, rows: int, **options: str) -> floa
     return float(batch.durationMs["triggerExecution"]) / 1000
 
 
-def compare(report: Report, name: str, case: Case, sides: Sequence[Callable[[], float]], runs: int) -> None:
-    """Add the figure of a write beside its ceiling; if there is a third side, those of sending and storing alone."""
-    ours, ceiling, *storing = (case.rows / 1e6 / time_s for time_s in in_turn(sides, runs))
-    if not storing:
-        report.add(Figure(name, "M rows/s", ours, ceiling, PEER, aim=AIMS[case.payload_bytes]))
-    for rate in storing:
-        report.add(Figure(f"{name}, beside storing alone", "M rows/s", ours, rate, "sink that sends to a bare server"))
-        report.add(Figure(f"storing alone, {name}", "M rows/s", rate, ceiling, PEER))
+def rates(case: Case, sides: Sequence[Callable[[], float]], runs: int) -> list[float]:
+    """Million rows a second of each side, which returns its seconds."""
+    return [case.rows / 1e6 / time_s for time_s in in_turn(sides, runs)]
 
 
-def measure(
-    report: Report, session: SparkSession, address: str, bare: str | None, cases: Sequence[Case], slots: int, runs: int
-) -> None:
-    """The figures of one session; with ``bare``, the address of a server that writes and syncs, those beside it."""
-    session.dataSource.register(DropSink)
+def measure(report: Report, session: SparkSession, address: str, cases: Sequence[Case], slots: int, runs: int) -> None:
+    """Batch and stream writes beside their ceiling."""
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
         forms = [partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop")]
-        if bare is not None:
-            forms.append(partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)))
-        sides = [partial(seconds, form) for form in forms]
-        compare(report, f"write, {size_of(case)}, local[{slots}]", case, sides, runs)
-    if bare is not None:
-        return
+        pair = rates(case, [partial(seconds, form) for form in forms], runs)
+        name = f"write, {size_of(case)}, local[{slots}]"
+        report.add(Figure(name, "M rows/s", *pair, PEER, aim=AIMS[case.payload_bytes]))
     case, rows = cases[0], stream_of(session, cases[0])
     ours = partial(write_stream, rows, "metaq", case.rows, brokers=address, topic=TOPIC)
-    pair = [ours, partial(write_stream, rows, "drop", case.rows)]
-    compare(report, f"stream write, {size_of(case)}, local[{slots}]", case, pair, runs)
+    pair = rates(case, [ours, partial(write_stream, rows, "drop", case.rows)], runs)
+    name = f"stream write, {size_of(case)}, local[{slots}]"
+    report.add(Figure(name, "M rows/s", *pair, PEER, aim=AIMS[case.payload_bytes]))
+
+
+def network(
+    report: Report, session: SparkSession, address: str, bare: str, cases: Sequence[Case], slots: int, runs: int
+) -> None:
+    """Batch writes that are sent, beside others; ``bare`` is the address of a server that only writes and syncs."""
+    for case in cases:
+        frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
+        forms = (
+            partial(write, frame, "metaq", brokers=address, topic=topic, localWrites="false"),
+            partial(write, frame, "metaq", brokers=address, topic=topic),
+            partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)),
+            partial(write, frame, "drop"),
+        )
+        sent, handed, storing, ceiling = rates(case, [partial(seconds, form) for form in forms], runs)
+        name = f"{size_of(case)}, local[{slots}]"
+        for figure in (
+            Figure(f"write over the network, {name}", "M rows/s", sent, ceiling, PEER),
+            Figure(f"write, {name}, handed over beside sent", "M rows/s", handed, sent, "the same, sent"),
+            Figure(f"write over the network, {name}, beside storing alone", "M rows/s", sent, storing, BARE),
+            Figure(f"storing alone, {name}", "M rows/s", storing, ceiling, PEER),
+        ):
+            report.add(figure)
 
 
 def size_of(case: Case) -> str:
@@ -168,16 +183,20 @@ def bare_server() -> Iterator[str]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--storing", action="store_true", help="beside a sink that only sends and stores, instead")
+    parser.add_argument("--network", action="store_true", help="write over the network, instead")
     given = parser.parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    title = "Writing beside sending and storing alone" if given.storing else "Writing, at least once"
+    title = "Writing over the network" if given.network else "Writing, at least once"
     with Report(title, given.json) as report, ExitStack() as stack:
-        bare = stack.enter_context(bare_server()) if given.storing else None
+        bare = stack.enter_context(bare_server()) if given.network else None
         for slots in (1, 2):
             with broker(for_writes=True) as address, spark(False, slots) as session:
-                measure(report, session, address, bare, cases, slots, given.runs)
+                session.dataSource.register(DropSink)
+                if bare is None:
+                    measure(report, session, address, cases, slots, given.runs)
+                else:
+                    network(report, session, address, bare, cases, slots, given.runs)
 
 
 if __name__ == "__main__":

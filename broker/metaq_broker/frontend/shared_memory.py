@@ -27,6 +27,9 @@ from metaq.wire.text.commands import Share
 SHARED_BYTES_MAX: Final = 64 << 20
 """Memory that one connection may share."""
 
+MEMORIES_MAX: Final = 32
+"""Connections that may share memory at a time: a descriptor is open for each."""
+
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _GET_SEALS: Final[int | None] = getattr(fcntl, "F_GET_SEALS", None)  # Linux has it
 _SEALED: Final = getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0)
@@ -87,6 +90,28 @@ class SharedMemory:
         with contextlib.suppress(BufferError):  # a block is still looked at: the last to do so unmaps it
             self._view.release()
             self._mapping.close()
+
+
+class SharedMemories:
+    """Maps and unmaps what connections share. Not thread-safe."""
+
+    def __init__(self, count_max: int = MEMORIES_MAX) -> None:
+        self._count_max = count_max
+        self.count = 0
+        """How many are mapped."""
+
+    def map(self, share: Share) -> SharedMemory:
+        """Map what a client offers. Raises as ``SharedMemory.of``."""
+        if self.count == self._count_max:
+            raise NotShared(f"{self._count_max} connections share memory already")
+        memory = SharedMemory.of(share)
+        self.count += 1
+        return memory
+
+    def unmap(self, memory: SharedMemory) -> None:
+        """Let go of a memory."""
+        memory.close()
+        self.count -= 1
 
 
 def _check(status: os.stat_result, share: Share) -> None:

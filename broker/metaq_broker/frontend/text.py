@@ -46,7 +46,7 @@ from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.put_replies import PutReplies
 from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue, never
-from metaq_broker.frontend.shared_memory import NotShared, SharedMemory
+from metaq_broker.frontend.shared_memory import NotShared, SharedMemories, SharedMemory
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.outcomes import FAILED, OK, UNAVAILABLE, Refused
 from metaq_broker.replication.gregor import SyncSlave
@@ -69,6 +69,7 @@ class TextServices:
     version: str
     receiver: SyncSlave | None = None
     rooms: BlockRooms = field(default_factory=BlockRooms)
+    memories: SharedMemories = field(default_factory=SharedMemories)
 
 
 class TextSession:
@@ -255,7 +256,7 @@ class TextSession:
             self._refuse(Refused(UNAVAILABLE, text), share.opaque)
             return
         try:
-            memory = SharedMemory.of(share)
+            memory = self._services.memories.map(share)
         except NotShared as reason:
             self._refuse(Refused(UNAVAILABLE, f"this memory cannot be shared: {reason}"), share.opaque)
             return
@@ -276,12 +277,13 @@ class TextSession:
         except NotShared as reason:
             self._refuse(Refused(FAILED, f"sput: {reason}"), opaque)
             return
+        self._engine.statistics.shared_block()
         self._put_block(PutBatch(topic, partition, block, count, opaque, transaction))
 
     def _drop_memory(self) -> None:
         memory, self._memory = self._memory, None
         if memory is not None:
-            memory.close()
+            self._services.memories.unmap(memory)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
