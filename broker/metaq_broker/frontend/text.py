@@ -131,6 +131,8 @@ class TextSession:
         left = requests_max
         try:
             while left > 0:
+                if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
+                    break
                 run = self._decoder.next_puts(left)
                 if run is not None:
                     self._put(run.behind(puts))
@@ -155,7 +157,7 @@ class TextSession:
             self._put(PutRun.of(puts))
         if self._finished:
             self._replies.end()
-        return not self._finished
+        return not self._finished and self._decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
         """Forget the connection: its local transactions are rolled back."""
