@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from metaq.client.session import Session
+from metaq.client.shared_memory import Slot
+from metaq.client.slots import SLOT_BYTES_MIN, Slots
 from metaq.wire.text.commands import Put as PutCommand
-from metaq.wire.text.commands import PutBatch, Result
+from metaq.wire.text.commands import PutBatch, PutShared, Result
 from torture.history import ANY_INDEX, Put
 from torture.load.worker import Letter, Worker, put_command
 from torture.stored import Place
@@ -83,10 +85,11 @@ class LargePutter(SinglePutter):
 
 
 class UnderWay(NamedTuple):
-    """A request that was sent and not yet answered."""
+    """A request that was sent and not yet answered; ``slot``: where its block lies."""
 
     opaque: int
     put: Put
+    slot: Slot | None = None
 
 
 class Pipeliner(Worker):
@@ -119,11 +122,15 @@ class Block(NamedTuple):
 
 
 class Batcher(Worker):
-    """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content."""
+    """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content.
+
+    Half of them lie in memory that the broker sees, which belongs to the connection.
+    """
 
     _unanswered: Sequence[Block] = ()
 
     def serve(self, session: Session) -> None:
+        self._slots = Slots(session, SLOT_BYTES_MIN)
         again = deque(block for block in self._unanswered if self.random.random() < RETRY_CHANCE)
         waiting: deque[tuple[UnderWay, Block]] = deque()
         try:
@@ -143,12 +150,22 @@ class Batcher(Worker):
         return Block(self.place(), [self.small_letter() for _ in range(count)])
 
     def _send(self, session: Session, block: Block) -> UnderWay:
+        slot = self._slots.take() if self.random.random() < 0.5 else None
         put = self.history.put_begins(self.lane, block.place, [letter.sent for letter in block.letters])
-        return UnderWay(session.post(batch_command(block.place, block.letters)), put)
+        command = batch_command(block.place, block.letters)
+        if slot is None:
+            return UnderWay(session.post(command), put)
+        size = len(command.block)
+        slot.view[:size] = command.block
+        shared = PutShared(command.topic, command.partition, size, command.count, slot.position, 0)
+        return UnderWay(session.post(shared), put, slot)
 
     def _take(self, session: Session, waiting: deque[tuple[UnderWay, Block]]) -> None:
         sent, _ = waiting[0]
         self.settle(sent.put, session.wait(sent.opaque))
+        if sent.slot is not None:
+            sent.slot.view[:] = bytes(len(sent.slot.view))  # whoever still looks at it finds no messages
+            sent.slot.free()
         waiting.popleft()
         self._unanswered = [block for _, block in waiting]
 
