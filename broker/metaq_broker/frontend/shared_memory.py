@@ -64,6 +64,8 @@ class SharedMemory:
             raise NotShared(f"{share.size} bytes: 1 to {SHARED_BYTES_MAX} are allowed")
         path = f"/proc/{share.process}/fd/{share.descriptor}"
         try:
+            # First: to look at a file of somebody else can take for ever, if he lets it.
+            _check_owner(os.stat(f"/proc/{share.process}"), f"process {share.process}")
             _check(os.stat(path), share)  # before it is opened: opening a device can do something
             fd = os.open(path, _OPEN_FLAGS)
             try:
@@ -119,8 +121,12 @@ def _check(status: os.stat_result, share: Share) -> None:
         raise NotShared(f"descriptor {share.descriptor} of process {share.process} is another file here")
     if not stat.S_ISREG(status.st_mode) or status.st_size != share.size:
         raise NotShared(f"it is no file of {share.size} bytes")
+    _check_owner(status, "it")
+
+
+def _check_owner(status: os.stat_result, what: str) -> None:
     if status.st_uid != os.geteuid():
-        raise NotShared("it belongs to another user than the broker runs as")
+        raise NotShared(f"{what} belongs to another user than the broker runs as")
 
 
 def _check_seals(fd: int) -> None:

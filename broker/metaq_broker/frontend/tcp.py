@@ -223,15 +223,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         quota = TURN_BYTES
-        while not self._blocked:
+        while not self._blocked and not (self._replies.empty and self._file is None):
             if quota <= 0 or self._turn_over():
                 self._schedule()
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
-            if self._replies.empty:
-                return
             data, reply, costly = self._replies.take(TAKE_BYTES, self._turn_over)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
