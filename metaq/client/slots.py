@@ -54,6 +54,8 @@ class Slots:
             ProtocolError: The broker answered nonsense; the session is closed.
         """
         session = self._session
+        if not SLOT_BYTES_MIN <= self._bytes <= BYTES_MAX // SLOTS_MIN:
+            return None
         if session.shared is None and session.may_share_memory:
             with contextlib.suppress(ConnectionFailed, DeadlineExceeded):  # whoever puts the block will see
                 session.share(self._agree())
@@ -62,8 +64,7 @@ class Slots:
 
     def _agree(self) -> SharedMemory | None:
         boot = boot_id()
-        fits = SLOT_BYTES_MIN <= self._bytes <= BYTES_MAX // SLOTS_MIN
-        if not fits or boot is None or EXT_SHARE not in self._session.extensions:
+        if boot is None or EXT_SHARE not in self._session.extensions:
             return None
         try:
             memory = SharedMemory(self._bytes, BYTES_MAX // self._bytes)

@@ -14,7 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient
+from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
+from metaq_broker.frontend.shared_memory import MEMORIES_MAX
 
 from metaq.client.producer import encode_block
 from metaq.client.shared_memory import SharedMemory
@@ -172,6 +173,21 @@ def test_memory_belongs_to_one_connection(dev_broker: RunningBroker, client: Wir
     assert offer(client, memory.offer(BOOT)) == (200, "")
     with closing(dev_broker.client()) as other:
         assert other.result(put(0)) == (500, "sput: this connection shares no memory")
+
+
+def test_so_many_connections_share_memory_and_no_more(
+    dev_broker: RunningBroker, client: WireClient, memory: SharedMemory
+) -> None:
+    others = [dev_broker.client() for _ in range(MEMORIES_MAX)]
+    share = memory.offer(BOOT)
+    assert {offer(other, share) for other in others} == {(200, "")}
+    code, text = offer(client, share)
+    assert (code, "32 connections share memory already" in text) == (503, True)
+    assert offer(others[0], share) == (200, ""), "in place of what it shared before"
+    others.pop().socket.close()
+    wait_until(lambda: offer(client, share)[0] == 200, "a place is free again")
+    for other in others:
+        other.socket.close()
 
 
 class TestRefusedOffers:

@@ -120,6 +120,7 @@ def test_slots_are_bounded_and_come_back(session: Session) -> None:
 def test_there_are_none_for_small_and_for_huge_blocks(session: Session, posted: list[Command], size: int) -> None:
     slots = Slots(session, size)
     assert (slots.take(), slots.take(), offers(posted)) == (None, None, 0)
+    assert Slots(session, SLOT).take() is not None, "the next user's blocks are of another size"
 
 
 @pytest.mark.parametrize("size", [SLOT_BYTES_MIN, SLOT_BYTES_MIN + 1, BYTES_MAX // 4])

@@ -102,12 +102,14 @@ class SharedMemories:
         self.count = 0
         """How many are mapped."""
 
-    def map(self, share: Share) -> SharedMemory:
-        """Map what a client offers. Raises as ``SharedMemory.of``."""
-        if self.count == self._count_max:
+    def map(self, share: Share, before: SharedMemory | None) -> SharedMemory:
+        """Map what a client offers in place of what its connection shared before. Raises as ``SharedMemory.of``."""
+        if before is None and self.count == self._count_max:
             raise NotShared(f"{self._count_max} connections share memory already")
         memory = SharedMemory.of(share)
         self.count += 1
+        if before is not None:
+            self.unmap(before)
         return memory
 
     def unmap(self, memory: SharedMemory) -> None:

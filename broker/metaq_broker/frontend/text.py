@@ -258,12 +258,10 @@ class TextSession:
             self._refuse(Refused(UNAVAILABLE, text), share.opaque)
             return
         try:
-            memory = self._services.memories.map(share)
+            self._memory = self._services.memories.map(share, self._memory)
         except NotShared as reason:
             self._refuse(Refused(UNAVAILABLE, f"this memory cannot be shared: {reason}"), share.opaque)
             return
-        self._drop_memory()
-        self._memory = memory
         self._replies.add(encode(Result(OK, "", share.opaque)))
 
     def _put_shared(self, put: PutShared) -> None:
