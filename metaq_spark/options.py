@@ -188,6 +188,11 @@ class SinkOptions(BrokerOptions):
     local_writes: bool
 
     @property
+    def slot_bytes(self) -> int:
+        """Bytes of shared memory that a block wants (``metaq.client.slots``); 0 = it is to be sent."""
+        return self.block_bytes if self.local_writes else 0
+
+    @property
     def exactly_once(self) -> bool:
         """Whether the write is a transaction."""
         return self.delivery == "exactly_once"

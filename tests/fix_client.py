@@ -1,4 +1,7 @@
-"""Peers for client tests: a script in memory, the same script behind a real socket, brokers in memory."""
+"""Peers for client tests: a script in memory, the same script behind a real socket, brokers in memory.
+
+And what tests look at afterwards: what sessions sent, what a partition has.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, StartBroker
 
+from metaq.client.consumer import read_range
 from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.client.transport import Timeouts
-from metaq.model import Address
+from metaq.model import INT64_MAX, Address, Message, OffsetRange
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.scripted import Expect, HangUp, Say, ScriptedTransport, Step
+from metaq.wire.text.commands import Command, GetOffset
+from metaq.wire.text.frames import walk
 
 ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)
@@ -138,3 +144,26 @@ class Restarts:
 def restarts(start_broker: StartBroker, tmp_path: Path) -> Restarts:
     """A broker with segments of 200 kB and replies of 50 kB."""
     return Restarts(start_broker, tmp_path)
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
+    """What sessions send."""
+    commands: list[Command] = []
+    send = Session.send
+
+    def noted(self: Session, command: Command, timeout_s: float | None = None) -> None:
+        commands.append(command)
+        send(self, command, timeout_s)
+
+    monkeypatch.setattr(Session, "send", noted)
+    return commands
+
+
+def stored_messages(session: Session, topic: str, partition: int) -> list[Message]:
+    """All that a partition has; each message has to be whole and to match its checksum."""
+    end = int(session.ask(GetOffset(topic, "g", partition, INT64_MAX, 0)))
+    runs = read_range(session, topic, partition, OffsetRange(0, end))
+    frames = [frame for run in runs for frame in walk(run.data, run.offset)]
+    assert all(frame.intact for frame in frames)
+    return [frame.message for frame in frames]

@@ -143,8 +143,7 @@ class Statistics:
         self._topics.clear()
 
     def _add(self, kind: Kind, topic: str, count: int, value: int) -> None:
-        if self._monotonic() - self._reset_at >= RESET_INTERVAL_S:  # as _expire, without a call: this is for each get
-            self.reset()
+        self._expire()
         _count(self._all, kind, count, value)
         if self._tracked(topic):
             _count(self._topics.setdefault(topic, {}), kind, count, value)

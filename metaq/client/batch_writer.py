@@ -150,8 +150,7 @@ class BatchWriter:
         if slot is None or slot.memory is not self._session.shared:
             return command
         assert isinstance(command, PutBatch)  # others have no slot
-        topic, partition, block, count, opaque, transaction = command
-        return PutShared(topic, partition, len(block), count, slot.position, opaque, transaction)
+        return PutShared.of(command, slot.position)
 
     def _forget(self, unit: _Unit) -> None:
         self._pending_bytes -= unit.byte_count

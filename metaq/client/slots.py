@@ -38,7 +38,7 @@ SLOT_BYTES_MIN: Final = 256 << 10
 class Slots:
     """The slots for blocks of ``block_bytes`` that one user of a session gets, as long as the session is his.
 
-    From ``SLOT_BYTES_MIN`` up to ``BYTES_MAX / SLOTS_MIN`` bytes each; there are none of any other size.
+    From ``SLOT_BYTES_MIN`` up to ``BYTES_MAX / SLOTS_MIN`` bytes each; there are none of any other size, 0 among them.
     """
 
     def __init__(self, session: Session, block_bytes: int) -> None:

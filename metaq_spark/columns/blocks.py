@@ -32,8 +32,8 @@ class Block:
     slot: Slot | None = None
 
 
-def no_slot() -> None:
-    """Say that there is no slot."""
+def no_slot(_target: object = None) -> None:
+    """Say that there is no slot, whatever it is for."""
 
 
 class OpenBlock:

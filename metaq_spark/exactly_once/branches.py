@@ -76,7 +76,7 @@ class BrokerBranches:
         self._sequence = itertools.count()
         self._lease = sessions.lease(address)
         self._session = self._lease.__enter__()
-        self._slots = Slots(self._session, limits.slot_bytes) if limits.slot_bytes else None
+        self._slots = Slots(self._session, limits.slot_bytes)
         self._transactions = Transactions(self._session)
         self._open: _OpenBranch | None = None
         self._under_way: deque[Posted] = deque()
@@ -102,7 +102,7 @@ class BrokerBranches:
 
     def slot(self) -> Slot | None:
         """Memory for a block that need not be sent then; ``None`` where there is none."""
-        return None if self._slots is None else self._slots.take()
+        return self._slots.take()
 
     @property
     def aged(self) -> bool:

@@ -32,8 +32,7 @@ AGE_SHARE: Final = 0.25
 def branch_limits(options: SinkOptions, timeout_s_max: int) -> BranchLimits:
     """When a task has to prepare its branches; ``timeout_s_max`` is what brokers cut longer timeouts down to."""
     timeout_s = -(-options.transaction_timeout_ms // 1000)
-    slot_bytes = options.block_bytes if options.local_writes else 0
-    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max), slot_bytes)
+    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max), options.slot_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,6 @@ class AcknowledgedPuts:
 
     def slot(self, target: TopicPartition, address: Address) -> Slot | None:
         """See ``Delivery``."""
-        if not self._options.local_writes:
-            return None
         _writer, slots = self._writers.get(address) or self._connect(address, target.topic)
         return slots.take()
 
@@ -66,7 +64,7 @@ class AcknowledgedPuts:
         session = self._sessions.enter_context(self._pool.lease(address))
         pause_s = options.retry_interval_ms / 1000
         writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
-        self._writers[address] = writer, Slots(session, options.block_bytes)
+        self._writers[address] = writer, Slots(session, options.slot_bytes)
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:

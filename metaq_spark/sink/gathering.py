@@ -13,17 +13,13 @@ from typing import Final
 from metaq.client.clock import SYSTEM_CLOCK, Clock
 from metaq.client.shared_memory import Slot
 from metaq.model import TopicPartition
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import Block, OpenBlock, no_slot
 
 OPEN_BYTES_MAX: Final = 8 << 20
 """What the open blocks of a task may take between two record batches."""
 
 OPEN_S_MAX: Final = 1.0
 """How old an open block may be when a record batch has been dealt with. Spark may let the task wait for the next."""
-
-
-def _no_slot(_target: TopicPartition) -> None:
-    pass
 
 
 class OpenBlocks:
@@ -37,7 +33,7 @@ class OpenBlocks:
         block_bytes: int,
         block_messages: int,
         clock: Clock = SYSTEM_CLOCK,
-        slot_for: Callable[[TopicPartition], Slot | None] = _no_slot,
+        slot_for: Callable[[TopicPartition], Slot | None] = no_slot,
     ) -> None:
         self._block_bytes, self._block_messages, self._clock = block_bytes, block_messages, clock
         self._slot_for = slot_for

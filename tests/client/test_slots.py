@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker
-from fix_client import TIMEOUTS, memory_session
+from fix_client import TIMEOUTS, memory_session, stored_messages
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.pool import SessionPool
@@ -21,8 +21,7 @@ from metaq.client.slots import BYTES_MAX, SLOT_BYTES_MIN, Slots
 from metaq.errors import BrokerError, ConnectionFailed
 from metaq.model import Message
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Command, Get, GetOffset, PutBatch, PutShared, Share, Value
-from metaq.wire.text.frames import walk
+from metaq.wire.text.commands import Command, PutBatch, PutShared, Share
 
 pytestmark = pytest.mark.process
 
@@ -33,20 +32,6 @@ SLOT = 1 << 20
 def session(dev_broker: RunningBroker) -> Iterator[Session]:
     with closing(Session.connect(dev_broker.address, TIMEOUTS)) as session:
         yield session
-
-
-@pytest.fixture
-def posted(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
-    """What sessions send."""
-    commands: list[Command] = []
-    send = Session.send
-
-    def noted(self: Session, command: Command, timeout_s: float | None = None) -> None:
-        commands.append(command)
-        send(self, command, timeout_s)
-
-    monkeypatch.setattr(Session, "send", noted)
-    return commands
 
 
 def puts(posted: list[Command]) -> list[type]:
@@ -68,15 +53,8 @@ def write(writer: BatchWriter, slot: Slot | None, name: str, partition: int = 0)
 
 def stored(session: Session, partition: int = 0) -> list[str]:
     """The names of the blocks that the partition has; each has to be whole."""
-    parts, names = [], []
-    end = int(session.ask(GetOffset("t", "g", partition, 2**63 - 1, 0)))
-    while sum(map(len, parts)) < end:
-        reply = session.call(Get("t", "g", partition, sum(map(len, parts)), 1 << 20, 0))
-        assert isinstance(reply, Value)
-        parts.append(reply.data)
-    frames = list(walk(b"".join(parts)))
-    assert all(frame.intact for frame in frames)
-    payloads = [frame.message.payload.decode() for frame in frames]
+    names = []
+    payloads = [message.payload.decode() for message in stored_messages(session, "t", partition)]
     for first in range(0, len(payloads), 50):
         name = payloads[first].rpartition("-")[0]
         assert payloads[first : first + 50] == [f"{name}-{number}" for number in range(50)]

@@ -10,15 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from fix_broker import RunningBroker, StartBroker
-from fix_client import TIMEOUTS
+from fix_client import TIMEOUTS, stored_messages
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from metaq.client.session import Session
 from metaq.client.shared_memory import SharedMemory
 from metaq.client.slots import BYTES_MAX
 from metaq.model import Message
-from metaq.wire.text.commands import Command, Get, GetOffset, PutBatch, PutShared, Share, Value
-from metaq.wire.text.frames import walk
+from metaq.wire.text.commands import Command, PutBatch, PutShared, Share
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.engine import Engine
 from metaq_spark.datasource import MetaQDataSource
@@ -34,20 +33,6 @@ ROWS = 6000
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(0 if request.param == "compiled" else 1 << 40)
     monkeypatch.setattr("metaq_spark.columns.encode.shared_engine", lambda: engine)
-
-
-@pytest.fixture
-def posted(monkeypatch: pytest.MonkeyPatch) -> list[Command]:
-    """What sessions send."""
-    commands: list[Command] = []
-    send = Session.send
-
-    def noted(self: Session, command: Command, timeout_s: float | None = None) -> None:
-        commands.append(command)
-        send(self, command, timeout_s)
-
-    monkeypatch.setattr(Session, "send", noted)
-    return commands
 
 
 def message(number: int) -> Message:
@@ -75,16 +60,8 @@ def write(broker: RunningBroker, **options: str) -> None:
 
 
 def stored(broker: RunningBroker, partition: int) -> list[Message]:
-    parts: list[bytes] = []
     with closing(Session.connect(broker.address, TIMEOUTS)) as session:
-        end = int(session.ask(GetOffset("orders", "g", partition, 2**63 - 1, 0)))
-        while sum(map(len, parts)) < end:
-            reply = session.call(Get("orders", "g", partition, sum(map(len, parts)), 1 << 20, 0))
-            assert isinstance(reply, Value)
-            parts.append(reply.data)
-    frames = list(walk(b"".join(parts)))
-    assert all(frame.intact for frame in frames)
-    return [frame.message for frame in frames]
+        return stored_messages(session, "orders", partition)
 
 
 def kinds(posted: list[Command]) -> set[type]:

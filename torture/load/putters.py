@@ -155,10 +155,8 @@ class Batcher(Worker):
         command = batch_command(block.place, block.letters)
         if slot is None:
             return UnderWay(session.post(command), put)
-        size = len(command.block)
-        slot.view[:size] = command.block
-        shared = PutShared(command.topic, command.partition, size, command.count, slot.position, 0)
-        return UnderWay(session.post(shared), put, slot)
+        slot.view[: len(command.block)] = command.block
+        return UnderWay(session.post(PutShared.of(command, slot.position)), put, slot)
 
     def _take(self, session: Session, waiting: deque[tuple[UnderWay, Block]]) -> None:
         sent, _ = waiting[0]

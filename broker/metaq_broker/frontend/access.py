@@ -50,9 +50,13 @@ class Access:
     def refusal(self, command: object) -> Refused | None:
         """Return why a command is not carried out, ``None`` if it may be."""
         match command:
-            case Put(topic=topic) | PutBatch(topic=topic) | PutShared(topic=topic):
-                return self.publish(topic)
-            case Sync(topic=topic) | Copy(topic=topic):
+            case (
+                Put(topic=topic)
+                | PutBatch(topic=topic)
+                | PutShared(topic=topic)
+                | Sync(topic=topic)
+                | Copy(topic=topic)
+            ):
                 return self.publish(topic)
             case Oversized(word="put" | "mput", topic=topic):
                 return self.publish(topic)

@@ -84,6 +84,12 @@ class PutShared(NamedTuple):
     opaque: int
     transaction: TransactionId | None = None
 
+    @classmethod
+    def of(cls, batch: PutBatch, position: int) -> PutShared:
+        """The same put of a block that lies at ``position``."""
+        topic, partition, block, count, opaque, transaction = batch
+        return cls(topic, partition, len(block), count, position, opaque, transaction)
+
 
 class Get(NamedTuple):
     """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
