@@ -21,7 +21,7 @@ segment when it is missing, short or damaged. A damaged entry is passed over; th
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
@@ -110,55 +110,99 @@ class SegmentIndex:
         self.written = written
         self.unwritten = unwritten
 
-    def last_where(
-        self, handles: HandleCache, holds: Callable[[IndexEntry], bool], share: float | None = None
+    def last_at_most(
+        self, handles: HandleCache, value_of: Callable[[IndexEntry], int], most: int, front: int, end: int | None
     ) -> IndexEntry | None:
-        """Return the last entry for which ``holds`` is true, given that it is true for a front part of them only.
+        """Return the last entry whose value is ``most`` or less; values never get smaller from entry to entry.
 
-        ``share`` (0 to 1): about how large that part is, if somebody knows; the search begins there, and the better the
-        guess, the fewer entries it reads, however many there are. Damaged entries are passed over, and a file that
-        cannot be read counts as empty: the answer may then be an earlier entry, or ``None``, and the caller walks
-        further.
+        ``front`` and ``end`` are the values at the front and behind the end of the segment, as far as somebody knows:
+        the more evenly values grow between them, the fewer entries the search reads. Damaged entries are passed over,
+        and a file that cannot be read counts as empty: the answer may then be an earlier entry, or ``None``, and the
+        caller walks further.
         """
-        if self.unwritten and holds(self.unwritten[0]):
-            return self.unwritten[bisect_left(self.unwritten, True, key=lambda entry: not holds(entry)) - 1]
+        if self.unwritten and value_of(self.unwritten[0]) <= most:
+            return self.unwritten[bisect_right(self.unwritten, most, key=value_of) - 1]
+        if self.unwritten and (end is None or end > value_of(self.unwritten[0])):
+            end = value_of(self.unwritten[0])
         try:
-            return self._search_file(handles, holds, share)
+            return self._search_file(_Window(handles.get(self.path)), value_of, most, front, end)
         except OSError:
             return None
 
     def _search_file(
-        self, handles: HandleCache, holds: Callable[[IndexEntry], bool], share: float | None
+        self, window: _Window, value_of: Callable[[IndexEntry], int], most: int, front: int, end: int | None
     ) -> IndexEntry | None:
-        low, high, best, window = 0, self.written, None, _Window(handles.get(self.path))
-        # From a guess on in growing steps, until the place is between two of them; then, or without one, in halves.
-        step = 0 if share is None else 1
-        middle = (low + high) // 2 if share is None else max(0, min(int(high * share), high - 1))
-        went_up: bool | None = None
+        low, high, best = 0, self.written, None
+        # By interpolation, a window a step, so that each step leaves out all that is before or behind its window. Where
+        # that is less than half of what was left, values grow unevenly, and the next step is a halving.
+        share: float | None = 1.0 if end is None else None
+        while high - low > WINDOW_ENTRIES:
+            if share is None:
+                assert end is not None  # known from the first step on
+                share = (most - front) / (end - front) if end > front else 0.5
+            left = high - low
+            first, last = window.load(low + int(min(max(share, 0.0), 1.0) * left), low, high)
+            number, entry = window.intact_at_or_after(first, last)
+            if entry is None:
+                # All of them are damaged: what is before them says where to go.
+                number, entry = window.intact_at_or_before(first - 1, low)
+                if entry is None or value_of(entry) <= most:
+                    best, low = entry or best, last
+                else:
+                    high, end = number, value_of(entry)
+            elif value_of(entry) > most:
+                high, end = number, value_of(entry)
+            else:
+                best, low, front = entry, number + 1, value_of(entry)
+                number, entry = window.intact_at_or_before(last - 1, low)
+                if entry is None:
+                    low = last
+                elif value_of(entry) <= most:
+                    best, low, front = entry, last, value_of(entry)
+                else:
+                    high, end = number, value_of(entry)
+            share = None if high - low <= left // 2 and end is not None else 0.5
         while low < high:
+            middle = (low + high) // 2
             number, entry = window.intact_at_or_before(middle, low)
-            up = entry is None or holds(entry)
-            if up:
+            if entry is None or value_of(entry) <= most:
                 best, low = entry or best, middle + 1
             else:
                 high = number
-            if went_up is not None and went_up != up:
-                step = 0
-            went_up = up
-            middle = (low + step - 1 if up else high - step) if step else (low + high) // 2
-            middle = max(low, min(middle, high - 1))
-            step *= 4
         return best
 
 
 class _Window:
-    """Entries of a file, read in pieces: the last steps of a search look at neighbours."""
+    """Entries of a file, read in pieces: a search looks at many neighbours."""
 
     __slots__ = ("_first", "_handle", "_records")
 
     def __init__(self, handle: FileHandle) -> None:
         self._handle = handle
         self._first, self._records = 0, b""
+
+    def load(self, number: int, low: int, high: int) -> tuple[int, int]:
+        """Read the entries around ``number`` between ``low`` and ``high``; where those begin and end that are there.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        first = max(low, min(number - WINDOW_ENTRIES // 2, high - WINDOW_ENTRIES))
+        self._read(first)
+        return first, min(first + WINDOW_ENTRIES, high)
+
+    def intact_at_or_after(self, number: int, high: int) -> tuple[int, IndexEntry | None]:
+        """The first intact entry from ``number`` to before ``high``, with its number; ``None`` with ``high``.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        while number < high:
+            entry = self._entry(number)
+            if entry is not None:
+                return number, entry
+            number += 1
+        return number, None
 
     def intact_at_or_before(self, number: int, low: int) -> tuple[int, IndexEntry | None]:
         """The last intact entry from ``low`` to ``number``, with its number; ``None`` with a number below ``low``.
@@ -177,10 +221,13 @@ class _Window:
     def _entry(self, number: int) -> IndexEntry | None:
         position = (number - self._first) * RECORD_BYTES
         if not 0 <= position < len(self._records):
-            self._first = max(0, number - WINDOW_ENTRIES // 2)
-            self._records = self._handle.pread(WINDOW_ENTRIES * RECORD_BYTES, RECORD_BYTES * (1 + self._first))
+            self._read(max(0, number - WINDOW_ENTRIES // 2))
             position = (number - self._first) * RECORD_BYTES
         return decode_entry(self._records[position : position + RECORD_BYTES])
+
+    def _read(self, first: int) -> None:
+        self._first = first
+        self._records = self._handle.pread(WINDOW_ENTRIES * RECORD_BYTES, RECORD_BYTES * (1 + first))
 
 
 class IndexBuilder:

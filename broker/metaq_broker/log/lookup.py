@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from metaq.message_id import timestamp_ms
 from metaq.model import INT64_MAX
 from metaq_broker.log.layout import Layout
 from metaq_broker.log.segment import Segment
+
+_OFFSET: Final = attrgetter("offset")
+_ORDINAL: Final = attrgetter("ordinal")
+_TIME_MS: Final = attrgetter("time_ms")
 
 
 class Place(NamedTuple):
@@ -21,8 +26,7 @@ class Place(NamedTuple):
 def place_at_or_below(layout: Layout, offset: int) -> Place:
     """Return the last frame boundary at or below ``offset``, a kept one; in damage: where that begins."""
     segment = layout.find(offset)
-    share = (offset - segment.start) / max(1, segment.size)
-    entry = segment.index.last_where(layout.handles, lambda entry: entry.offset <= offset, share)
+    entry = segment.index.last_at_most(layout.handles, _OFFSET, offset, segment.start, segment.end)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
     place = _pass_intact(layout, segment, place, offset, INT64_MAX)
     for step in layout.walk(segment, place.offset, offset):
@@ -38,8 +42,9 @@ def place_of_message(layout: Layout, ordinal: int) -> Place:
     Below the first kept message: its place.
     """
     segment = layout.segment_of_message(ordinal)
-    share = (ordinal - segment.first_ordinal) / segment.messages if segment.messages else None
-    entry = segment.index.last_where(layout.handles, lambda entry: entry.ordinal <= ordinal, share)
+    first = segment.first_ordinal
+    end = first + segment.messages if segment.messages else None
+    entry = segment.index.last_at_most(layout.handles, _ORDINAL, ordinal, first, end)
     place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
     place = _pass_intact(layout, segment, place, segment.end, ordinal)
     for step in layout.walk(segment, place.offset, segment.end):
@@ -64,8 +69,9 @@ def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
     Exact where message ids tell the time. A message whose id does not may be earlier, by at most what the index knows.
     """
     first = _segment_before(layout, time_ms)
-    share = _share_before(layout, first, time_ms)
-    entry = first.index.last_where(layout.handles, lambda entry: entry.time_ms < time_ms, share)
+    behind = next(islice(layout.following(first), 1, None), None)
+    end_ms = None if behind is None else behind.first_ms
+    entry = first.index.last_at_most(layout.handles, _TIME_MS, time_ms - 1, first.first_ms, end_ms)
     offset = first.start if entry is None else entry.offset
     for segment in layout.following(first):
         for step in layout.walk(segment, max(offset, segment.start), readable_end):
@@ -74,18 +80,6 @@ def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
                 if known_ms is None or known_ms >= time_ms:
                     return min(step.offset, readable_end)
     return readable_end
-
-
-def _share_before(layout: Layout, segment: Segment, time_ms: int) -> float | None:
-    """Guess which share of a segment is earlier than ``time_ms``, as if messages had come evenly."""
-    behind = next(islice(layout.following(segment), 1, None), None)
-    if behind is not None:
-        end_ms = behind.first_ms
-    elif segment.index.unwritten:
-        end_ms = segment.index.unwritten[-1].time_ms
-    else:
-        return None
-    return (time_ms - segment.first_ms) / (end_ms - segment.first_ms) if end_ms > segment.first_ms else None
 
 
 def _segment_before(layout: Layout, time_ms: int) -> Segment:
