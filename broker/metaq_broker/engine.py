@@ -185,6 +185,22 @@ class Engine:
             ids[position], offsets[position] = message_id, offset
         return Appended(log.index, ids, offsets, rest.log_end, rejected)
 
+    def put_framed(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | None:
+        """Append plain puts that have been made frames already, with ids of 0; they get theirs where they are.
+
+        ``None``: nothing was stored, and ``put`` says which of them can be, and why the others cannot.
+        """
+        log = self.log_for_put(topic, partition)
+        if isinstance(log, Refused) or not log.has_room_for(len(block)):  # puts roll between each other, blocks do not
+            return None
+        try:
+            appended = self._append_block(log, block, count)
+        except (BlockRefused, LogFailed):
+            return None
+        self.statistics.puts(topic, count, len(block) - count * HEADER_BYTES)
+        self.statistics.stored(topic, count, len(block))
+        return appended
+
     def put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
         """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all.
 
@@ -201,15 +217,19 @@ class Engine:
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
         try:
-            check_count(block, count)  # first: ids that are taken for nothing are gone
-            ids = self.reserve_ids(count)
-            numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
-            first = log.append_block(numbered, count, marks)
+            appended = self._append_block(log, block, count)
         except (BlockRefused, LogFailed) as fault:
             self.note_failure(topic, fault)
             return self.put_refused(topic, partition, str(fault))
-        self._commit.schedule(log)
         self.statistics.stored(topic, count, len(block))
+        return appended
+
+    def _append_block(self, log: PartitionLog, block: Buffer, count: int) -> BlockAppended:
+        check_count(block, count)  # first: ids that are taken for nothing are gone
+        ids = self.reserve_ids(count)
+        numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
+        first = log.append_block(numbered, count, marks)
+        self._commit.schedule(log)
         return BlockAppended(log.index, ids.first, first, first + len(block))
 
     def reserve_ids(self, count: int) -> IdRange:
@@ -285,8 +305,9 @@ class Engine:
         log = self._log_for_get(topic, partition, bytes_max)
         if isinstance(log, Refused):
             return self._missed(topic, log)
+        limit = self._system.transfer_bytes_max
         try:
-            found = log.read(offset, min(bytes_max, self._system.transfer_bytes_max))
+            found = log.read(offset, bytes_max if bytes_max < limit else limit)
         except OSError as error:
             return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
         if not isinstance(found, Slice):
@@ -320,7 +341,7 @@ class Engine:
         return found
 
     def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refused:
-        if (topic, partition) in self._closed:
+        if self._closed and (topic, partition) in self._closed:
             return Refused(FORBIDDEN, f"{self._partition_words('Partition', partition)} has been closed")
         log = self.stores.get(topic, partition)
         if log is None:

@@ -8,9 +8,7 @@ Source: docs/adr/0014; the frame is in docs/protocol.md.
 
 from __future__ import annotations
 
-import logging
 import struct
-import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -19,16 +17,13 @@ from metaq.message_id import EPOCH_MS, IdRange
 from metaq.model import Buffer
 from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 from metaq_broker import block_kernel
+from metaq_broker.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq_broker.log.index import IndexBuilder
 from metaq_broker.log.index_entries import IndexEntry
 from metaq_broker.marks import Marks
 
-PLAIN_BYTES_MAX: Final = 4 << 20
-"""Bytes of batched puts that a process handles before it loads the compiled loop: that costs it half a second."""
-
 Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 
-_LOG: Final = logging.getLogger(__name__)
 _HEADER: Final = struct.Struct(">iiqi")
 _ID: Final = struct.Struct(">q")
 _ID_AT: Final = 8
@@ -48,13 +43,11 @@ def check_count(block: Buffer, count: int) -> None:
         raise BlockRefused(f"{count} frames take {count * HEADER_BYTES} bytes at least, the block has {len(block)}")
 
 
-class BlockNumbering:
+class BlockNumbering(LazyLoop[Kernel]):
     """Numbers blocks with the plain loop at first, and with the compiled one once that is worth it."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
-        self._plain_bytes_left = plain_bytes_max
-        self._loading: threading.Thread | None = None
-        self._kernel: Kernel | None = None
+        super().__init__("batched puts", block_kernel.compiled, _agrees, plain_bytes_max)
 
     def number(
         self, block: Buffer, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
@@ -66,43 +59,15 @@ class BlockNumbering:
         Raises:
             BlockRefused: A frame is cut, too long or fails its checksum, or there are not exactly ``count`` of them.
         """
-        if self._kernel is not None:
+        if self.loop is not None:
             numbered = _writable(block)
-            marks = self._kernel(numbered, count, ids, message_bytes_max, mark_bytes)
+            marks = self.loop(numbered, count, ids, message_bytes_max, mark_bytes)
             if marks is not None:
                 return numbered, marks
             # Something is wrong with the block: the plain loop says what.
-        elif self._loading is None:
-            self._plain_bytes_left -= len(block)
-            if self._plain_bytes_left < 0:
-                self._loading = threading.Thread(target=self.load, name="metaq-block-kernel", daemon=True)
-                self._loading.start()
+        else:
+            self.went_without(len(block))
         return number_plainly(block, count, ids, message_bytes_max, mark_bytes)
-
-    @property
-    def loading(self) -> bool:
-        """Whether the compiled loop has been asked for."""
-        return self._loading is not None
-
-    @property
-    def compiled(self) -> bool:
-        """Whether it is in use."""
-        return self._kernel is not None
-
-    def join(self) -> None:
-        """Wait until it is there, if it was asked for."""
-        if self._loading is not None:
-            self._loading.join()
-
-    def load(self) -> None:
-        """Load it now: half a second, one more if it was never compiled on this machine."""
-        try:
-            kernel = block_kernel.compiled()
-        except Exception as reason:  # not installed, no files left to open, ...: the plain loop needs none of it
-            _LOG.info("batched puts without compiled code", extra={"fields": {"reason": reason}})
-            return
-        if _agrees(kernel):
-            self._kernel = kernel
 
 
 def number_plainly(
@@ -138,12 +103,6 @@ def _writable(block: Buffer) -> bytearray | memoryview:
     return block
 
 
-_SHARED: Final = BlockNumbering()
-
-number_block: Final = _SHARED.number
-"""Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""
-
-
 def _length_fault(ordinal: int, start: int, length: int, message_bytes_max: int, total: int) -> str:
     if length > message_bytes_max:
         return f"frame {ordinal} at byte {start} has a body of {length} bytes, maxMessageSize is {message_bytes_max}"
@@ -158,10 +117,7 @@ def _agrees(kernel: Kernel) -> bool:
     damaged[-1] ^= 1
     marks, (plainly, plain_marks) = kernel(numbered, *arguments), number_plainly(block, *arguments)
     agrees = (marks, numbered) == (plain_marks, plainly) and kernel(damaged, *arguments) is None
-    agrees = agrees and marks is not None and _index(numbered, marks) == _index(numbered, plain_marks)
-    if not agrees:
-        _LOG.error("batched puts without compiled code, it gives wrong results")
-    return agrees
+    return agrees and marks is not None and _index(numbered, marks) == _index(numbered, plain_marks)
 
 
 def _index(block: Buffer, marks: Marks) -> list[IndexEntry]:
@@ -171,3 +127,10 @@ def _index(block: Buffer, marks: Marks) -> list[IndexEntry]:
         builder.add_block(block, 60, marks, lambda: 0)
     builder.mark()
     return list(builder.entries)
+
+
+BLOCKS: Final = BlockNumbering()
+"""Numbers the blocks of this process."""
+
+number_block: Final = BLOCKS.number
+"""Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""

@@ -9,9 +9,10 @@ Source: docs/protocol.md (stats).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from metaq.wire.text.frames import HEADER_BYTES
@@ -30,6 +31,14 @@ class Realtime:
 
     count: int = 0
     value: int = 0
+
+    def add(self, count: int, value: int) -> None:
+        """Count more of them."""
+        self.count += count
+        self.value += value
+
+
+_Figures = defaultdict[Kind, Realtime]
 
 
 @dataclass(slots=True)
@@ -50,12 +59,12 @@ class Statistics:
         self._started = monotonic()
         self.connections = 0
         self.commands: Counter[str] = Counter()
-        self.traffic: dict[str, Traffic] = {}
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)
         self.put_seconds = Histogram(SECONDS)
         self._reset_at = self._started
-        self._all: dict[Kind, Realtime] = {}
-        self._topics: dict[str, dict[Kind, Realtime]] = {}
+        self._all: _Figures = defaultdict(Realtime)
+        self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, Realtime))
 
     @property
     def uptime_s(self) -> int:
@@ -104,19 +113,14 @@ class Statistics:
 
     def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
         """Count messages that were appended together; for the sizes each counts with their average."""
-        traffic = self.traffic.get(topic)
-        if traffic is None:
-            traffic = self.traffic[topic] = Traffic()
+        traffic = self.traffic[topic]
         traffic.messages_in += messages
         traffic.bytes_in += frame_bytes
         self.message_bytes.observe(frame_bytes / messages - HEADER_BYTES, messages)
 
     def sent(self, topic: str, frame_bytes: int) -> None:
         """Count bytes of messages that answer a get."""
-        traffic = self.traffic.get(topic)
-        if traffic is None:
-            traffic = self.traffic[topic] = Traffic()
-        traffic.bytes_out += frame_bytes
+        self.traffic[topic].bytes_out += frame_bytes
 
     def acknowledged(self, messages: int, seconds: float) -> None:
         """Count messages that waited together for their acknowledgement, from the append on."""
@@ -130,7 +134,8 @@ class Statistics:
     def topic_realtime(self, kind: Kind, topic: str) -> Realtime | None:
         """Return the figures of one topic, ``None`` when nothing was counted or the topic is not tracked."""
         self._expire()
-        return self._topics.get(topic, {}).get(kind)
+        figures = self._topics.get(topic)
+        return None if figures is None else figures.get(kind)
 
     def any_topic_counted(self, kind: Kind) -> bool:
         """Say whether some topic has figures of its own for ``kind``."""
@@ -144,18 +149,10 @@ class Statistics:
 
     def _add(self, kind: Kind, topic: str, count: int, value: int) -> None:
         self._expire()
-        _count(self._all, kind, count, value)
+        self._all[kind].add(count, value)
         if self._tracked(topic):
-            _count(self._topics.setdefault(topic, {}), kind, count, value)
+            self._topics[topic][kind].add(count, value)
 
     def _expire(self) -> None:
         if self._monotonic() - self._reset_at >= RESET_INTERVAL_S:
             self.reset()
-
-
-def _count(figures: dict[Kind, Realtime], kind: Kind, count: int, value: int) -> None:
-    entry = figures.get(kind)
-    if entry is None:
-        entry = figures[kind] = Realtime()
-    entry.count += count
-    entry.value += value

@@ -125,7 +125,7 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
     return {name if name in modules else name.rpartition(".")[0] for name in names} & set(modules)
 
 
-COMPILED_LOOPS = ("metaq_broker.block_loop",)
+COMPILED_LOOPS = ("metaq_broker.block_loop", "metaq_broker.machine_code", "metaq_broker.text_loop")
 """Modules that need numba: imported on first use, in a ``try``."""
 
 BLOCKED = ("pyspark", "pyarrow", "pandas", "py4j", "numba", "numpy", "metaq_spark")

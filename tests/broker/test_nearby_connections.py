@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.tcp import Connection
+from metaq_broker.text_puts import TextPuts
 
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
@@ -20,7 +21,9 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
     return SimpleNamespace(
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
-        services=SimpleNamespace(engine=engine, rooms=BlockRooms(), version="1", transactions=transactions),
+        services=SimpleNamespace(
+            engine=engine, rooms=BlockRooms(), text_puts=TextPuts(), version="1", transactions=transactions
+        ),
         received=memoryview(bytearray(1 << 17)),
         access_of=lambda transport: None,
         opened=lambda connection: None,

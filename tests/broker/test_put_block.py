@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from metaq_broker import block_loop
+from metaq_broker import machine_code
 from metaq_broker.put_block import BlockNumbering, BlockRefused, number_plainly
 
 from metaq.checksum import checksum
@@ -113,10 +113,10 @@ def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: "compiled"
 
-    monkeypatch.setattr(block_loop.numba, "njit", njit)
-    monkeypatch.setattr(block_loop, "private_folder", lambda: "")
-    monkeypatch.setattr(block_loop.numba.config, "CACHE_DIR", block_loop.numba.config.CACHE_DIR)
-    assert block_loop._compiled(lambda: None, "int64()") == "compiled"
+    monkeypatch.setattr(machine_code.numba, "njit", njit)
+    monkeypatch.setattr(machine_code, "private_folder", lambda: "")
+    monkeypatch.setattr(machine_code.numba.config, "CACHE_DIR", machine_code.numba.config.CACHE_DIR)
+    assert machine_code.compiled(lambda: None, "int64()") == "compiled"
     assert asked == [True, False]
 
 

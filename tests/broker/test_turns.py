@@ -12,6 +12,7 @@ from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.tcp import READ_AHEAD_BYTES, TURN_S, Connection
 from metaq_broker.frontend.text import TextSession
+from metaq_broker.text_puts import TextPuts
 
 from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
 
@@ -82,7 +83,7 @@ class Services:
         system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000)
         self.engine = SimpleNamespace(config=SimpleNamespace(system=system))
         self.report = self.transactions = self
-        self.rooms = BlockRooms()
+        self.rooms, self.text_puts = BlockRooms(), TextPuts()
         self.version = "1"
         self._clock = clock
 

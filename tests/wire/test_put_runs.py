@@ -6,11 +6,14 @@ from random import Random
 
 import pytest
 from feeding import take
+from metaq_broker.text_puts import TextPuts
 
 from metaq.errors import ProtocolError
-from metaq.wire.text.commands import Get, Put
+from metaq.wire.text import framed_puts
+from metaq.wire.text.commands import Get, Oversized, Put
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode
+from metaq.wire.text.framed_puts import FramedPuts, Framer
 from metaq.wire.text.put_runs import PutRun
 
 USUAL = [
@@ -36,6 +39,7 @@ def take_in_runs(decoder: CommandDecoder, count_max: int = 1000) -> tuple[list[o
         while True:
             run = decoder.next_puts(count_max)
             if run is not None:
+                run = run.run() if isinstance(run, FramedPuts) else run
                 taken += as_commands(run)
                 lengths.append(len(run.bodies))
             elif (command := decoder.next_command()) is NEED_DATA:
@@ -46,9 +50,25 @@ def take_in_runs(decoder: CommandDecoder, count_max: int = 1000) -> tuple[list[o
         return [*taken, ProtocolError], lengths
 
 
-def both(stream: bytes) -> tuple[list[object], list[int]]:
+@pytest.fixture(scope="module")
+def framer() -> Framer:
+    """The compiled loops of a broker."""
+    text_puts = TextPuts()
+    text_puts.load()
+    assert text_puts.compiled
+    return text_puts.frame
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run is too short for a framer."""
+    monkeypatch.setattr(framed_puts, "RUN_BYTES_MIN", 0)
+    monkeypatch.setattr(framed_puts, "RUN_PUTS_MIN", 0)
+
+
+def both(stream: bytes, framer: Framer | None = None) -> tuple[list[object], list[int]]:
     """Decode a stream in runs; it has to be what comes out one by one."""
-    one_by_one, in_runs = CommandDecoder(), CommandDecoder()
+    one_by_one, in_runs = CommandDecoder(), CommandDecoder(framer=framer)
     one_by_one.receive_data(stream)
     in_runs.receive_data(stream)
     taken, lengths = take_in_runs(in_runs)
@@ -58,6 +78,34 @@ def both(stream: bytes) -> tuple[list[object], list[int]]:
 
 def test_usual_puts_are_one_run() -> None:
     assert both(b"".join(map(encode, USUAL))) == (USUAL, [len(USUAL)])
+
+
+def test_as_frames_they_are_one_run_for_each_partition_and_the_usual_one_behind(framer: Framer) -> None:
+    """A checksum below 0, and the partition that the broker is to pick, are for others."""
+    assert both(b"".join(map(encode, USUAL)), framer) == (USUAL, [3, 3])
+    assert both(b"".join(map(encode, USUAL[2:3] + USUAL[:1])) * 9, framer)[1] == [18]
+    in_range = [Put("t", 0, b"x" * 12, flag, flag, 2147483647) for flag in (-2147483648, -1, 0, 9, 10, 2147483647)]
+    assert both(b"".join(map(encode, in_range)), framer) == (in_range, [6])
+
+
+def test_frames_are_taken_up_to_a_count_and_within_the_limits(framer: Framer) -> None:
+    decoder = CommandDecoder(body_bytes_max=100, framer=framer)
+    puts = [Put("t", 0, bytes(size), 0, size, 1) for size in (5, 100, 0, 101, 3)]
+    decoder.receive_data(b"".join(map(encode, puts)))
+    assert take_in_runs(decoder, 2) == ([*puts[:3], Oversized("put", "t", 0, 101, 100, 101), puts[4]], [2, 1, 1])
+    line = encode(puts[0]).partition(b"\r")[0]
+    for limit, taken in ((len(line), puts[0]), (len(line) - 1, ProtocolError)):
+        decoder = CommandDecoder(line_bytes_max=limit, framer=framer)
+        decoder.receive_data(encode(puts[0]))
+        assert take_in_runs(decoder)[0] == [taken]
+
+
+def test_without_enough_of_them_no_frames_are_made(monkeypatch: pytest.MonkeyPatch, framer: Framer) -> None:
+    monkeypatch.setattr(framed_puts, "RUN_PUTS_MIN", 4)
+    for count, kind in ((3, PutRun), (5, FramedPuts)):
+        decoder = CommandDecoder(framer=framer)
+        decoder.receive_data(encode(Put("t", 0, bytes(1000), 0, 1, 1)) * count)
+        assert type(decoder.next_puts(100)) is kind
 
 
 def test_a_run_has_at_most_so_many() -> None:
@@ -90,19 +138,23 @@ def test_a_run_has_at_most_so_many() -> None:
         b"\r\n",
     ],
 )
-def test_whatever_stands_between_means_what_it_always_does(between: bytes) -> None:
+@pytest.mark.parametrize("framed", [False, True])
+def test_whatever_stands_between_means_what_it_always_does(between: bytes, framed: bool, framer: Framer) -> None:
     run = b"".join(map(encode, USUAL))
-    taken, _ = both(run + between + run)
+    used = framer if framed else None
+    taken, _ = both(run + between + run, used)
     assert taken[: len(USUAL)] == USUAL
-    both(run + between + between + run + between)
+    both(run + between + between + run + between, used)
+    both(encode(USUAL[0]) * 3 + between + encode(USUAL[0]) * 3, used)
 
 
+@pytest.mark.parametrize("framed", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_however_the_stream_is_cut(seed: int) -> None:
+def test_however_the_stream_is_cut(seed: int, framed: bool, framer: Framer) -> None:
     random = Random(seed)
     commands = [random.choice([*USUAL, Get("t", "g", 0, 0, 9, 1), Put("t", 0, b"old", 0, 1, None)]) for _ in range(50)]
     stream = b"".join(map(encode, commands))
-    decoder = CommandDecoder()
+    decoder = CommandDecoder(framer=framer if framed else None)
     taken: list[object] = []
     while stream:
         size = random.randrange(1, 90)
@@ -122,7 +174,7 @@ def test_unusual_puts_are_not_tried_again_and_again() -> None:
         assert decoder._singly < 100
     decoder.receive_data(encode(USUAL[1]))
     run = decoder.next_puts(1000)
-    assert run is not None
+    assert isinstance(run, PutRun)
     assert as_commands(run) == [USUAL[1]]
 
 

@@ -127,36 +127,40 @@ class ReplyQueue:
         When ``over`` says so, no further question is answered. One always is, if there are any.
         """
         parts: list[bytes] = []
-        size = 0
-        while self._slots and size < bytes_max and not self.ended:
-            asked = callable(self._slots[0])
-            data = self._answer(self._slots[0])
-            if data is None:
-                break
-            self._slots.popleft()
-            if isinstance(data, FileReply):
-                return Output(b"".join(parts), data)
-            if isinstance(data, CostlyReply):
-                return Output(b"".join((*parts, data.data)), None, costly=True)
-            parts.append(data)
-            size += len(data)
-            if asked and over():
+        slots, size = self._slots, 0
+        while slots and size < bytes_max and not self.ended:
+            slot = slots[0]
+            if slot is None or isinstance(slot, bytes | Later):
+                data = self._ready(slot)
+                if data is None:
+                    break
+                slots.popleft()
+                parts.append(data)
+                size += len(data)
+                continue
+            self.unanswered -= 1
+            answer = slot()
+            slots.popleft()
+            if isinstance(answer, FileReply):
+                return Output(b"".join(parts), answer)
+            if isinstance(answer, CostlyReply):
+                return Output(b"".join((*parts, answer.data)), None, costly=True)
+            parts.append(answer)
+            size += len(answer)
+            if over():
                 return Output(b"".join(parts), None, costly=True)
         return Output(b"".join(parts), None)
 
-    def _answer(self, slot: bytes | Later | Question | None) -> bytes | FileReply | CostlyReply | None:
+    def _ready(self, slot: bytes | Later | None) -> bytes | None:
         """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
         if isinstance(slot, bytes):
             self.unanswered -= 1
             self.ready_bytes -= len(slot)
             return slot
-        if isinstance(slot, Later):
-            if slot.data is not None:
-                self.unanswered -= slot.requests
-                self.ready_bytes -= len(slot.data)
-            return slot.data
         if slot is None:
             self.ended = True
             return None
-        self.unanswered -= 1
-        return slot()
+        if slot.data is not None:
+            self.unanswered -= slot.requests
+            self.ready_bytes -= len(slot.data)
+        return slot.data

@@ -80,7 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._input = False  # the session may hold whole commands
         self._eof = False
         self._turn_end = 0.0
-        self.last_activity = self._loop.time()
+        self._now: Final = server.loop.time
+        self.last_activity = self._now()
         self.held_bytes = 0
         """Bytes of input and output that wait in this connection, as the server has been told."""
 
@@ -120,14 +121,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._session.room is None:
             self.data_received(self._server.received[:size])
             return
-        self.last_activity = self._loop.time()
+        self.last_activity = self._now()
         self._session.room_taken(size)
         if self._session.room is None:
             self._carry_out()
 
     def data_received(self, data: Buffer) -> None:
         """Carry out what arrived elsewhere; a copy of it is taken."""
-        self.last_activity = self._loop.time()
+        self.last_activity = self._now()
         if not self._session.finished:
             self._session.receive_data(data)
             self._carry_out()
@@ -150,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Everything handed to the transport is in the socket."""
         self._blocked = False
-        self.last_activity = self._loop.time()
+        self.last_activity = self._now()
         # Not at once: the transport is in the middle of its own work and must not be closed now.
         self._schedule()
 
@@ -196,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self, turn_s: float = TURN_S) -> None:
         if self._transport.is_closing():
             return
-        self._turn_end = self._loop.time() + turn_s
+        self._turn_end = self._now() + turn_s
         self._send()
         requests = TURN_REQUESTS
         while self._input and not self._session.finished and requests > 0 and not self._turn_over():
@@ -213,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close_when_done()
 
     def _turn_over(self) -> bool:
-        return self._loop.time() >= self._turn_end
+        return self._now() >= self._turn_end
 
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
@@ -222,15 +223,15 @@ class Connection(asyncio.BufferedProtocol):
             self._server.holds(self, held_bytes)
 
     def _send(self) -> None:
-        quota = TURN_BYTES
-        while not self._blocked and not (self._replies.empty and self._file is None):
-            if quota <= 0 or self._turn_over():
+        quota, replies = TURN_BYTES, self._replies
+        while not self._blocked and (self._file is not None or not replies.empty):
+            if quota <= 0 or self._now() >= self._turn_end:
                 self._schedule()
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
-            data, reply, costly = self._replies.take(TAKE_BYTES, self._turn_over)
+            data, reply, costly = replies.take(TAKE_BYTES, self._turn_over)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
                 self._file, self._file_sent = reply.file, 0

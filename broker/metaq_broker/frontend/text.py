@@ -40,6 +40,7 @@ from metaq.wire.text.decode import NEED_DATA, CommandDecoder
 from metaq.wire.text.encode import encode, encode_value_line
 from metaq.wire.text.file_place import FilePlace, encode_file_place
 from metaq.wire.text.filtered import encode_single_head
+from metaq.wire.text.framed_puts import FramedPuts
 from metaq.wire.text.put_runs import PutRun
 from metaq_broker.engine import ANY_PARTITION, Engine
 from metaq_broker.frontend.access import Access
@@ -51,6 +52,7 @@ from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.outcomes import FAILED, OK, UNAVAILABLE, Refused
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.stats_report import StatsReport
+from metaq_broker.text_puts import TextPuts
 from metaq_broker.type_filter import LargeFrame
 
 _LOG: Final = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class TextServices:
     version: str
     receiver: SyncSlave | None = None
     rooms: BlockRooms = field(default_factory=BlockRooms)
+    text_puts: TextPuts = field(default_factory=TextPuts)
     memories: SharedMemories = field(default_factory=SharedMemories)
 
 
@@ -94,7 +97,8 @@ class TextSession:
         self._shares_files = nearby and system.local_reads
         self._takes_memory = nearby and system.local_writes
         self._memory: SharedMemory | None = None
-        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.rooms.take)
+        rooms, framer = services.rooms.take, services.text_puts.frame
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, rooms, framer)
         self._finished = False
         self.expects_block = False
         """Whether the last put was a block: then the next one most likely is, too."""
@@ -134,10 +138,17 @@ class TextSession:
                 if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
                     break
                 run = self._decoder.next_puts(left)
-                if run is not None:
+                if isinstance(run, PutRun):
                     self._put(run.behind(puts))
                     puts = []
                     left -= len(run.bodies)
+                    continue
+                if run is not None:
+                    if puts:
+                        self._put(PutRun.of(puts))
+                        puts = []
+                    self._put_framed(run)
+                    left -= run.messages
                     continue
                 command = self._decoder.next_command()
                 left -= 1
@@ -220,6 +231,28 @@ class TextSession:
             return
         durable = replies.stored(positions, run.opaques, outcome)
         self._engine.when_durable(topic, outcome.index, outcome.log_end, len(run.bodies), durable)
+
+    def _put_framed(self, puts: FramedPuts) -> None:
+        """Carry out a run of puts as one block; if that does not go smoothly, as the puts that they are."""
+        topic, count = puts.topic, puts.messages
+        forbidden = None if self._access is None else self._access.publish(topic)
+        outcome = None
+        if forbidden is None:
+            outcome = self._engine.put_framed(topic, puts.partition, puts.block, count)
+        if outcome is None:
+            self._put(puts.run())
+            return
+        self.expects_block = False
+        slot = self._replies.later(count)
+        replies = self._services.text_puts.replies(puts, outcome.index, outcome.first_offset)
+
+        def durable(refused: Refused | None) -> None:
+            if refused is None:
+                slot.complete(replies)
+            else:
+                slot.complete(b"".join(encode(Result(*refused, opaque)) for opaque in puts.opaques.tolist()))
+
+        self._engine.when_durable(topic, outcome.index, outcome.log_end, count, durable)
 
     def _put_in_transaction(self, put: Put) -> None:
         self._services.transactions.put(self, put, self._replies)

@@ -175,12 +175,11 @@ class PartitionLog:
             LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
             at all.
         """
-        first = self.end_offset
+        first, data = self.end_offset, b"".join(frames)
         self._check_writable()
         if not frames:
             return first
-        data = b"".join(frames)
-        if self._layout.active.size + len(data) < self._settings.segment_bytes_max:
+        if self.has_room_for(len(data)):
             self._write([data])
             self._builder.add_frames(data, frames, self._clock.now_ms)
         else:
@@ -206,6 +205,10 @@ class PartitionLog:
             self._builder.add_block(block, count, marks, self._clock.now_ms)
         self._roll_if_full()
         return first
+
+    def has_room_for(self, size: int) -> bool:
+        """Say whether so many bytes fit into the active segment without a roll."""
+        return self._layout.active.size + size < self._settings.segment_bytes_max
 
     def append_copy(self, data: bytes, frames: Sequence[bytes]) -> None:
         """Append frames of another broker's log (``data``: all joined), without rolling. Raises as ``append``."""

@@ -22,9 +22,10 @@ from typing import Final, Literal
 from metaq.errors import ProtocolError
 from metaq.model import Buffer
 from metaq.wire.text.commands import Command, Filled, Oversized, Reply, Result, Value
+from metaq.wire.text.framed_puts import FramedPuts, Framer, take_framed
 from metaq.wire.text.inbox import Inbox
 from metaq.wire.text.lines import Head, ReplyHead, parse_command, parse_reply
-from metaq.wire.text.put_runs import PutRun, take_run
+from metaq.wire.text.put_runs import PUT, PutRun, take_run
 
 LINE_BYTES_MAX: Final = 65536
 """Longest line. Java has no limit, but its clients' lines stay below 1 KiB."""
@@ -111,6 +112,7 @@ class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
     With ``rooms``, the block of a ``PutBatch`` that comes in pieces may be a room from there instead of ``bytes``.
+    With ``framer``, many puts at once can be had as frames (``next_puts``).
     """
 
     _head: Head | None = None
@@ -121,9 +123,11 @@ class CommandDecoder(_Decoder):
         line_bytes_max: int = LINE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
         rooms: BlockRooms | None = None,
+        framer: Framer | None = None,
     ) -> None:
         super().__init__(line_bytes_max, body_bytes_max)
         self._rooms = rooms
+        self._framer = framer
 
     @property
     def reserved_bytes(self) -> int:
@@ -147,15 +151,24 @@ class CommandDecoder(_Decoder):
             self._fail(error)
             raise
 
-    def next_puts(self, count_max: int) -> PutRun | None:
+    def next_puts(self, count_max: int) -> FramedPuts | PutRun | None:
         """Return the puts that are next, up to ``count_max``, if they are whole and of the usual form.
 
-        ``None``: there are none, or none that is usual; ``next_command`` knows.
+        As frames if they are many, to one partition, and there is a framer that takes them. ``None``: there are none,
+        or none that is usual; ``next_command`` knows.
         """
-        if self._head is not None or self._singly:
-            self._singly = max(0, self._singly - 1)
+        inbox = self._inbox
+        if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
             return None
-        run = take_run(self._inbox, count_max, self._fast_line_bytes_max, self._body_bytes_max)
+        if self._singly:
+            self._singly -= 1
+            return None
+        limits = count_max, self._fast_line_bytes_max, self._body_bytes_max
+        if self._framer is not None:
+            framed = take_framed(inbox, self._framer, *limits)
+            if framed is not None:
+                return framed
+        run = take_run(inbox, *limits)
         if isinstance(run, int):
             self._singly = max(0, run - 1)
             return None

@@ -57,7 +57,9 @@ def encode(message: Command | Reply) -> bytes:
 
 def encode_value_line(total: int, opaque: int) -> bytes:
     """Return the line of a ``value`` reply alone, for a sender whose ``total`` bytes go from file to socket."""
-    return b"value %d %d\r\n" % (_int32("total", total, 0), _int32("opaque", opaque))
+    if not (0 <= total <= INT32_MAX and INT32_MIN <= opaque <= INT32_MAX):
+        _int32("total", total, 0), _int32("opaque", opaque)  # one of them says what is wrong
+    return b"value %d %d\r\n" % (total, opaque)
 
 
 def _put(put: Put) -> bytes:

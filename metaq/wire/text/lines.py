@@ -230,9 +230,13 @@ def _decide(tokens: list[bytes]) -> Head:
 def _get(tokens: list[bytes]) -> Get:
     """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
     _count_must_be("get", tokens, 7)
-    topic, group, partition = _name("topic", tokens[1]), _name("group", tokens[2]), _int32("partition", tokens[3])
-    offset, bytes_max = _int64("offset", tokens[4]), _int32("maximal size", tokens[5])
-    return Get(topic, group, partition, offset, bytes_max, _int32("opaque", tokens[6]))
+    topic, group = _name("topic", tokens[1]), _name("group", tokens[2])
+    # A broker reads nothing more often than this line, so the usual numbers are looked at together.
+    partition, offset, bytes_max, opaque = numbers = tokens[3:7]
+    if _usual(partition, bytes_max, opaque) and len(offset) <= _PLAIN_DIGITS_MAX and offset.isdigit():
+        return Get(topic, group, *map(int, numbers))
+    places = _int32("partition", partition), _int64("offset", offset), _int32("maximal size", bytes_max)
+    return Get(topic, group, *places, _int32("opaque", opaque))
 
 
 def _get_filtered(tokens: list[bytes]) -> GetFiltered:
@@ -357,6 +361,12 @@ def _number(what: str, token: bytes, least: int, most: int) -> int:
         if least <= value <= most:
             return value
     raise ValueError(f"{what} {_shown(token)}: expected a number of {least}..{most}")
+
+
+def _usual(one: bytes, two: bytes, three: bytes) -> bool:
+    """Say whether three tokens are plain digits that fit 32 bits for sure."""
+    short = 0 < len(one) < 10 and 0 < len(two) < 10 and 0 < len(three) < 10
+    return short and (one + two + three).isdigit()
 
 
 def _int32(what: str, token: bytes) -> int:

@@ -16,7 +16,8 @@ from metaq.wire.text.inbox import CRLF, Inbox
 from metaq.wire.text.lines import usual_put_head
 
 _COMMA = b","
-_WORD = b"put "
+PUT = b"put "
+"""How every put begins."""
 
 
 class PutRun(NamedTuple):
@@ -68,7 +69,7 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
     by one, so that no byte is looked at again and again.
     """
     data, start = inbox.data, inbox.pos
-    if not data.startswith(_WORD, start):
+    if not data.startswith(PUT, start):
         return 0
     fields: list[tuple[str, int, int, int]] = []
     bodies: list[bytes] = []
