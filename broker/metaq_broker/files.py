@@ -67,6 +67,16 @@ class Files:
             data += more
         return data
 
+    def pread_into(self, fd: int, room: memoryview, position: int) -> int:
+        """Fill ``room`` from ``position`` on; return how many bytes, fewer only where the file ends."""
+        done = 0
+        while done < len(room):
+            read = os.preadv(fd, [room[done:]], position + done)
+            if not read:
+                break
+            done += read
+        return done
+
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
         """Write all of ``data`` at ``position``; after an error any part of it may have been written."""
         written = os.pwrite(fd, data, position)

@@ -117,6 +117,19 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     files.close(fd)
 
 
+def test_a_room_is_filled_as_far_as_the_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"abcdefgh")
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, rooms, position: real(fd, [rooms[0][:3]], position))
+    files = Files()
+    fd = files.open_read(tmp_path / "a")
+    room = memoryview(bytearray(10))
+    assert [files.pread_into(fd, room[:size], 1) for size in (0, 5, 7)] == [0, 5, 7]
+    assert files.pread_into(fd, room, 1) == 7
+    assert room == b"bcdefgh\0\0\0"
+    files.close(fd)
+
+
 # ---- what the fake forgets
 
 

@@ -41,6 +41,7 @@ from metaq_broker.tx.journal_bytes import (
     records_of,
     start_of,
 )
+from metaq_broker.tx.read_rooms import ReadRooms
 from metaq_broker.tx.records import Record, RecordDamaged, decode, encode_parts
 
 _log = logging.getLogger(__name__)
@@ -87,9 +88,9 @@ class _File:
     def end(self) -> int:
         return self.start + self.size
 
-    def read(self, disk: Files, location: Location) -> Record:
-        at = location.lsn - self.start
-        data = disk.pread(self.fd, location.length, at)
+    def read(self, disk: Files, location: Location, rooms: ReadRooms) -> Record:
+        at, room = location.lsn - self.start, rooms.take(location.length)
+        data = room[: disk.pread_into(self.fd, room, at)]
         try:
             raw = read_record(data, 0, location.lsn)
             return decode(raw.kind, raw.payload)
@@ -127,6 +128,7 @@ class JournalRead:
 
     disk: Files
     places: tuple[tuple[_File, Location], ...]
+    rooms: ReadRooms
     records: list[Record] = field(default_factory=list)
 
     def run(self) -> None:
@@ -136,7 +138,7 @@ class JournalRead:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        self.records = [file.read(self.disk, location) for file, location in self.places]
+        self.records = [file.read(self.disk, location, self.rooms) for file, location in self.places]
 
 
 Visit = Callable[[Location, Record], None]
@@ -151,6 +153,7 @@ class Journal:
         self._disk = files
         self._directory = directory
         self._file_bytes = file_bytes
+        self._rooms = ReadRooms()
         self._files: list[_File] = []
         self._named_start = -1
         self._durable_lsn = 0
@@ -215,7 +218,7 @@ class Journal:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        return self._file_of(location).read(self._disk, location)
+        return self._file_of(location).read(self._disk, location, self._rooms)
 
     def _file_of(self, location: Location) -> _File:
         return next(file for file in reversed(self._files) if file.start <= location.lsn)
@@ -226,7 +229,7 @@ class Journal:
         for file, _ in places:
             file.readers += 1
         self._reads += 1
-        return JournalRead(self._disk, places)
+        return JournalRead(self._disk, places, self._rooms)
 
     def end_read(self, job: JournalRead) -> None:
         """Take note that nobody reads for ``job`` any more."""
