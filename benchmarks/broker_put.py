@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -40,6 +41,8 @@ BLOCK_BYTES = 1 << 20
 GET_BYTES = 1 << 20
 GET_TURNS, GET_SHARE = 3, 0.5
 """Gets are measured in more and shorter turns than the rest: between two cores, their speed goes up and down."""
+GETS_AHEAD, FEW_GETS_AHEAD = 16, 4
+"""Gets under way at a time: so many that neither side has to wait for the other; few, where waiting counts."""
 OPAQUE = 1_000_000
 REPLY = b"result 200 35 1000000\r\n5468928979710803309 0 1234567890"
 """What the bare peer answers a put with: as long as the broker's own reply."""
@@ -228,13 +231,20 @@ class Bench:
         def replies(_received: bytearray, size: int) -> float:
             return size / (head + GET_BYTES)
 
-        def bare(*, paced: bool = False) -> float:
-            with bare_peer(send_file, segment, *sent, cpu=self.server_cpu, paced=paced) as peer:
-                return pipelined([peer], [request], replies, seconds, 4)
+        def ours(ahead: int = GETS_AHEAD) -> float:
+            return pipelined([broker], [request], replies, seconds, ahead)
 
-        sides = (lambda: pipelined([broker], [request], replies, seconds, 4), bare, lambda: bare(paced=True))
-        ours, unpaced, paced = (rate * GET_BYTES / 1e6 for rate in in_turn(sides, GET_TURNS * self.runs))
-        self.report.add(Figure("broker, get, 1 MiB", "MB/s", ours, unpaced, "bare sendfile", aim=0.8))
+        def bare(ahead: int = GETS_AHEAD, *, paced: bool = False) -> float:
+            with bare_peer(send_file, segment, *sent, cpu=self.server_cpu, paced=paced) as peer:
+                return pipelined([peer], [request], replies, seconds, ahead)
+
+        few = FEW_GETS_AHEAD
+        sides = (ours, bare, partial(bare, paced=True), partial(ours, few), partial(bare, few))
+        rates = (rate * GET_BYTES / 1e6 for rate in in_turn(sides, GET_TURNS * self.runs))
+        answered, unpaced, paced, few_answered, few_unpaced = rates
+        self.report.add(Figure("broker, get, 1 MiB", "MB/s", answered, unpaced, "bare sendfile", aim=0.8))
+        name = f"broker, get, 1 MiB, {few} under way"
+        self.report.add(Figure(name, "MB/s", few_answered, few_unpaced, "bare sendfile"))
         name = "bare sendfile, 1 MiB, not paced"
         self.report.add(Figure(name, "MB/s", unpaced, paced, "with the system's congestion control"))
 

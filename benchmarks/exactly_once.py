@@ -3,7 +3,8 @@
     python benchmarks/exactly_once.py [--runs 5] [--scale 1] [--json FILE]
 
 Batch writes of messages of two sizes, with one task slot and with two. Both sides write the same rows, made by the JVM,
-to the same broker, in turn, in one session. Exactly once, every message is made durable twice: in the journal when its
+to the same broker, in turn, in one session; pages of the partitions' files go back to the system meanwhile (see
+``pages``). Exactly once, every message is made durable twice: in the journal when its
 task has finished, and in its partition when the write is decided. The last figures say how long the driver's part of a
 write takes: from the moment when every task has prepared its branches until all messages can be read.
 """
@@ -96,7 +97,7 @@ def main() -> None:
     """Measure and print."""
     given = arguments(__doc__).parse_args()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    with broker() as address, Report("Exactly-once write", given.json) as report:
+    with broker(for_writes=True) as address, Report("Exactly-once write", given.json) as report:
         for slots in (1, 2):
             measure_writes(report, address, cases, given.runs, slots)
         measure_commits(report, address, given.runs)

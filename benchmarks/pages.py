@@ -20,13 +20,16 @@ BYTES_MIN: Final = 1 << 22
 
 
 @contextmanager
-def pages_given_back(folder: Path) -> Iterator[None]:
-    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``."""
+def pages_given_back(folder: Path, files: str = "**/*") -> Iterator[None]:
+    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``.
+
+    ``files``: in those only that fit this pattern.
+    """
     stop = threading.Event()
 
     def give_back() -> None:
         while not stop.wait(EVERY_S):
-            for file in folder.rglob("*"):
+            for file in folder.glob(files):
                 _forget(file)
 
     thread = threading.Thread(target=give_back)

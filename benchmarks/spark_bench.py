@@ -30,7 +30,8 @@ class Case(NamedTuple):
 def broker(partitions: int = PARTITIONS, *, for_writes: bool = False) -> Iterator[str]:
     """A broker process on a free port, with so many partitions of each topic; yields its address.
 
-    ``for_writes``: what it has written is not kept in memory; see ``pages``.
+    ``for_writes``: what it has written to partitions is not kept in memory; see ``pages``. The journal is: the broker
+    reads it again soon, so that no system would give up its pages first.
     """
     with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
         options = ("--port", "0", "--partitions", str(partitions), "--log-level", "error")
@@ -39,7 +40,7 @@ def broker(partitions: int = PARTITIONS, *, for_writes: bool = False) -> Iterato
 
 
 def _pages(folder: str, given_back: bool) -> AbstractContextManager[None]:
-    return pages_given_back(Path(folder)) if given_back else nullcontext()
+    return pages_given_back(Path(folder), f"**/{TOPIC}-*/*") if given_back else nullcontext()
 
 
 def importable_by_workers() -> None:
