@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -232,6 +234,42 @@ def test_a_broker_takes_them_up_while_it_works(start_broker: StartBroker, tmp_pa
     frames = list(walk(client.value(encode(Get("t", "g", 0, offset - 200_000, 200_000, 1)))))
     assert [frame.body for frame in frames] == [body] * 1000
     client.close()
+
+
+@pytest.mark.process
+def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_path: Path) -> None:
+    """The broker dies with runs under way, once the loops are in use."""
+    arguments = "dev", tmp_path / "data", "--port", "0", "--partitions", "1"
+    broker = start_broker(*arguments)
+    client = broker.client()
+    body = b"%08d" + b"b" * 180
+    sent = 0
+
+    def run() -> bytes:
+        nonlocal sent
+        sent += 200
+        return b"".join(encode(put(number, body % number)) for number in range(sent - 200, sent))
+
+    for _ in range(130):
+        client.send(run())
+        assert all(isinstance(reply, Result) and reply.code == 200 for reply in client.replies(200))
+    wait_until(lambda: _compiled(broker), "the compiled loops")
+    stored: dict[int, int] = {}
+    killer = threading.Timer(0.7, broker.process.kill)
+    killer.start()
+    with pytest.raises((OSError, EOFError, AssertionError)):
+        while True:
+            client.send(run() + run() + run())
+            for reply in client.replies(600):
+                assert isinstance(reply, Result)
+                stored[reply.opaque] = int(reply.text.split()[2])
+    assert broker.process.wait(1) == -signal.SIGKILL, "nothing else ended it"
+    assert len(stored) > 2000
+    client = start_broker(*arguments).client()
+    frame_bytes = HEADER_BYTES + len(body % 0)
+    for opaque, offset in [*stored.items()][-1000:]:
+        (frame,) = walk(client.value(encode(Get("t", "g", 0, offset, frame_bytes, 1))))
+        assert frame.body == body % opaque
 
 
 def _compiled(broker: RunningBroker) -> bool:
