@@ -257,12 +257,16 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_pa
     stored: dict[int, int] = {}
     killer = threading.Timer(0.7, broker.process.kill)
     killer.start()
-    with pytest.raises((OSError, EOFError, AssertionError)):
+
+    def send_on() -> None:
         while True:
             client.send(run() + run() + run())
             for reply in client.replies(600):
                 assert isinstance(reply, Result)
                 stored[reply.opaque] = int(reply.text.split()[2])
+
+    with pytest.raises((OSError, EOFError, AssertionError)):
+        send_on()
     assert broker.process.wait(1) == -signal.SIGKILL, "nothing else ended it"
     assert len(stored) > 2000
     client = start_broker(*arguments).client()
