@@ -1,0 +1,131 @@
+"""Programs that use MetaQ's own Java client, against this project's broker, found in ZooKeeper.
+
+Runs only where ``METAQ_JAVA_LIB`` names a folder with the client's jars (docs/testing.md).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker, StartBroker
+from fix_zookeeper import ZooKeeperRoot
+
+from metaq.client.consumer import Consumer
+from metaq.client.pool import SessionPool
+from metaq.directory.fixed import FixedDirectory
+from metaq.wire.text.frames import Frame
+
+BROKER_ID = 3
+TOPIC = "java"
+DEADLINE_S = 180
+MANY = 200_000
+"""So many that the broker loads its compiled loops on the way, and takes most of them with these."""
+
+SERVER_INI = """\
+[system]
+brokerId={broker_id}
+numPartitions=2
+serverPort=0
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=1024*1024
+maxTransferSize=1024*1024
+dataPath={data}
+{zookeeper}
+[topic={topic}]
+"""
+
+Program = Callable[[str, int], list[list[str]]]
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of the programs."""
+    jars = os.environ.get("METAQ_JAVA_LIB")
+    if not jars:
+        pytest.skip("METAQ_JAVA_LIB names no folder with the jars of metamorphosis-client")
+    folder = tmp_path_factory.mktemp("classes")
+    source = Path(__file__).with_name("JavaClient.java")
+    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(folder), str(source)], check=True, timeout=DEADLINE_S)
+    return f"{jars}/*:{folder}"
+
+
+@pytest.fixture
+def broker(classes: str, zookeeper: ZooKeeperRoot, tmp_path: Path, start_broker: StartBroker) -> RunningBroker:
+    """A broker with many small segments, and a topic of two partitions."""
+    ini = tmp_path / "server.ini"
+    fields = {"broker_id": BROKER_ID, "data": tmp_path / "data", "zookeeper": zookeeper.ini(), "topic": TOPIC}
+    ini.write_text(SERVER_INI.format(**fields))
+    return start_broker("start", "-f", ini)
+
+
+@pytest.fixture
+def program(classes: str, broker: RunningBroker, zookeeper: ZooKeeperRoot) -> Program:
+    """Runs the Java program with what it is to do and a number of messages; returns the fields of its lines."""
+
+    def run(what: str, count: int) -> list[list[str]]:
+        command = [
+            "java",
+            "-cp",
+            classes,
+            "JavaClient",
+            zookeeper.server.hosts,
+            zookeeper.root,
+            TOPIC,
+            what,
+            str(count),
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert ended.returncode == 0, ended.stderr
+        return [line.split("\t") for line in ended.stdout.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def stored(broker: RunningBroker) -> Iterator[Callable[[], dict[str, list[Frame]]]]:
+    """Reads all messages with this project's client, by partition, as far as there are any."""
+    with closing(SessionPool()) as pool:
+        directory = FixedDirectory([broker.address], pool)
+        consumer = Consumer(directory, pool)
+        yield lambda: {
+            str(partition): list(consumer.messages(TOPIC, partition, 0)) for partition in directory.partitions(TOPIC)
+        }
+
+
+def body(number: int) -> str:
+    """What the program sends as message ``number``."""
+    return f"{number:08}" + "".join(chr(ord("a") + more % 26) for more in range(number % 180, 0, -1))
+
+
+def test_many_puts_under_way_are_stored_once_in_order_and_where_the_producer_was_told(
+    program: Program, stored: Callable[[], dict[str, list[Frame]]]
+) -> None:
+    told = program("produce", MANY)
+    assert {fields[0] for fields in told} == {"sent"}
+    ((partition, frames),) = stored().items()
+    assert [frame.message.payload.decode() for frame in frames] == [body(number) for number in range(MANY)]
+    attributes = {number: frame.message.attribute for number, frame in enumerate(frames) if frame.message.attribute}
+    assert attributes == {number: f"type{number}" for number in range(7, MANY, 100)}
+    places = {int(number): (where, int(offset), int(name)) for _, number, where, offset, name in told}
+    assert places == {n: (partition, frame.offset, frame.message_id) for n, frame in enumerate(frames)}
+
+
+def test_a_topic_browser_and_a_consumer_see_what_was_sent(program: Program) -> None:
+    program("produce", 500)
+    expected = [(f"type{n}" if n % 100 == 7 else "", body(n)) for n in range(500)]
+    assert [tuple(fields[2:]) for fields in program("browse", 0)] == expected
+    assert [tuple(fields[2:]) for fields in program("consume", 500)] == expected
+
+
+def test_what_is_rolled_back_is_not_there(program: Program, stored: Callable[[], dict[str, list[Frame]]]) -> None:
+    told = program("transact", 40)
+    assert {fields[0] for fields in told} == {"committed"}
+    committed = sorted(body(int(number)) for fields in told for number in fields[1:])
+    found = [frame.message.payload.decode() for frames in stored().values() for frame in frames]
+    assert sorted(found) == committed
