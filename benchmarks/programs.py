@@ -139,8 +139,9 @@ SUITE: Final[tuple[Program, ...]] = (
     Program(
         "log-size",
         "log_size.py",
-        "whether cost depends on the size of the log, and on the number of messages",
-        scale=0.5,
+        "whether cost depends on the size of the log (20 GiB), and on the number of messages",
+        runs=9,
+        more=("--gib", "20"),
         extra=True,
     ),
     Program(
