@@ -53,7 +53,7 @@ from metaq_spark.source.stream_reader import MetaQStreamReader
 SHARE = 0.01
 PARTITION = "0-0"
 LOOKUPS = 1500
-PLANS = 10
+PLANS = 50
 READS = 4
 """Each of them as often in one measurement that it takes long enough to be measured."""
 
