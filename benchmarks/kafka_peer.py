@@ -176,18 +176,16 @@ class Bench:
             queue.write(rows_of(self.stage.session, case, spread=True), topic)
         frames = [queue.read(topic) for queue in (ours, ours.sent(), kafka)]
         assert [frame.count() for frame in frames] == [case.rows] * 3
-        what, beside = f"{case.payload_bytes} B", "beside Spark's Kafka source"
-        names = [f"read, {what}, {beside}", f"read over the network, {what}, {beside}"]
-        self._compare(names, case, [partial(to_noop, frame) for frame in frames], kafka.name)
+        what = f"{case.payload_bytes} B, beside Spark's Kafka source"
+        self._compare("read", what, case, [partial(to_noop, frame) for frame in frames], kafka.name)
 
     def writes(self, case: Case) -> None:
         """Batch writes of the same messages."""
         topic, rows = f"metaq-bench-{os.getpid()}-write-{case.payload_bytes}", rows_of(self.stage.session, case)
         for says, ours, peer in self.stage.write_pairs():
             actions = [partial(queue.write, rows, topic) for queue in (ours, ours.sent(), peer)]
-            what, beside = f"{case.payload_bytes} B, {says}", "beside Spark's Kafka sink"
-            names = [f"write, {what}, {beside}", f"write over the network, {what}, {beside}"]
-            self._compare(names, case, actions, peer.name)
+            what = f"{case.payload_bytes} B, {says}, beside Spark's Kafka sink"
+            self._compare("write", what, case, actions, peer.name)
 
     def micro_batches(self) -> None:
         """Copying a topic in small micro-batches."""
@@ -205,11 +203,11 @@ class Bench:
             name = f"micro-batch, {BATCH_ROWS} rows, beside Spark's Kafka connector on {queue.name}"
             self.report.add(Figure(name, "ms", ours, peer, queue.name, "less"))
 
-    def _compare(self, names: Sequence[str], case: Case, actions: Sequence[Callable[[], object]], peer: str) -> None:
-        """The figures of all actions but the last one, which is the peer's."""
-        *ours, theirs = costs(actions, self.runs)
+    def _compare(self, does: str, what: str, case: Case, actions: Sequence[Callable[[], object]], peer: str) -> None:
+        """The figures of our broker, near and over the network, each beside those of the peer, whose action is last."""
+        near, sent, theirs = costs(actions, self.runs)
         megarows, gigabytes = case.rows / 1e6, case.rows * case.payload_bytes / 1e9
-        for name, cost in zip(names, ours, strict=True):
+        for name, cost in ((f"{does}, {what}", near), (f"{does} over the network, {what}", sent)):
             self.report.add(Figure(name, "M rows/s", megarows / cost.wall_s, megarows / theirs.wall_s, peer))
             if self.stage.local:
                 cpu, their_cpu = cost.cpu_s / gigabytes, theirs.cpu_s / gigabytes

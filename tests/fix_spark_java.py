@@ -39,7 +39,8 @@ class JavaTopic(Topic):
         return super().stream(**{"startingOffsets": self.start} | options)
 
 
-def _named(variable: str) -> str:
+def named(variable: str) -> str:
+    """The value of an environment variable; the test is skipped if it has none."""
     value = os.environ.get(variable)
     if not value:
         pytest.skip(f"{variable} is not set (docs/testing.md, Java MetaQ)")
@@ -49,13 +50,13 @@ def _named(variable: str) -> str:
 @pytest.fixture
 def java_broker() -> Address:
     """The Java broker; the test is skipped if none is named."""
-    return Address.parse(_named("METAQ_JAVA_BROKER"))
+    return Address.parse(named("METAQ_JAVA_BROKER"))
 
 
 @pytest.fixture
 def java_zookeeper(java_broker: Address) -> str:
     """Where the Java broker registers, as the option ``zookeeper`` takes it; skipped if that is not named."""
-    return _named("METAQ_JAVA_ZOOKEEPER")
+    return named("METAQ_JAVA_ZOOKEEPER")
 
 
 @pytest.fixture

@@ -5,40 +5,26 @@ Runs only where ``METAQ_JAVA_LIB`` names a folder with the client's jars (docs/t
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker
+from fix_spark_java import named
 from fix_zookeeper import ZooKeeperRoot
+from fix_zookeeper_brokers import Brokers
 
 from metaq.client.consumer import Consumer
 from metaq.client.pool import SessionPool
 from metaq.directory.fixed import FixedDirectory
 from metaq.wire.text.frames import Frame
 
-BROKER_ID = 3
 TOPIC = "java"
 DEADLINE_S = 180
 MANY = 200_000
 """So many that the broker loads its compiled loops on the way, and takes most of them with these."""
-
-SERVER_INI = """\
-[system]
-brokerId={broker_id}
-numPartitions=2
-serverPort=0
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize=1024*1024
-maxTransferSize=1024*1024
-dataPath={data}
-{zookeeper}
-[topic={topic}]
-"""
 
 Program = Callable[[str, int], list[list[str]]]
 
@@ -46,22 +32,16 @@ Program = Callable[[str, int], list[list[str]]]
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of the programs."""
-    jars = os.environ.get("METAQ_JAVA_LIB")
-    if not jars:
-        pytest.skip("METAQ_JAVA_LIB names no folder with the jars of metamorphosis-client")
-    folder = tmp_path_factory.mktemp("classes")
+    jars, folder = named("METAQ_JAVA_LIB"), tmp_path_factory.mktemp("classes")
     source = Path(__file__).with_name("JavaClient.java")
     subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(folder), str(source)], check=True, timeout=DEADLINE_S)
     return f"{jars}/*:{folder}"
 
 
 @pytest.fixture
-def broker(classes: str, zookeeper: ZooKeeperRoot, tmp_path: Path, start_broker: StartBroker) -> RunningBroker:
+def broker(classes: str, brokers: Brokers) -> RunningBroker:
     """A broker with many small segments, and a topic of two partitions."""
-    ini = tmp_path / "server.ini"
-    fields = {"broker_id": BROKER_ID, "data": tmp_path / "data", "zookeeper": zookeeper.ini(), "topic": TOPIC}
-    ini.write_text(SERVER_INI.format(**fields))
-    return start_broker("start", "-f", ini)
+    return brokers.start("java", f"[topic={TOPIC}]\n")
 
 
 @pytest.fixture
@@ -69,17 +49,8 @@ def program(classes: str, broker: RunningBroker, zookeeper: ZooKeeperRoot) -> Pr
     """Runs the Java program with what it is to do and a number of messages; returns the fields of its lines."""
 
     def run(what: str, count: int) -> list[list[str]]:
-        command = [
-            "java",
-            "-cp",
-            classes,
-            "JavaClient",
-            zookeeper.server.hosts,
-            zookeeper.root,
-            TOPIC,
-            what,
-            str(count),
-        ]
+        where = zookeeper.server.hosts, zookeeper.root, TOPIC
+        command = ["java", "-cp", classes, "JavaClient", *where, what, str(count)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         assert ended.returncode == 0, ended.stderr
         return [line.split("\t") for line in ended.stdout.splitlines()]

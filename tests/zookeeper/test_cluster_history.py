@@ -13,8 +13,8 @@ import pytest
 from cluster_load import TOPIC, Cable, Place, Producers, Receipt, holes, lost, repeated, stored
 from fix_broker import RunningBroker, StartBroker, broker_command, wait_until
 from fix_zookeeper import SESSION_S, Node
+from fix_zookeeper_brokers import Brokers, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
-from registered import Brokers, meta
 
 from metaq.checksum import crc32
 from metaq.model import Partition

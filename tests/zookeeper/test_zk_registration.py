@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, broker_command, wait_until
 from fix_zookeeper import SESSION_S, Node
+from fix_zookeeper_brokers import Brokers, meta
 from metaq_broker.cli import main
-from registered import Brokers, meta
 
 from metaq.checksum import crc32
 

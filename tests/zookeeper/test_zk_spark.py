@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 from fix_zookeeper import ZooKeeperRoot
+from fix_zookeeper_brokers import Brokers, meta
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from registered import Brokers, meta
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.spark]
 

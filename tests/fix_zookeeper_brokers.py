@@ -1,9 +1,10 @@
-"""Brokers that register themselves in the ZooKeeper of a test."""
+"""Fixture that starts brokers which register themselves in the ZooKeeper of a test."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from fix_broker import RunningBroker, StartBroker
 from fix_zookeeper import ZooKeeperRoot
 
@@ -40,3 +41,9 @@ class Brokers:
 def meta(address: Address) -> str:
     """What a broker's nodes say."""
     return f"meta://{address}"
+
+
+@pytest.fixture
+def brokers(zookeeper: ZooKeeperRoot, tmp_path: Path, start_broker: StartBroker) -> Brokers:
+    """Starts brokers that register themselves."""
+    return Brokers(zookeeper, tmp_path, start_broker)
