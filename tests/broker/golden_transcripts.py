@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from recordings import METAQ
 
 from metaq.wire.text.commands import Get, Put, Reply, Result, Value
 from metaq.wire.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
 from metaq.wire.text.frames import HEADER_BYTES, walk
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq"
 _ID_AT, _ID_BYTES = 8, 8
 
 
@@ -44,7 +44,7 @@ class Step:
 
 def steps(name: str) -> list[Step]:
     """Return the steps of a transcript."""
-    with open(FOLDER / name) as lines:
+    with open(METAQ / name) as lines:
         return [_step(json.loads(line)) for line in lines]
 
 

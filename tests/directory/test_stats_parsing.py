@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from recordings import METAQ
 
 from metaq.directory.stats import (
     BrokerInfo,
@@ -18,7 +18,7 @@ from metaq.directory.stats import (
 from metaq.errors import ProtocolError
 from metaq.model import Held, OffsetRange
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "01_core.jsonl"
+GOLDEN = METAQ / "01_core.jsonl"
 
 
 def recorded(label: str, last: bool = False) -> str:

@@ -17,6 +17,7 @@ from metaq_broker.log.partition_log import (
     Slice,
     remove_segment_files,
 )
+from recordings import METAQ
 from stored import (
     FOLDER,
     SMALL,
@@ -34,7 +35,7 @@ from stored import (
 
 from metaq.model import Message
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "segments" / "meta-test-0"
+GOLDEN = METAQ / "segments" / "meta-test-0"
 
 
 def sized(count: int, size: int, first: int = 0) -> list[bytes]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from metaq_broker.tx.heuristics import Outcome
+from recordings import METAQ
 from tx_world import World, local, xid
 
 from metaq.checksum import checksum
 
 L1, X1 = local(1), xid("b1")
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden" / "metaq" / "04_local_transactions.jsonl"
+GOLDEN = METAQ / "04_local_transactions.jsonl"
 NOT_PREPARED = "500 XAException:code=-6,msg=Cannot do 2 phase commit if the transaction has not been prepared."
 
 Script = Callable[[World], str]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from feeding import byte_by_byte, feed
+from recordings import METAQ
 
 from metaq.errors import CorruptFrame, ProtocolError
 from metaq.model import Message
@@ -16,8 +16,7 @@ from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
 from metaq.wire.text.encode import encode
 from metaq.wire.text.frames import walk, whole_bytes
 
-GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "metaq"
-SEGMENT = GOLDEN / "segments" / "meta-test-0" / "00000000000000000000.meta"
+SEGMENT = METAQ / "segments" / "meta-test-0" / "00000000000000000000.meta"
 
 # Requests that were written otherwise than we would write them; all others are encoded to the recorded bytes.
 OTHER_SPELLINGS = {
@@ -28,7 +27,7 @@ OTHER_SPELLINGS = {
 
 
 def conversations() -> list[dict[str, object]]:
-    paths = sorted(GOLDEN.glob("*.jsonl"))
+    paths = sorted(METAQ.glob("*.jsonl"))
     assert len(paths) == 3
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
