@@ -14,6 +14,7 @@
         ├── RowError          one row cannot become a message
         ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
         ├── BatchSuperseded   a later batch of the same query has been decided
+        ├── BatchConflict     a batch that was written before is repeated with other rows
         └── ExactlyOnceError  an exactly-once write cannot be done, or cannot be finished
 
 Spark shows the text of these errors to the user, so each sentence says what is wrong, where, and what is allowed.
@@ -158,6 +159,40 @@ class BatchSuperseded(ConnectorError):
             f"{self.batch} is refused: {self.reason}. Another run went on without this one, or this one started from "
             "an older copy of the checkpoint. Nothing of this copy can be read. Stop all but one run, and let that one "
             "go on from the newest checkpoint or begin with a new one"
+        )
+
+
+class BatchConflict(ConnectorError):
+    """``batch`` was written with ``before`` by the run ``run`` ("" if unknown); now it has ``now`` (both as text).
+
+    ``same_topics``: what it has now is for topics that it was written to.
+    """
+
+    def __init__(self, batch: str, before: str, run: str, now: str, same_topics: bool) -> None:
+        self.batch, self.before, self.run, self.now, self.same_topics = batch, before, run, now, same_topics
+        super().__init__(batch, before, run, now, same_topics)
+
+    def __str__(self) -> str:
+        by = f" by run {self.run}" if self.run else ""
+        return (
+            f"{self.batch} was written before{by}, with {self.before}; now it has {self.now}, and they are not the "
+            f"same messages. The rows of this run were not written. {self._remedy}"
+        )
+
+    @property
+    def _remedy(self) -> str:
+        if self.batch.startswith("txnVersion"):
+            return "Write new rows under a new txnVersion, and give each target a txnAppId of its own"
+        if not self.same_topics:
+            return (
+                "The checkpoint was copied from a query that writes elsewhere, or the query's topic was changed in the "
+                "middle of a batch: give this query a checkpoint of its own"
+            )
+        return (
+            "The checkpoint is older than what was written (a restored backup, or a power loss): restore the newest "
+            "one, or begin with a new checkpoint behind the rows that were written. If instead the query's rows differ "
+            "whenever it repeats a batch (rand(), a lookup elsewhere), set the option repeatedBatch to accept: the "
+            "rows that were written first count"
         )
 
 

@@ -242,6 +242,11 @@ OPTIONS: Final = (
         "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
     ),
     Option(
+        "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
+        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
+        "count and the rows at hand are dropped.",
+    ),
+    Option(
         "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
         "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
         "message whose partition is away fails the write instead of going elsewhere.",

@@ -182,6 +182,7 @@ class SinkOptions(BrokerOptions):
     transaction_timeout_ms: int
     txn_app_id: str | None
     txn_version: int | None
+    repeated_batch: str
     ordered_partitions: tuple[Partition, ...] | None
     block_bytes: int
     block_messages: int

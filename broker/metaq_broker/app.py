@@ -25,6 +25,7 @@ from metaq.message_id import IdWorker
 from metaq.model import Address
 from metaq.wire.text.extensions import (
     EXT_BOUNDARY,
+    EXT_CONTENTS,
     EXT_COPY,
     EXT_DECIDE,
     EXT_DECISIONS,
@@ -84,6 +85,7 @@ EXTENSIONS: Final = (
     EXT_PUT_BATCH,
     EXT_DECIDE,
     EXT_DECISIONS,
+    EXT_CONTENTS,
     EXT_FILTER,
     EXT_ORDINAL,
     EXT_INCARNATION,

@@ -6,8 +6,9 @@ transaction's id; nothing is readable before the commit. Steps wait for their re
 ``settle`` are for those who have many under way.
 
 A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been carried out. For XA: after ``prepare``
-look in ``recover``; after ``commit`` ask again, and take XA code -4 (unknown) for done only if it was decided elsewhere
-that the branch is committed.
+look in ``recover``; after ``commit`` ask again. XA code -4 (unknown) then tells nothing: the branch may have been
+committed, or rolled back by somebody else. A broker answers for the branches of a decision (``decide_contents``) until
+two later ones were made.
 
 Source: docs/transactions.md; the decision is docs/adr/0007.
 """
@@ -25,7 +26,7 @@ from metaq.client.session import Session
 from metaq.errors import BrokerError, ExtensionMissing, TransactionError
 from metaq.model import LocalTransactionId, TransactionId, Xid, parse_transaction_id
 from metaq.wire.text.commands import Decide, Transaction, TransactionType
-from metaq.wire.text.extensions import EXT_DECIDE, EXT_DECISIONS
+from metaq.wire.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS
 
 _XA_EXCEPTION: Final = re.compile(r"XAException:code=(-?\d+),msg=.*", re.DOTALL)
 
@@ -42,7 +43,14 @@ class Posted(NamedTuple):
     """A step that was sent and not yet answered."""
 
     opaque: int
-    command: Transaction
+    command: Transaction | Decide
+
+
+class DecidedBatch(NamedTuple):
+    """What a batch consists of, and what was said of its contents when it was decided; "" if nothing was."""
+
+    branches: tuple[Xid, ...]
+    contents: str
 
 
 class Transactions:
@@ -129,6 +137,39 @@ class Transactions:
         if EXT_DECIDE not in self._session.extensions:
             raise ExtensionMissing(self._session.address, EXT_DECIDE, "exactly-once delivery")
         return tuple(self.read_keys(self._ask(Decide(query_id, batch_id, tuple(branches), 0))))
+
+    def decide_contents(
+        self, query_id: str, batch_id: int, branches: Sequence[Xid], own: Sequence[int], contents: str
+    ) -> DecidedBatch:
+        """As ``decide``, and say what the batch contains and which of its branches are this broker's.
+
+        ``own`` are positions in ``branches``, growing. ``contents`` is one line; the broker keeps and returns it. The
+        answer is that of the first decision for the batch.
+
+        Raises:
+            ExtensionMissing: The broker does not offer it.
+            TransactionError: As ``decide``; XA code -4 if an own branch is not on the broker (any more). Nothing was
+                recorded then.
+        """
+        return self.read_decided(self.settle(self.post_decision(query_id, batch_id, branches, own, contents)))
+
+    def post_decision(
+        self, query_id: str, batch_id: int, branches: Sequence[Xid], own: Sequence[int], contents: str
+    ) -> Posted:
+        """Send what ``decide_contents`` sends and do not wait; see ``post``."""
+        if EXT_CONTENTS not in self._session.extensions:
+            raise ExtensionMissing(self._session.address, EXT_CONTENTS, "exactly-once delivery")
+        command = Decide(query_id, batch_id, tuple(branches), 0, contents, tuple(own))
+        return Posted(self._session.post(command), command)
+
+    def read_decided(self, text: str) -> DecidedBatch:
+        """What a batch consists of, from the answer to a decision with contents.
+
+        Raises:
+            ProtocolError: The text is something else; the session is closed.
+        """
+        contents, _, keys = text.partition("\r\n")
+        return DecidedBatch(tuple(self.read_keys(keys)), contents)
 
     def last_decided(self, query_id: str) -> int | None:
         """The newest batch of a query that this broker has decided; ``None`` if it has not, or has forgotten it."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from metaq.client.shared_memory import Slot
 from metaq.model import Buffer
+from metaq_spark.columns.fingerprint import MASK, of_frame
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -25,10 +26,14 @@ _NO_ROOM: Final = np.zeros(0, dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``count`` whole frames, back to back. Nobody writes to ``data`` any more; ``slot``: what it is in, if in one."""
+    """``count`` whole frames, back to back, and their ``fingerprint``.
+
+    Nobody writes to ``data`` any more; ``slot``: what it is in, if in one.
+    """
 
     data: Buffer
     count: int
+    fingerprint: int
     slot: Slot | None = None
 
 
@@ -43,13 +48,15 @@ class OpenBlock:
     ``bytes_max`` may come from.
     """
 
-    __slots__ = ("_slot", "_take_slot", "_was_full", "bytes_max", "count", "messages_max", "room", "used")
+    __slots__ = (
+        "_slot", "_take_slot", "_was_full", "bytes_max", "count", "fingerprint", "messages_max", "room", "used"
+    )  # fmt: skip
 
     def __init__(self, bytes_max: int, messages_max: int, take_slot: TakeSlot = no_slot) -> None:
         self.bytes_max, self.messages_max = bytes_max, messages_max
         self._take_slot, self._slot = take_slot, None
         self.room: Bytes = _NO_ROOM
-        self.used = self.count = 0
+        self.used = self.count = self.fingerprint = 0
         self._was_full = False
 
     def make_room(self, needed: int, expected: int) -> bool:
@@ -84,11 +91,13 @@ class OpenBlock:
             return False
         self.room[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
         self.used, self.count = end, self.count + 1
+        self.fingerprint += of_frame(frame)
         return True
 
     def take(self) -> Block:
         """The frames so far, as a block; the next frame begins another. There has to be one."""
         assert self.count > 0
-        block = Block(memoryview(self.room)[: self.used], self.count, self._slot)
+        block = Block(memoryview(self.room)[: self.used], self.count, self.fingerprint & MASK, self._slot)
         self.room, self.used, self.count, self._slot = _NO_ROOM, 0, 0, None
+        self.fingerprint = 0
         return block

@@ -98,6 +98,7 @@ class FrameEncoder:
             )  # fmt: skip
             row = int(state[k.ROW])
             block.used, block.count, done = int(state[k.POSITION]), block.count + row - done, row
+            block.fingerprint, state[k.FINGERPRINT] = block.fingerprint + int(state[k.FINGERPRINT]), 0
             if done == len(rows):
                 return
             if not block.make_room(int(state[k.NEEDED]), (len(rows) - done) * self._frame_bytes):

@@ -31,9 +31,11 @@ from numba.extending import intrinsic
 
 from metaq.code_cache import private_folder as _private_folder
 from metaq.message_id import EPOCH_MS
+from metaq_spark.columns.fingerprint import MULTIPLIERS as _MULTIPLIERS
 
 HEADER_BYTES: Final = 20
 CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)
+FINGERPRINT_MULTIPLIERS: Final = tuple(np.uint64(number) for number in _MULTIPLIERS)
 
 DONE: Final = 0
 FULL: Final = 1
@@ -50,8 +52,10 @@ WITHOUT_ATTRIBUTE: Final = 4
 WITHOUT_TIME: Final = 5
 NON_ASCII: Final = 6
 NEEDED: Final = 7
-STATE_SIZE: Final = 8
-"""Places in the ``state`` array of int64: how far a kernel came, what it met, and the bytes it had no room for."""
+FINGERPRINT: Final = 8
+STATE_SIZE: Final = 9
+"""Places in the ``state`` array of int64: how far a kernel came, what it met, the bytes it had no room for, and the
+sum of the fingerprints of the frames that it made."""
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -274,13 +278,21 @@ def decode_frames(
     return status
 
 
+@numba.njit(inline="always")
+def _fingerprint(head, flag):
+    """See ``metaq_spark.columns.fingerprint.of_frame``."""
+    mixed = (np.uint64(head) ^ (np.uint64(flag) << np.uint64(63))) * FINGERPRINT_MULTIPLIERS[0]
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * FINGERPRINT_MULTIPLIERS[1]
+    return np.int64(mixed ^ (mixed >> np.uint64(29)))
+
+
 @_compiled
 def encode_frames(rows, crc_address, tables, state, value_ends, values, attributed, attribute_ends, attributes, block):
     """Write the frames of ``rows[state[ROW]:]`` to ``block`` from ``state[POSITION]`` on, with message id 0.
 
     ``attributed`` has one byte a row, or none at all when no row has an attribute.
     """
-    position, index = state[POSITION], state[ROW]
+    position, index, fingerprint = state[POSITION], state[ROW], state[FINGERPRINT]
     status, to = DONE, block.ctypes.data
     values_at, attributes_at, tables_at = values.ctypes.data, attributes.ctypes.data, tables.ctypes.data
     while index < len(rows):
@@ -304,12 +316,14 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
             # Of the column, not of the copy: a core waits when it loads what it stored a moment ago in other pieces.
             crc = _crc32(value, size, crc_address, tables_at)
             _copy(to + body, value, size)
-        _put_big_endian(to + position, length << 32 | np.int64(crc & CHECKSUM_MASK))
+        head = length << 32 | np.int64(crc & CHECKSUM_MASK)
+        fingerprint += _fingerprint(head, has_attribute)
+        _put_big_endian(to + position, head)
         _put_big_endian(to + position + 8, np.int64(0))
         _put_big_endian(to + position + 16, np.int32(1 if has_attribute else 0))
         position = body + length
         index += 1
-    state[POSITION], state[ROW] = position, index
+    state[POSITION], state[ROW], state[FINGERPRINT] = position, index, fingerprint
     return status
 
 

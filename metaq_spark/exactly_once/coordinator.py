@@ -2,11 +2,16 @@
 
 ::
 
-    decide      one durable record on one broker: this batch of this query is these branches. The answer is what
-                counts: those of the first decision, if the batch was decided before
-    commit      every branch that the answer lists, on its broker, in the order of the list. One that its broker does
-                not know any more has been committed before: nothing else ends a decided branch
+    decide      one durable record on one broker: this batch of this query is these branches and contains these rows.
+                The answer is what counts: the first decision, if the batch was decided before
+    share       the same record on every other broker that has branches of the batch, which commits those. From then on
+                it answers for them: committed, however often it is asked
+    commit      every branch that the answer lists, on its broker, in the order of the list; answered when its messages
+                can be read. A branch that its broker does not know is missing, and the write fails
     clean up    roll back what lies prepared on any broker, belongs to this batch or an earlier one, and is not listed
+
+A repeated batch that contains other rows than the decision says fails after these steps: a checkpoint was restored or
+copied, and the rows at hand are not the ones that are in the topics.
 
 Each step may be repeated, after any failure, by anybody. A branch of a batch that has not been decided is never rolled
 back: its driver may only be slow. So ``finish`` starts again from the first step until all of them got through.
@@ -20,18 +25,20 @@ Source: docs/transactions.md, "Exactly once"; docs/adr/0007.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
 from metaq.client.retry import persist
 from metaq.client.session import OUTSTANDING_MAX
-from metaq.client.transactions import Posted, Transactions
+from metaq.client.transactions import DecidedBatch, Posted, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
-from metaq.wire.text.commands import TransactionType
-from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
-from metaq_spark.exactly_once.identity import BatchName, by_broker, worthless
+from metaq.wire.text.commands import Transaction, TransactionType
+from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
+from metaq_spark.exactly_once.contents import Contents
+from metaq_spark.exactly_once.identity import BatchName, by_broker, own_positions, worthless
 from metaq_spark.exactly_once.participants import Participants
 from metaq_spark.sessions import PatientSessions
 
@@ -41,7 +48,12 @@ _T = TypeVar("_T")
 UNKNOWN: Final = -4
 COMMITTED_BY_HAND: Final = 7
 ENDED_BY_HAND: Final = (6, 8)
+ENDED_BY_HAND_ANYHOW: Final = (COMMITTED_BY_HAND, *ENDED_BY_HAND)
 TOO_LATE: Final = 409
+NOTHING_SAID: Final = "{}"
+"""Of the contents of a batch; the empty text stands for a decision that an older version made."""
+
+KEYS_SHOWN_MAX: Final = 5
 WINDOW: Final = OUTSTANDING_MAX // 2
 """Steps under way at once on a broker."""
 
@@ -49,29 +61,38 @@ WINDOW: Final = OUTSTANDING_MAX // 2
 class Coordinator:
     """Finishes batches with the brokers that take part."""
 
-    def __init__(self, participants: Participants, sessions: PatientSessions) -> None:
-        self._participants, self._sessions = participants, sessions
+    def __init__(
+        self, participants: Participants, sessions: PatientSessions, *, accept_repeated: bool = False
+    ) -> None:
+        """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count."""
+        self._participants, self._sessions, self._accept_repeated = participants, sessions, accept_repeated
 
-    def finish(self, batch: BatchName, branches: Sequence[Xid]) -> tuple[Xid, ...]:
+    def finish(self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None) -> DecidedBatch:
         """Make ``batch`` readable, as ``branches`` or as what was decided for it before; what it consists of.
+
+        ``contents``: what ``branches`` contain; ``None`` if nobody has to know.
 
         Raises:
             BatchSuperseded: A later batch of the query has been decided; nothing was done.
-            ExactlyOnceError: A decided branch is on a broker that is not named, or was ended by hand.
+            BatchConflict: It was decided before, with other rows. That is readable; ``branches`` were rolled back.
+            ExactlyOnceError: A decided branch is on a broker that is not named, was ended by hand, or is missing.
             MetaqError: A broker refused or could not be reached, even after retries. Do it again.
         """
 
-        def steps(conversation: Conversation) -> tuple[Xid, ...]:
-            listed = conversation.decide(batch, branches)
-            conversation.commit(listed)
-            conversation.clean_up(batch, listed)
-            return listed
+        def steps(conversation: Conversation) -> DecidedBatch:
+            decided = conversation.decide(batch, branches, contents)
+            conversation.commit(batch, decided)
+            conversation.clean_up(batch, decided.branches)
+            return decided
 
         try:
-            return self._persist(steps)
+            decided = self._persist(steps)
         except BatchSuperseded:
             self._roll_back(branches)
             raise
+        if contents is not None and decided.branches != tuple(branches):
+            _check_repetition(batch, contents, decided.contents, accepted=self._accept_repeated)
+        return decided
 
     def _roll_back(self, branches: Sequence[Xid]) -> None:
         """Roll back branches of a batch that came too late: what was decided about it has been committed long since."""
@@ -123,6 +144,7 @@ class Conversation:
         self._participants, self._sessions = participants, sessions
         self._leases = ExitStack()
         self._brokers: dict[int, Transactions] = {}
+        self._decider: int | None = None
 
     def __enter__(self) -> Conversation:
         with ExitStack() as leases:
@@ -135,31 +157,79 @@ class Conversation:
     def __exit__(self, *error: object) -> None:
         self._leases.__exit__(*error)  # type: ignore[arg-type]
 
-    def decide(self, batch: BatchName, branches: Sequence[Xid]) -> tuple[Xid, ...]:
-        """Ask for the decision on ``batch``; the branches that it lists."""
+    def decide(self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None) -> DecidedBatch:
+        """Ask for the decision on ``batch``; the first one that was made."""
+        number = self._find_decider(batch, branches)
+        self._decider, said = number, contents.to_json() if contents is not None else NOTHING_SAID
+        own = own_positions(branches, number)
         try:
-            return self._decider(batch.query).decide(batch.query, batch.batch_id, branches)
+            return self._brokers[number].decide_contents(batch.query, batch.batch_id, branches, own, said)
         except TransactionError as error:
             if error.code == TOO_LATE:
                 raise BatchSuperseded(str(batch), error.text) from error
+            if error.xa_code == UNKNOWN:
+                raise _nothing_decided(batch, number, error.text) from error
             raise
 
-    def _decider(self, query: str) -> Transactions:
+    def _find_decider(self, batch: BatchName, branches: Sequence[Xid]) -> int:
+        """The broker id that decides. With several, every branch must be prepared before the first decision."""
         if len(self._brokers) == 1:
-            return next(iter(self._brokers.values()))
-        return self._brokers[decider(self.last_decided(query))]
+            return next(iter(self._brokers))
+        query = batch.query
+        asked = {
+            number: (broker.post("DECIDED", None, unique=query), broker.post("RECOVER", None, unique=query))
+            for number, broker in self._brokers.items()
+        }
+        decided: dict[int, int | None] = {}
+        prepared: dict[int, frozenset[Xid]] = {}
+        for number, (newest, keys) in asked.items():
+            broker = self._brokers[number]
+            decided[number] = broker.read_batch(broker.settle(newest))
+            prepared[number] = frozenset(broker.read_keys(broker.settle(keys)))
+        if all(newest is None or newest < batch.batch_id for newest in decided.values()):
+            _require_prepared(batch, self._places(branches), prepared)
+        return decider(decided)
 
     def last_decided(self, query: str) -> dict[int, int | None]:
         """The newest batch of a query that each broker has decided."""
         asked = self._ask_all("DECIDED", query)
         return {number: self._brokers[number].read_batch(text) for number, text in asked.items()}
 
-    def commit(self, listed: Sequence[Xid]) -> None:
-        """Commit decided branches; returns when their messages can be read."""
-        places = self._places(listed)
+    def commit(self, batch: BatchName, decided: DecidedBatch) -> None:
+        """Commit decided branches on all brokers; returns when their messages can be read."""
+        places = self._places(decided.branches)
+        refused = self._share(batch, decided, places)
+        missing: dict[int, list[Xid]] = {}
         for broker_id, posted, error in self._all("COMMIT_TWO_PHASE", places):
-            if error is not None and error.xa_code not in (UNKNOWN, COMMITTED_BY_HAND):
+            if error is None or error.xa_code == COMMITTED_BY_HAND:
+                continue
+            if error.xa_code != UNKNOWN:
                 raise _unfinished(broker_id, posted, error)
+            missing.setdefault(broker_id, []).append(_key(posted))
+        if missing and not decided.contents:
+            _log.warning("%s was decided by an older version, so nobody can say whether all of it was stored", batch)
+        elif missing:
+            raise _missing(batch, missing, decided.contents)
+        elif refused is not None:
+            raise refused
+
+    def _share(
+        self, batch: BatchName, decided: DecidedBatch, places: dict[int, list[Xid]]
+    ) -> TransactionError | None:
+        """Record the decision on the other brokers that have branches of it; the refusal of one that has lost some.
+
+        The branches of a decision that an older version made may have been committed and forgotten.
+        """
+        if not decided.contents:
+            return None
+        name, listed, said = (batch.query, batch.batch_id), decided.branches, decided.contents
+        posted = {
+            number: self._brokers[number].post_decision(*name, listed, own_positions(listed, number), said)
+            for number in places
+            if number != self._decider
+        }
+        refused = [_refusal(self._brokers[number], step) for number, step in posted.items()]
+        return next((error for error in refused if error is not None), None)
 
     def clean_up(self, decided: BatchName, listed: Sequence[Xid]) -> None:
         """Roll back what the decision has made worthless, on every broker."""
@@ -172,9 +242,14 @@ class Conversation:
 
     def roll_back(self, places: dict[int, list[Xid]]) -> None:
         """Roll back branches that no decision lists, by broker id."""
-        for _, _, error in self._all("ROLLBACK", places):
-            if error is not None and error.xa_code != UNKNOWN:  # somebody else was quicker
+        ended: dict[int, list[Xid]] = {}
+        for broker_id, posted, error in self._all("ROLLBACK", places):
+            if error is not None and error.xa_code in ENDED_BY_HAND_ANYHOW:
+                _log.warning("a branch that is not needed was ended by an operator: %s", error)
+                ended.setdefault(broker_id, []).append(_key(posted))
+            elif error is not None and error.xa_code != UNKNOWN:  # somebody else was quicker
                 _log.warning("a branch that is not needed stays: %s", error)
+        deque(self._all("FORGET", ended), maxlen=0)
 
     def end_query(self, query: str) -> None:
         """Let every broker forget the query; see ``Transactions.end_query``."""
@@ -218,6 +293,20 @@ def decider(decided: Mapping[int, int | None]) -> int:
     return min(number for number, batch_id in decided.items() if batch_id == newest)
 
 
+def _check_repetition(batch: BatchName, now: Contents, decided: str, accepted: bool) -> None:
+    try:
+        before = Contents.from_json(decided)
+    except ValueError as error:
+        _log.warning("%s was written before; whether with the same rows cannot be compared: %s", batch, error)
+        return
+    if now.same_messages(before):
+        return
+    conflict = BatchConflict(str(batch), str(before), before.run, str(now), set(now.topics) <= set(before.topics))
+    if not accepted:
+        raise conflict
+    _log.warning("%s", conflict)
+
+
 def _refusal(broker: Transactions, posted: Posted) -> TransactionError | None:
     try:
         broker.settle(posted)
@@ -230,6 +319,47 @@ def _unfinished(broker_id: int, posted: Posted, error: TransactionError) -> Meta
     if error.xa_code not in ENDED_BY_HAND:
         return error
     return ExactlyOnceError(
-        f"branch {posted.command.key} belongs to the batch, but was ended by hand on broker {broker_id}, so its "
-        f"messages are missing ({error.text}). To go on without them: metaq-broker ctl transaction forget KEY"
+        f"branch {_key(posted)} belongs to the batch, but was ended by hand on broker {broker_id}, so its messages are "
+        f"missing ({error.text}). To go on without them, run there: metaq-broker ctl transaction accept KEY"
     )
+
+
+def _key(posted: Posted) -> Xid:
+    assert isinstance(posted.command, Transaction)
+    assert isinstance(posted.command.key, Xid)
+    return posted.command.key
+
+
+def _require_prepared(batch: BatchName, places: dict[int, list[Xid]], prepared: Mapping[int, Collection[Xid]]) -> None:
+    for number, keys in places.items():
+        gone = [str(key) for key in keys if key not in prepared[number]]
+        if gone:
+            raise _nothing_decided(batch, number, _listed(gone))
+
+
+def _nothing_decided(batch: BatchName, broker_id: int, what: str) -> ExactlyOnceError:
+    return ExactlyOnceError(
+        f"broker {broker_id} does not have all branches of {batch} that its tasks have prepared ({what}): another "
+        "client has rolled them back, or the broker has lost its transaction journal. Nothing of the batch was "
+        "written. Write it again; a query does so when it is started"
+    )
+
+
+def _missing(batch: BatchName, missing: Mapping[int, list[Xid]], contents: str) -> ExactlyOnceError:
+    broker_id, keys = min(missing.items())
+    try:
+        rows = Contents.from_json(contents).on_broker(broker_id)
+    except ValueError:
+        rows = ""
+    return ExactlyOnceError(
+        f"{batch} was decided, but broker {broker_id} does not know {len(keys)} of its branches "
+        f"({_listed(list(map(str, keys)))}): another client has rolled them back, or the broker has lost its "
+        f"transaction journal. Rows are missing, or may be, among {rows or 'those of its partitions'}. Compare the "
+        "partitions with the input and add what is missing. Then run on that broker, for each branch: metaq-broker ctl "
+        "transaction accept KEY; after that the batch counts as written"
+    )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = len(keys) - KEYS_SHOWN_MAX
+    return ", ".join(keys[:KEYS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -23,7 +23,7 @@ Source: docs/transactions.md, "Exactly once".
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -103,6 +103,12 @@ def by_broker(xids: Iterable[Xid]) -> dict[int, list[Xid]]:
             raise ValueError(f"{xid} is not a branch of this sink")
         found.setdefault(name.broker_id, []).append(xid)
     return found
+
+
+def own_positions(xids: Sequence[Xid], broker_id: int) -> list[int]:
+    """Which of the branches are on a broker: positions in the list, growing. A key that is not ours is on none."""
+    names = map(branch_name, xids)
+    return [position for position, name in enumerate(names) if name is not None and name.broker_id == broker_id]
 
 
 def worthless(prepared: Iterable[Xid], decided: BatchName, listed: Collection[Xid]) -> list[Xid]:

@@ -13,7 +13,7 @@ from metaq.directory.stats import TopicSettings, parse_broker
 from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.wire.text.commands import Stats
-from metaq.wire.text.extensions import EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq.wire.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
@@ -29,7 +29,7 @@ class Found(NamedTuple):
     timeout_s_max: int
 
 
-NEEDED: Final = (EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS)
+NEEDED: Final = (EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS)
 
 
 class ParticipantMemory:
@@ -81,8 +81,8 @@ def require_extensions(session: Session) -> None:
     if missing:
         raise ExactlyOnceError(
             f"broker {session.address} does not offer {' and '.join(missing)}, which it needs; every broker that the "
-            "options name, or ZooKeeper knows, must be a metaq-broker of this project. Others can be written to with "
-            "delivery = at_least_once"
+            "options name, or ZooKeeper knows, must be a metaq-broker of this version or a later one. Others can be "
+            "written to with delivery = at_least_once"
         )
 
 

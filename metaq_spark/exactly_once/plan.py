@@ -18,14 +18,17 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark sets in every task of a streaming query."""
 
+RUN_ID: Final = "spark.jobGroup.id"
+"""Of a streaming query, the job group is its run."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
     """Made on the driver, once for a write. ``batch`` is ``None`` in a stream: only its tasks can see the names.
 
     ``single``: a batch write that nobody repeats, whose decision is of no use once it is finished. ``written``: the
-    batch has been decided before, so its tasks need not write anything. ``timeout_s_max``: how long the brokers leave a
-    branch open, at most.
+    batch has been decided before, so its tasks only say what they would have written.
+    ``timeout_s_max``: how long the brokers leave a branch open, at most.
     """
 
     participants: Participants
@@ -33,6 +36,8 @@ class TransactionPlan:
     single: bool = False
     written: bool = False
     timeout_s_max: int = 60
+    accept_repeated: bool = False
+    """Whether a batch that was written before may be repeated with other rows, which are dropped then."""
 
 
 def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSessions | None = None) -> TransactionPlan:
@@ -45,8 +50,9 @@ def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSes
     """
     sessions = sessions or PatientSessions(options)
     participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
+    accept = options.repeated_batch == "accept"
     if streaming:
-        return TransactionPlan(participants, timeout_s_max=timeout_s_max)
+        return TransactionPlan(participants, timeout_s_max=timeout_s_max, accept_repeated=accept)
     if options.txn_app_id is None or options.txn_version is None:
         return TransactionPlan(participants, single_write(), single=True, timeout_s_max=timeout_s_max)
     batch = named_write(options.txn_app_id, options.txn_version)
@@ -58,7 +64,8 @@ def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSes
         # Whoever wrote that version may have died in the middle of its commits, and nobody repeats it. Behind the next
         # decision it would be too late: what is not listed there is rolled back.
         coordinator.finish(BatchName(batch.query, last), ())
-    return TransactionPlan(participants, batch, written=last == batch.batch_id, timeout_s_max=timeout_s_max)
+    written = last == batch.batch_id
+    return TransactionPlan(participants, batch, False, written, timeout_s_max, accept)
 
 
 def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | None]) -> BatchName:

@@ -12,7 +12,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
 from metaq_spark.errors import ExactlyOnceError
+from metaq_spark.exactly_once.contents import Contents
 from metaq_spark.exactly_once.coordinator import Coordinator
+from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.plan import TransactionPlan
 from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.task import WrittenMessages
@@ -31,22 +33,30 @@ def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sess
 
     Raises:
         BatchSuperseded: Another run of the query went on.
+        BatchConflict: The batch was written before, with other rows.
         MetaqError: A broker refused or could not be reached, even after retries. The next run finishes the batch.
     """
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
     for batch in {message.batch for message in reported if message.batch is not None}:
         if batch.batch_id != batch_id:
             raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
-        Coordinator(plan.participants, sessions).finish(batch, _branches(messages))
+        _finish(plan, batch, messages, sessions)
 
 
 def commit_write(plan: TransactionPlan, messages: Messages, sessions: PatientSessions) -> None:
     """Finish a batch write. Raises as ``commit_stream``."""
     assert plan.batch is not None
-    coordinator = Coordinator(plan.participants, sessions)
-    coordinator.finish(plan.batch, _branches(messages))
+    coordinator = _finish(plan, plan.batch, messages, sessions)
     if plan.single:
         coordinator.end(plan.batch)
+
+
+def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: PatientSessions) -> Coordinator:
+    coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated)
+    reported = [message for message in messages if isinstance(message, WrittenMessages)]
+    run = next((message.run for message in reported), "")
+    coordinator.finish(batch, _branches(messages), Contents.of((message.counts for message in reported), run))
+    return coordinator
 
 
 def abort_write(plan: TransactionPlan, sessions: PatientSessions) -> None:
@@ -64,7 +74,7 @@ def abort_write(plan: TransactionPlan, sessions: PatientSessions) -> None:
         _log.warning("%s failed; writing it again finishes it or replaces what it left behind", plan.batch)
         return
     coordinator = Coordinator(plan.participants, sessions)
-    if coordinator.finish(plan.batch, ()):
+    if coordinator.finish(plan.batch, ()).branches:
         _log.warning("the write failed after it was decided: all of its messages are in their topics, once")
     coordinator.end(plan.batch)
 

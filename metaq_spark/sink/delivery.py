@@ -77,3 +77,21 @@ class AcknowledgedPuts:
     def give_up(self, error: BaseException) -> None:
         """See ``Delivery``."""
         self._sessions.__exit__(type(error), error, error.__traceback__)
+
+
+class UnsentPuts:
+    """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """See ``Delivery``."""
+
+    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
+        """See ``Delivery``."""
+        return None
+
+    def finish(self) -> tuple[Xid, ...]:
+        """See ``Delivery``."""
+        return ()
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Delivery``."""

@@ -7,9 +7,8 @@ under way at once. Nothing is reported before every block is safe: acknowledged,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,13 +21,14 @@ from metaq_spark.cluster import pool_with
 from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.memory import keep_freed_memory
+from metaq_spark.exactly_once.contents import Count, Counts
 from metaq_spark.exactly_once.identity import BatchName
-from metaq_spark.exactly_once.plan import TransactionPlan, batch_of_task
+from metaq_spark.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
 from metaq_spark.options import SinkOptions
 from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.columns import SinkColumns
-from metaq_spark.sink.delivery import AcknowledgedPuts, Delivery
+from metaq_spark.sink.delivery import AcknowledgedPuts, Delivery, UnsentPuts
 from metaq_spark.sink.gathering import OpenBlocks
 from metaq_spark.sink.routes import Route, RouteMemory, address_of, shared_routes
 from metaq_spark.sink.routing import Router
@@ -39,13 +39,16 @@ from metaq_spark.uncollected import keep_modules_uncollected
 class WrittenMessages(WriterCommitMessage):
     """What a task has stored: how many messages, and their bytes as frames.
 
-    Exactly-once delivery: in which branches, of which batch. They are prepared, and for the driver to commit.
+    Exactly-once delivery: in which branches, of which batch, by which run of the query. They are prepared, and for the
+    driver to commit. ``counts`` is what they contain, or would if the batch were not written already.
     """
 
     message_count: int
     frame_bytes: int
     batch: BatchName | None = None
     branches: tuple[Xid, ...] = ()
+    counts: Counts = field(default_factory=dict)
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +82,30 @@ def write_batches(
     keep_freed_memory()
     keep_modules_uncollected()
     pool = pool or pool_with(plan.options.timeouts, plan.options.tls)
-    batch, delivery = _deliver(plan, pool)
-    if plan.transaction is not None and plan.transaction.written:
-        deque(batches, maxlen=0)  # Spark wants its rows taken
-        return WrittenMessages(0, 0, batch)
+    batch, run, delivery = _deliver(plan, pool)
     try:
-        count, size = _Rows(plan, delivery, routes or shared_routes()).send(batches)
-        return WrittenMessages(count, size, batch, delivery.finish())
+        rows = _Rows(plan, delivery, routes or shared_routes())
+        count, size = rows.send(batches)
+        branches = delivery.finish()
+        return WrittenMessages(count, size, batch, branches, rows.counts if batch else {}, run)
     except BaseException as error:
         delivery.give_up(error)
         raise
 
 
-def _deliver(plan: SinkPlan, pool: SessionPool) -> tuple[BatchName | None, Delivery]:
-    """The way of delivery for this task, and the batch that it belongs to if that matters."""
+def _deliver(plan: SinkPlan, pool: SessionPool) -> tuple[BatchName | None, str, Delivery]:
+    """The batch that this task belongs to and the run of its query, if they matter, and the way of delivery."""
     if plan.transaction is None:
-        return None, AcknowledgedPuts(plan.options, pool)
+        return None, "", AcknowledgedPuts(plan.options, pool)
     context = TaskContext.get()
-    batch = batch_of_task(plan.transaction, context.getLocalProperty if context else {}.get)
+    local_property = context.getLocalProperty if context else {}.get
+    batch, run = batch_of_task(plan.transaction, local_property), local_property(RUN_ID) or ""
+    if plan.transaction.written:
+        return batch, run, UnsentPuts()
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
     place = TaskAttempt(batch, task, attempt)
-    return batch, TransactionalPuts(
-        place, branch_limits(plan.options, plan.transaction.timeout_s_max), PatientSessions(plan.options, pool)
-    )
+    limits = branch_limits(plan.options, plan.transaction.timeout_s_max)
+    return batch, run, TransactionalPuts(place, limits, PatientSessions(plan.options, pool))
 
 
 class _Rows:
@@ -113,6 +117,7 @@ class _Rows:
         options = plan.options
         self._open = OpenBlocks(options.block_bytes, options.block_messages, slot_for=self._slot_for)
         self._count = self._size = 0
+        self.counts: dict[TopicPartition, Count] = {}
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> tuple[int, int]:
         """How many messages there were, and their bytes as frames."""
@@ -131,6 +136,7 @@ class _Rows:
 
     def _put(self, target: TopicPartition, block: Block) -> None:
         self._delivery.put(target, self._address_of(target), block)
+        self.counts[target] = self.counts.get(target, Count()).plus(Count(block.count, block.fingerprint))
         self._count, self._size = self._count + block.count, self._size + len(block.data)
 
     def _slot_for(self, target: TopicPartition) -> Slot | None:

@@ -20,6 +20,7 @@ from metaq.errors import TransactionError
 from metaq.model import Address, Message, Partition, TopicPartition, Xid
 from metaq.wire.text.frames import walk
 from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.exactly_once.branches import BranchLimits
 from metaq_spark.exactly_once.coordinator import Conversation, Coordinator
 from metaq_spark.exactly_once.identity import BatchName
@@ -77,6 +78,22 @@ class World:
     def sessions(self) -> PatientSessions:
         return PatientSessions(self.options_of_write(), self.pool)
 
+    def lose_journal(self, broker_id: int) -> None:
+        """Kill a broker, move its transaction journal away and start it again."""
+        self.brokers[broker_id].kill()
+        data = self._folder / f"broker-{broker_id}" / "data"
+        (data / "transactions").rename(data / "transactions.lost")
+        self._run(broker_id)
+
+    def roll_back_all(self, broker_id: int) -> int:
+        """As another client: list the prepared branches of a broker and roll them back; how many there were."""
+        with closing(Session.connect(self.addresses[broker_id], Timeouts(5.0, 10.0))) as session:
+            transactions = Transactions(session)
+            keys = transactions.recover()
+            for key in keys:
+                transactions.rollback(key)
+        return len(keys)
+
     # ---- tasks
 
     def task(self, batch: BatchName, number: int = 0, limits: BranchLimits = LIMITS) -> TransactionalPuts:
@@ -88,7 +105,7 @@ class World:
         """One block into a partition such as ``4-0``."""
         where = Partition.parse(partition)
         block, count = encode_block([Message(payload.encode()) for payload in payloads])
-        task.put(TopicPartition(TOPIC, where), self.addresses[where.broker_id], Block(block, count))
+        task.put(TopicPartition(TOPIC, where), self.addresses[where.broker_id], Block(block, count, of_block(block)))
 
     def write(self, batch: BatchName, number: int = 0) -> list[Xid]:
         """All of a task that puts a message into the first partition of every broker; its branches."""
@@ -99,9 +116,9 @@ class World:
 
     # ---- an operator
 
-    def end_by_hand(self, key: Xid, step: str) -> None:
-        """Let an operator of broker 4 commit, roll back, complete or forget a branch."""
-        data = self._folder / "broker-4" / "data"
+    def end_by_hand(self, key: Xid, step: str, broker_id: int = 4) -> None:
+        """Let an operator of a broker commit, roll back, complete, accept or forget a branch."""
+        data = self._folder / f"broker-{broker_id}" / "data"
         command = broker_command("ctl", "--data", data, "transaction", step, str(key))
         subprocess.run(command, check=True, capture_output=True, timeout=60)
 

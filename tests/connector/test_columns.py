@@ -26,6 +26,7 @@ from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
 from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
 from metaq_spark.columns.engine import NO_NUMBA, Engine, numba_kernels
+from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ARROW_SCHEMA
 from metaq_spark.source.row_layout import RowLayout
@@ -242,7 +243,7 @@ def test_an_empty_attribute_is_not_a_missing_one(engine: Engine) -> None:
 
 def test_a_column_of_empty_values(engine: Engine) -> None:
     (block,) = encode(engine, pa.array([b"", b""]), None, [0, 1])
-    assert block == Block(encode_frame(0, 0, b"") * 2, 2)
+    assert block == Block(encode_frame(0, 0, b"") * 2, 2, of_block(encode_frame(0, 0, b"") * 2))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from metaq.errors import ConnectionFailed, DirectoryConflict
 from metaq.model import Address
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.wire.text.extensions import EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq.wire.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.exactly_once.participants import Found, ParticipantMemory
 from metaq_spark.options import Use, parse_sink_options
@@ -17,7 +17,7 @@ from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
 ADDRESSES = (Address("b0", 1), Address("b1", 1))
-OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS})
+OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS})
 
 
 class World:
@@ -54,9 +54,10 @@ def test_all_named_brokers_take_part_and_are_remembered_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("extensions", "missing"),
     [
-        (frozenset(), "mput and decide and decisions"),
-        (frozenset({EXT_PUT_BATCH}), "decide and decisions"),
-        (frozenset({EXT_PUT_BATCH, EXT_DECIDE}), "decisions"),
+        (frozenset(), "mput and decide and decisions and contents"),
+        (frozenset({EXT_PUT_BATCH}), "decide and decisions and contents"),
+        (frozenset({EXT_PUT_BATCH, EXT_DECIDE}), "decisions and contents"),
+        (frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS}), "contents"),
     ],
 )
 def test_a_broker_that_cannot_take_part_is_named_with_what_to_do(extensions: frozenset[str], missing: str) -> None:

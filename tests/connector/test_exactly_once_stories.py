@@ -8,7 +8,7 @@ import pytest
 from exactly_once_world import QUERY, World
 from fix_broker import StartBroker, wait_until
 
-from metaq.client.transactions import Transactions
+from metaq.client.transactions import DecidedBatch, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
 from metaq_spark.exactly_once.branches import BranchLimits
@@ -21,6 +21,7 @@ from metaq_spark.sink.task import WrittenMessages
 pytestmark = pytest.mark.process
 
 NOTHING_LEFT = {4: 0, 7: 0}
+NOTHING = DecidedBatch((), "")
 
 
 def batch(number: int) -> BatchName:
@@ -35,9 +36,9 @@ def world(start_broker: StartBroker, tmp_path: Path) -> World:
 def test_a_batch_of_two_tasks_on_two_brokers(world: World) -> None:
     branches = [*world.write(batch(0), 0), *world.write(batch(0), 1)]
     assert (len(branches), world.everything(), world.prepared()) == (4, [[], []], {4: 2, 7: 2})
-    assert world.coordinator.finish(batch(0), branches) == tuple(branches)
+    assert world.coordinator.finish(batch(0), branches).branches == tuple(branches)
     assert (world.everything(), world.prepared()) == ([["0/0", "0/1"]] * 2, NOTHING_LEFT)
-    assert world.decided() == {4: 0, 7: None}
+    assert world.decided() == {4: 0, 7: 0}
     world.coordinator.finish(batch(0), branches)
     world.coordinator.finish(batch(1), world.write(batch(1)))
     assert world.everything() == [["0/0", "0/1", "1/0"]] * 2
@@ -49,24 +50,25 @@ def test_a_driver_that_dies_between_any_two_steps(world: World, restarted: str) 
     for number, steps in enumerate(("", "decide", "decide commit", "decide commit clean_up")):
         first = world.write(batch(number))
         with world.driver() as driver:
-            listed = driver.decide(batch(number), first) if "decide" in steps else ()
+            decided = driver.decide(batch(number), first) if "decide" in steps else NOTHING
             if "commit" in steps:
-                driver.commit(listed)
+                driver.commit(batch(number), decided)
             if "clean_up" in steps:
-                driver.clean_up(batch(number), listed)
+                driver.clean_up(batch(number), decided.branches)
         if restarted == "both brokers":
             world.restart()
         second = world.write(batch(number))
         counting = world.coordinator.finish(batch(number), second)
-        assert list(counting) == (first if steps else second)
+        assert list(counting.branches) == (first if steps else second)
         assert (world.everything(), world.prepared()) == ([[f"{n}/0" for n in range(number + 1)]] * 2, NOTHING_LEFT)
 
 
 def test_a_driver_that_dies_after_the_first_of_two_commits(world: World) -> None:
     first = world.write(batch(0))
     with world.driver() as driver:
-        listed = driver.decide(batch(0), first)
-        driver.commit([key for key in listed if b".4." in key.branch])
+        decided = driver.decide(batch(0), first)
+        on_four = tuple(key for key in decided.branches if b".4." in key.branch)
+        driver.commit(batch(0), decided._replace(branches=on_four))
     assert world.everything() == [["0/0"], []]
     world.restart(7)
     world.coordinator.finish(batch(0), world.write(batch(0)))
@@ -89,11 +91,12 @@ def test_a_zombie_is_refused_and_nothing_of_it_stays(world: World) -> None:
 def test_two_drivers_that_finish_the_same_batch_at_once(world: World) -> None:
     mine, yours = world.write(batch(0)), world.write(batch(0))
     with world.driver() as one, world.driver() as other:
-        assert list(one.decide(batch(0), mine)) == mine
-        assert list(other.decide(batch(0), yours)) == mine
-        other.commit(mine)
+        mine_decided = one.decide(batch(0), mine)
+        assert list(mine_decided.branches) == mine
+        assert other.decide(batch(0), yours) == mine_decided
+        other.commit(batch(0), mine_decided)
         other.clean_up(batch(0), mine)
-        one.commit(mine)
+        one.commit(batch(0), mine_decided)
         one.clean_up(batch(0), mine)
     assert (world.everything(), world.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
 
@@ -128,12 +131,12 @@ def test_a_branch_that_an_operator_ended_between_decision_and_commit(
     Coordinator(for_seven, world.sessions).finish(batch(0), [])
     branches = world.write(batch(1))
     with world.driver() as driver:
-        assert list(driver.decide(batch(1), branches)) == branches
+        assert list(driver.decide(batch(1), branches).branches) == branches
     world.end_by_hand(branches[0], step)
     if step == "rollback":
         with pytest.raises(ExactlyOnceError, match=r"belongs to the batch, but was ended by hand on broker 4, so its"):
             world.coordinator.finish(batch(1), branches)
-        world.end_by_hand(branches[0], "forget")
+        world.end_by_hand(branches[0], "accept")
     world.coordinator.finish(batch(1), branches)
     assert [world.readable("4-0"), world.readable("7-0")] == [readable, ["1/0"]]
 
@@ -251,9 +254,9 @@ def test_a_broker_that_is_added_does_not_open_the_past_again(world: World) -> No
     with world.driver() as driver:
         driver.decide(batch(0), first)
     world.add(1)
-    assert list(world.coordinator.finish(batch(0), world.write(batch(0)))) == first
+    assert list(world.coordinator.finish(batch(0), world.write(batch(0))).branches) == first
     assert (world.everything(), world.prepared()) == ([["0/0"]] * 2, {1: 0} | NOTHING_LEFT)
-    assert world.decided() == {4: 0, 7: None, 1: None}
+    assert world.decided() == {4: 0, 7: 0, 1: None}
 
 
 def test_a_broker_that_is_named_no_more_and_has_messages_of_the_batch(world: World) -> None:

@@ -16,6 +16,7 @@ from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.sink.gathering import OPEN_BYTES_MAX, OPEN_S_MAX, OpenBlocks
 
 TARGETS = [TopicPartition("orders", Partition(0, index)) for index in range(4)]
@@ -104,7 +105,8 @@ def test_a_block_that_was_taken_is_not_written_to_any_more() -> None:
     assert list(encoder.append(np.array([0]), block)) == []
     taken = block.take()
     assert list(encoder.append(np.array([1]), block)) == []
-    assert (taken, block.take()) == (Block(encode_frame(0, 0, b"first"), 1), Block(encode_frame(0, 0, b"second"), 1))
+    frames = [encode_frame(0, 0, payload) for payload in (b"first", b"second")]
+    assert [taken, block.take()] == [Block(each, 1, of_block(each)) for each in frames]
 
 
 def test_a_small_block_does_not_take_the_memory_of_a_large_one() -> None:

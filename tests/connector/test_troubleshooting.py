@@ -16,9 +16,11 @@ from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.directory.fixed import FixedDirectory
 from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
-from metaq.model import Address
+from metaq.model import Address, Xid
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq_spark.errors import BatchSuperseded, BranchLost, ReadFailed
+from metaq_spark.errors import BatchConflict, BatchSuperseded, BranchLost, ReadFailed
+from metaq_spark.exactly_once import coordinator
+from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.participants import require_extensions
 from metaq_spark.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
 from metaq_spark.options import Use, parse_source_options
@@ -102,6 +104,18 @@ def superseded() -> None:
     raise BatchSuperseded("batch 3 of query q", "batch 3 of query q comes too late: batch 4 has been decided")
 
 
+def conflict() -> None:
+    raise BatchConflict("batch 3 of query q", "1 rows for topic t", "", "2 rows for topic t", True)
+
+
+def branches_gone() -> None:
+    raise coordinator._nothing_decided(BatchName("q", 3), 7, "XID:1:0:0:q")
+
+
+def branches_missing() -> None:
+    raise coordinator._missing(BatchName("q", 3), {7: [Xid(1, b"g", b"b", "q")]}, "{}")
+
+
 def branch_lost() -> None:
     raise BranchLost("b:1", "XA transaction 'XID:1:0:0:q' has not been started.")
 
@@ -153,6 +167,9 @@ STORIES: dict[str, Callable[[], object]] = {
     "ordered": write({"value": [b"a"]}, orderedPartitions="9:2"),
     "rolled back": branch_lost,
     "superseded": superseded,
+    "written before": conflict,
+    "branches gone": branches_gone,
+    "branches missing": branches_missing,
 }
 
 

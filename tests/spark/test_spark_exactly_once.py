@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -79,6 +80,33 @@ def test_an_older_copy_of_a_checkpoint_is_refused(topic: Topic, tmp_path: Path) 
     assert len(target.values()) == 500
 
 
+def test_a_checkpoint_one_batch_behind_does_not_drop_new_rows(topic: Topic, tmp_path: Path) -> None:
+    """As a restored backup has it, or a driver's machine that lost power: Spark does not fsync a local checkpoint."""
+    target = topic.named(topic.name + "-target")
+    for payload in ("a", "b"):
+        topic.put(payload)
+        copy(topic, target, tmp_path)
+    for log in ("commits", "offsets"):
+        forget(tmp_path, log)
+    topic.put("c")
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"batch 1 of query .* was written before .*restore the newest one"):
+            copy(topic, target, tmp_path)
+    assert (target.values(), prepared(topic)) == (["a", "b"], [])
+
+
+def test_a_copied_checkpoint_does_not_drop_the_rows_of_the_second_query(topic: Topic, tmp_path: Path) -> None:
+    one, other = topic.named(topic.name + "-t"), topic.named(topic.name + "-u")
+    topic.put("a")
+    copy(topic, one, tmp_path)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "second" / "checkpoint")
+    topic.put("b")
+    copy(topic, one, tmp_path)
+    with pytest.raises(PySparkException, match=r"batch 1 of query .* was written before .*a checkpoint of its own"):
+        copy(topic, other, tmp_path / "second")
+    assert (one.values(), prepared(topic)) == (["a", "b"], [])
+
+
 @pytest.mark.slow
 def test_tasks_that_fail_and_are_run_again(topic: Topic, tmp_path: Path) -> None:
     target = topic.named(topic.name + "-target")
@@ -132,6 +160,21 @@ def test_writes_inside_foreach_batch(topic: Topic, tmp_path: Path) -> None:
     assert ([target.values() for target in targets], prepared(topic)) == ([["a", "b", "c"]] * 2, [])
 
 
+def test_a_named_write_that_is_repeated_with_other_rows(topic: Topic) -> None:
+    def write(value: str, target: Topic = topic, **options: str) -> None:
+        rows = topic.spark.createDataFrame([(value,)], "value string")
+        target.write(rows, delivery="exactly_once", txnAppId=f"{topic.name[:40]}-daily", txnVersion="1", **options)
+
+    write("a")
+    write("a")
+    with pytest.raises(PySparkException, match=r"txnVersion 1 of .* was written before.*under a new txnVersion"):
+        write("b")
+    with pytest.raises(PySparkException, match=r"txnVersion 1 of .* was written before.*a txnAppId of its own"):
+        write("a", topic.named(topic.name + "-u"))
+    write("b", repeatedBatch="accept")
+    assert (topic.values(), prepared(topic)) == (["a"], [])
+
+
 def test_batch_writes(topic: Topic) -> None:
     rows = topic.spark.createDataFrame([(str(n),) for n in range(6)], "value string").repartition(3)
 
@@ -145,8 +188,8 @@ def test_batch_writes(topic: Topic) -> None:
     write(rows)
     expected = [*map(str, range(6)), "first"]
     assert (topic.values(), prepared(topic)) == (expected, [])
-    for value in ("again", "never"):
-        write(topic.frame([(value,)], "value string"), txnAppId=topic.name[:40], txnVersion="7")
+    for _ in range(2):
+        write(topic.frame([("again",)], "value string"), txnAppId=topic.name[:40], txnVersion="7")
     with pytest.raises(PySparkException, match=r"txnVersion 6 of txnAppId \S+ is refused: txnVersion 7 of txnAppId"):
         write(rows, txnAppId=topic.name[:40], txnVersion="6")
     assert (topic.values(), prepared(topic)) == (sorted([*expected, "again"]), [])

@@ -35,8 +35,8 @@ class Promises:
     def __init__(self) -> None:
         self.known: dict[TransactionId, Known] = {}
         self.plain: dict[Place, list[bytes]] = {}
-        self.decided: dict[str, tuple[int, tuple[Xid, ...]]] = {}
-        self.deciding: dict[str, tuple[int, tuple[Xid, ...]]] = {}
+        self.decided: dict[str, Decision] = {}
+        self.deciding: dict[str, Decision] = {}
         self._count = 0
 
     # ---- steps
@@ -78,10 +78,11 @@ class Promises:
 
     def decide(self, query_id: str, batch_id: int, keys: tuple[Xid, ...]) -> object:
         """Decide; a refusal that leaves the outcome open leaves both possible, for all branches alike."""
-        self.deciding[query_id] = (batch_id, keys)
-        answer = self.world.decide(query_id, batch_id, keys)
+        decision = Decision(batch_id, keys, f"contents of {batch_id}" if batch_id % 2 else None)
+        self.deciding[query_id] = decision
+        answer = self.world.decide(query_id, *decision)
         if isinstance(answer, Decision):
-            self.decided[query_id] = (batch_id, keys)
+            self.decided[query_id] = decision
             for key in keys:
                 if key in self.known:
                     self.known[key].fates = {"committed"}
@@ -138,13 +139,13 @@ class Promises:
         for query_id, expected in self.decided.items():
             if query_id not in self.deciding:
                 assert world.tx.decision(query_id) == expected
-        for query_id, (batch_id, keys) in self.deciding.items():
-            last = world.tx.decision(query_id)
-            taken = last == (batch_id, keys)
+        for query_id, asked in self.deciding.items():
+            last, keys = world.tx.decision(query_id), asked.branches
+            taken = last == asked
             assert taken or last == self.decided.get(query_id)
             for key in keys:
                 if key in self.known:
                     self.known[key].fates = {"committed"} if taken else {"prepared"}
             if taken:
-                self.decided[query_id] = (batch_id, keys)
+                self.decided[query_id] = asked
         self.deciding.clear()

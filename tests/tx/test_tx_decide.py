@@ -8,6 +8,7 @@ import pytest
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.tx.decisions import Decision
 from metaq_broker.tx.heuristics import Outcome
+from metaq_broker.tx.refusals import TransactionRefused
 from metaq_broker.tx.seams import TransactionLimits
 from tx_world import World, local, xid
 
@@ -242,3 +243,38 @@ def test_the_end_of_a_query_forgets_its_decisions(world: World) -> None:
     world.restart()
     assert world.tx.decision(A.unique) is None
     assert world.bodies() == [b"a"]
+
+
+# ---- what a batch contains, and which branches are this broker's
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_contents_are_returned_with_the_first_decision(world: World, restarted: bool) -> None:
+    prepared(world, A)
+    assert world.decide("q1", 1, [A, FOREIGN], "first") == Decision(1, (A, FOREIGN), "first")
+    if restarted:
+        world.restart()
+    assert world.decide("q1", 1, [B], "second") == Decision(1, (A, FOREIGN), "first")
+    assert world.decide("q1", 2, [], None) == Decision(2, (), None)
+
+
+def test_an_own_branch_that_is_unknown_refuses_the_decision(world: World) -> None:
+    prepared(world, A)
+    reply = world.decide("q1", 1, [A, FOREIGN, B], "x", [0, 2])
+    assert reply == f"500 XAException:code=-4,msg=batch 1 of query q1 cannot be decided, unknown on this broker: {B}"
+    assert world.tx.decision("q1") is None
+    assert world.recover() == [str(A)]
+    assert world.decide("q1", 1, [A, FOREIGN], "x", [0]) == Decision(1, (A, FOREIGN), "x")
+
+
+def test_a_missing_branch_that_an_operator_accepts_counts_as_committed(world: World) -> None:
+    world.tx.accept_missing(B)
+    world.restart()
+    assert world.decide("q1", 1, [B], "x", [0]) == Decision(1, (B,), "x")
+    assert world.commit(B, False).startswith(f"500 XAException:code=7,msg=XA transaction '{B}' has been heur")
+    prepared(world, A)
+    with pytest.raises(TransactionRefused, match="is on this broker, there is nothing to accept"):
+        world.tx.accept_missing(A)
+    world.decide("q1", 2, [A], "x", [0])
+    with pytest.raises(TransactionRefused, match="is on this broker, there is nothing to accept"):
+        world.tx.accept_missing(A)

@@ -283,8 +283,15 @@ class World:
     def forget(self, key: TransactionId | None) -> str:
         return self._now(lambda: self.tx.forget(key))
 
-    def decide(self, query_id: str, batch_id: int, branches: Sequence[TransactionId]) -> Any:
-        return self._later(lambda done: self.tx.decide(query_id, batch_id, branches, done))
+    def decide(
+        self,
+        query_id: str,
+        batch_id: int,
+        branches: Sequence[TransactionId],
+        contents: str | None = None,
+        own: Sequence[int] = (),
+    ) -> Any:
+        return self._later(lambda done: self.tx.decide(query_id, batch_id, branches, done, own, contents))
 
     def by_operator(self, key: TransactionId, outcome: Any) -> str:
         return self._later(lambda done: self.tx.end_heuristically(key, outcome, done))

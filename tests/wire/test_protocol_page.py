@@ -27,6 +27,7 @@ from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
 from metaq.wire.text.encode import encode
 from metaq.wire.text.extensions import (
     EXT_BOUNDARY,
+    EXT_CONTENTS,
     EXT_COPY,
     EXT_DECIDE,
     EXT_DECISIONS,
@@ -99,6 +100,7 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_PUT_BATCH,
         EXT_DECIDE,
         EXT_DECISIONS,
+        EXT_CONTENTS,
         EXT_FILTER,
         EXT_ORDINAL,
         EXT_INCARNATION,

@@ -96,6 +96,8 @@ COMMANDS: list[tuple[bytes, Command]] = [
         b"decide q-1 9223372036854775807 43 8\r\n" + XA_TEXT + b"\r\nTX:10.0.0.1-1363-2:7",
         Decide("q-1", 2**63 - 1, (XA, LOCAL), 8),
     ),
+    (b"decide q-1 12 4 contents 8\r\n\r\n\r\n", Decide("q-1", 12, (), 8, "", ())),
+    (b"decide q-1 12 30 contents 8\r\n0\r\n{ x}\r\n" + XA_TEXT, Decide("q-1", 12, (XA,), 8, "{ x}", (0,))),
 ]
 
 REPLIES: list[tuple[bytes, Reply]] = [

@@ -57,7 +57,8 @@ COMMANDS: list[tuple[bytes, str]] = [
     (b"fget t g 0 0 x a 5", "maximal size"),
     (b"fget t g 0 9223372036854775808 10 a 5", "offset"),
     (b"decide q 1 0", "decide with 4 tokens"),
-    (b"decide q 1 0 5 6", "decide with 6 tokens"),
+    (b"decide q 1 0 5 6", "expected contents, not"),
+    (b"decide q 1 0 contents 5 6", "decide with 7 tokens"),
     # numbers: not a number, an empty one, out of range, and what Python alone would accept
     (b"version x", "opaque"),
     (b"version  5", "opaque"),
@@ -189,6 +190,15 @@ def test_a_decision_about_something_that_is_no_branch(body: bytes) -> None:
     decoder.receive_data(b"decide q 1 %d 5\r\n" % len(body) + body + TRAILING)
     with pytest.raises(ProtocolError, match="branches"):
         decoder.next_command()
+    with pytest.raises(ProtocolError, match="branches"):
+        decoder.next_command()
+
+
+@pytest.mark.parametrize("own", [b"1", b"0,0", b"-1", b"0,", b"x", b"0,9999999999"], ids=repr)
+def test_a_decision_about_own_branches_that_are_not_in_the_list(own: bytes) -> None:
+    body = own + b"\r\n{}\r\nXID:1:61:62:q"
+    decoder = CommandDecoder()
+    decoder.receive_data(b"decide q 1 %d contents 5\r\n" % len(body) + body + TRAILING)
     with pytest.raises(ProtocolError, match="branches"):
         decoder.next_command()
 

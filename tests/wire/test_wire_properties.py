@@ -75,7 +75,16 @@ command = st.one_of(
         optional_words,
     ),
     st.builds(Sync, name, int32, body, int32, int64, int32, st.none() | int32),
-    st.builds(Decide, name, int64, st.lists(key, max_size=4).map(tuple), int32),
+    st.builds(Decide, name, int64, st.lists(key, max_size=4).map(tuple), int32, st.none(), st.just(())),
+    st.builds(
+        Decide,
+        name,
+        int64,
+        st.lists(key, min_size=3, max_size=4).map(tuple),
+        int32,
+        st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=20),
+        st.sampled_from([(), (0,), (1,), (0, 2), (0, 1, 2)]),
+    ),
 )
 reply = st.builds(Result, int32, st.text(st.characters(exclude_categories=["Cs"]), max_size=40), int32) | st.builds(
     Value, body, int32

@@ -103,6 +103,9 @@ class TransactionCommandsByHand:
         try:
             if action == "forget":
                 return self._forget(key)
+            if action == "accept":
+                self._manager.accept_missing(key)
+                return {"key": str(key), "outcome": "accepted"}
             await self._end(key, action)
         except TransactionRefused as refused:
             raise CommandRefused(REFUSED, refused.message) from refused
@@ -110,7 +113,8 @@ class TransactionCommandsByHand:
 
     async def _end(self, key: TransactionId, action: str) -> None:
         if action not in _OUTCOMES:
-            raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {', '.join(_OUTCOMES)} or forget")
+            allowed = f"{', '.join(_OUTCOMES)}, accept or forget"
+            raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {allowed}")
         ended: asyncio.Future[TransactionRefused | None] = asyncio.get_running_loop().create_future()
         self._manager.end_heuristically(key, _OUTCOMES[action], ended.set_result)
         refused = await ended

@@ -50,7 +50,7 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     reopen.add_argument("topic")
     reopen.add_argument("index", type=_index)
     transaction = _add(actions, "transaction", "end a prepared transaction by hand, or forget that it was")
-    transaction.add_argument("step", choices=["commit", "rollback", "complete", "forget"])
+    transaction.add_argument("step", choices=["commit", "rollback", "complete", "accept", "forget"])
     transaction.add_argument("key", help="as `transactions` lists it")
     retention = _add(actions, "retention", "remove old segments without waiting for deleteWhen")
     retention.add_argument("verb", choices=["run"])

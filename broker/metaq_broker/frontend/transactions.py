@@ -90,9 +90,11 @@ class TransactionCommands:
             if isinstance(decision, TransactionRefused):
                 _complete(slot, command.opaque, decision)
             else:
-                _complete(slot, command.opaque, None, _KEYS_END.join(map(str, decision.branches)))
+                contents = [] if command.contents is None else [decision.contents or ""]
+                _complete(slot, command.opaque, None, _KEYS_END.join([*contents, *map(str, decision.branches)]))
 
-        self._manager.decide(command.query_id, command.batch_id, command.branches, told)
+        query_id, batch_id, branches = command.query_id, command.batch_id, command.branches
+        self._manager.decide(query_id, batch_id, branches, told, command.own, command.contents)
 
     def connection_lost(self, connection: object) -> None:
         """Roll back the local transactions that the connection began."""

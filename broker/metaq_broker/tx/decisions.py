@@ -5,9 +5,13 @@ two commits, and then somebody has to know which branches are *the* batch. That 
 batch, branches). The first one for a batch wins, for ever; whoever asks again, with whatever branches, learns the first
 answer and drives that to its end. A batch before the last one is history: a driver that asks for it has been replaced.
 
-A branch key says nothing about its broker here (that is the sink's business), so keys that this broker does not know
-are taken for branches of other brokers and just recorded. Those it knows must be prepared, and are committed by the
-same record: with it they are all committed, without it none.
+A branch key says nothing about its broker here (that is the sink's business). Keys that the caller does not call this
+broker's own and that the broker does not know are taken for branches of other brokers and just recorded. Those it knows
+must be prepared, and are committed by the same record: with it they are all committed, without it none. An own key that
+is not known refuses the decision: its messages are not here.
+
+A decision may say what the batch contains. The text is the caller's; it is kept and returned, so that whoever repeats
+the batch can see whether it is the same one.
 
 The last two decisions of a query are remembered. While they are, COMMIT of a branch that they committed here answers
 200 again and again, so a driver may repeat what it is not sure of.
@@ -32,6 +36,8 @@ class Decision(NamedTuple):
 
     batch_id: int
     branches: tuple[Xid, ...]
+    contents: str | None = None
+    """What was said of the contents of the batch when it was decided."""
 
 
 class Decisions:
@@ -49,7 +55,7 @@ class Decisions:
         if not kept:
             return None
         newest = kept[max(kept)]
-        return Decision(newest.batch_id, newest.branches)
+        return Decision(newest.batch_id, newest.branches, newest.contents)
 
     def recorded(self, query_id: str, batch_id: int) -> Decision | None:
         """Return what was decided for a batch; ``None`` if it may be decided now.
@@ -125,7 +131,7 @@ class Decisions:
 
 
 def _size(decided: Decided) -> int:
-    return len(decided.query_id) + _key_bytes(decided.branches)
+    return len(decided.query_id) + len(decided.contents or "") + _key_bytes(decided.branches)
 
 
 def _key_bytes(keys: Iterable[Xid]) -> int:

@@ -137,6 +137,11 @@ class JournalWriter:
 
     # ---- outcomes and decisions
 
+    def accept_missing(self, key: Xid) -> None:
+        """Write that a branch without messages counts as committed by hand, whatever was remembered of it."""
+        (location,) = self._append([_remembered(key, Outcome.COMMITTED)])
+        self.adopt_outcome(key, Outcome.COMMITTED, location)
+
     def forget(self, key: Xid) -> None:
         """Write that a heuristic outcome need not be remembered."""
         self._append([Forgotten(key)])

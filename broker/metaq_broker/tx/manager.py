@@ -30,7 +30,7 @@ from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.tx.checkpoint import Checkpoint, CheckpointSettings
-from metaq_broker.tx.deciding import Deciding, Told
+from metaq_broker.tx.deciding import Deciding, Question, Told
 from metaq_broker.tx.decisions import Decision, Decisions
 from metaq_broker.tx.ended_queries import EndedQueries
 from metaq_broker.tx.ending import Ending, Voted
@@ -44,7 +44,14 @@ from metaq_broker.tx.open_transactions import OpenTransactions
 from metaq_broker.tx.putting import Putting
 from metaq_broker.tx.records import NO_SERIAL
 from metaq_broker.tx.recovery import RecoveryReport, Replay
-from metaq_broker.tx.refusals import TransactionRefused, journal_refused, local_prepare, not_an_xid, not_started
+from metaq_broker.tx.refusals import (
+    TransactionRefused,
+    journal_refused,
+    local_prepare,
+    not_an_xid,
+    not_missing,
+    not_started,
+)
 from metaq_broker.tx.seams import (
     CallLater,
     Done,
@@ -283,16 +290,25 @@ class TransactionManager:
 
     # ---- decisions
 
-    def decide(self, query_id: str, batch_id: int, branches: Sequence[TransactionId], done: Told) -> None:
+    def decide(
+        self,
+        query_id: str,
+        batch_id: int,
+        branches: Sequence[TransactionId],
+        done: Told,
+        own: Sequence[int] = (),
+        contents: str | None = None,
+    ) -> None:
         """Record that a batch consists of ``branches`` and commit those that are prepared here, all or none.
 
-        ``done`` gets what is decided, durably: the branches of the first decision for this batch, which need not be
-        these. It does not wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are
-        taken for branches of other brokers. Refused, with nothing recorded: a batch before the last one (409), and
-        branches that are known here but not prepared.
+        ``done`` gets what is decided, durably: the first decision for this batch, which need not be this one. It does
+        not wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are taken for branches
+        of other brokers, except those at the positions ``own``. ``contents`` is kept with the decision. Refused, with
+        nothing recorded: a batch before the last one (409), branches that are known here but not prepared (-6), and
+        own ones that are not known (-4).
         """
         try:
-            self._deciding.decide(query_id, batch_id, branches, done)
+            self._deciding.decide(Question(query_id, batch_id, branches, own, contents), done)
         except TransactionRefused as refusal:
             done(refusal)
 
@@ -366,6 +382,21 @@ class TransactionManager:
             self._ending.by_operator(self._find(key, None), outcome, done)
         except TransactionRefused as refusal:
             done(refusal)
+
+    def accept_missing(self, key: TransactionId) -> None:
+        """Let a branch that is not here, or was rolled back by hand, count as committed from now on.
+
+        For a decided branch whose messages are lost: its coordinator is answered as for one that an operator committed.
+
+        Raises:
+            TransactionRefused: Not an XA key, or the branch is here or was committed, or the journal does not take it.
+        """
+        if not isinstance(key, Xid):
+            raise not_an_xid(key)
+        if self._open.find(key, None) is not None or self._decisions.committed_here(key):
+            raise not_missing(key)
+        self._writer.accept_missing(key)
+        self._heuristics.remember(key, Outcome.COMMITTED)
 
     def forget_decisions(self, query_id: str) -> None:
         """Forget what was decided for a query that will never run again. If it does, its last batch may come twice.

@@ -17,6 +17,7 @@ and two connections may have local transactions of the same key at the same time
      8    Decided      text query, int64 batch, list of text key, list of uint32 (position of a key committed here),
                        list of (uint64 serial, uint32 chunks, text key), list of ends
      9    Undecided    text query
+    10    Decided      text contents, then as 8: a decision that says what the batch contains
 
     an end: text topic, int32 partition, int64 offset = the log's durable end when the commit was written
 
@@ -123,6 +124,8 @@ class Decided(NamedTuple):
     here: tuple[int, ...]
     commits: tuple[Branch, ...]
     ends: Ends
+    contents: str | None = None
+    """What the batch contains, in the words of whoever decided; ``None`` if nothing was said."""
 
 
 class Undecided(NamedTuple):
@@ -195,6 +198,10 @@ def _write_decided(r: Decided) -> bytes:
     keys = _list(_text(str(key)) for key in r.branches)
     here = _list(map(_U32.pack, r.here))
     return _text(r.query_id) + _I64.pack(r.batch_id) + keys + here + _list(map(_branch, r.commits)) + _ends(r.ends)
+
+
+def _write_decided_contents(r: Decided) -> bytes:
+    return _text(r.contents or "") + _write_decided(r)
 
 
 def _write_undecided(r: Undecided) -> bytes:
@@ -273,6 +280,11 @@ def _read_decided(r: _Reader) -> Decided:
     return Decided(query_id, batch_id, r.list(r.xid), r.list(lambda: r.number(_U32)), r.list(r.branch), r.ends())
 
 
+def _read_decided_contents(r: _Reader) -> Decided:
+    contents = r.text()
+    return _read_decided(r)._replace(contents=contents)
+
+
 _WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
     Messages: (1, _write_messages),
     Prepared: (2, _write_prepared),
@@ -294,12 +306,15 @@ _READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
     7: lambda r: Forgotten(r.xid()),
     8: _read_decided,
     9: lambda r: Undecided(r.text()),
+    10: _read_decided_contents,
 }
 
 
 def encode(record: Record) -> tuple[int, bytes]:
     """Return ``(type, payload)`` of a record."""
     number, write = _WRITERS[type(record)]
+    if isinstance(record, Decided) and record.contents is not None:
+        number, write = 10, _write_decided_contents
     return number, write(record)
 
 

@@ -134,14 +134,29 @@ def decided_later(query_id: str, batch_id: int, last: int) -> TransactionRefused
 
 def not_ready_to_decide(batch_id: int, query_id: str, keys: list[str]) -> TransactionRefused:
     """Some branches are known here but cannot be committed by a decision; nothing was recorded."""
-    listed = ", ".join(keys[:10]) + (f" and {len(keys) - 10} more" if len(keys) > 10 else "")
-    message = f"batch {batch_id} of query {query_id} cannot be decided, not prepared: {listed}"
+    message = f"batch {batch_id} of query {query_id} cannot be decided, not prepared: {_listed(keys)}"
     return TransactionRefused(message, xa_code=XA_PROTOCOL)
+
+
+def own_branches_unknown(batch_id: int, query_id: str, keys: list[str]) -> TransactionRefused:
+    """Branches that were prepared on this broker are not here any more; nothing was recorded."""
+    message = f"batch {batch_id} of query {query_id} cannot be decided, unknown on this broker: {_listed(keys)}"
+    return TransactionRefused(message, xa_code=XA_UNKNOWN)
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(keys[:10]) + (f" and {len(keys) - 10} more" if len(keys) > 10 else "")
 
 
 def query_over(key: Xid) -> TransactionRefused:
     """The query that the branch belongs to has been ended; a branch of it would never be decided."""
     return TransactionRefused(f"query {key.unique} of XA transaction '{key}' is over", xa_code=XA_PROTOCOL)
+
+
+def not_missing(key: Xid) -> TransactionRefused:
+    """An operator accepts the loss of a branch whose messages are here."""
+    message = f"XA transaction '{key}' is on this broker, there is nothing to accept"
+    return TransactionRefused(message, xa_code=XA_PROTOCOL)
 
 
 def decisions_full(limit: int) -> TransactionRefused:

@@ -196,12 +196,19 @@ class Copy(NamedTuple):
 
 
 class Decide(NamedTuple):
-    """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``."""
+    """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``.
+
+    With ``contents`` (extension ``contents``): ``decide QUERY_ID BATCH_ID LENGTH contents OPAQUE`` + the positions of
+    the keys that are branches of this broker, joined by commas, CR LF, the text, CR LF, the keys.
+    """
 
     query_id: str
     batch_id: int
     branches: tuple[TransactionId, ...]
     opaque: int
+    contents: str | None = None
+    """What the batch contains, in the words of whoever decides: one line, kept and returned with the decision."""
+    own: tuple[int, ...] = ()
 
 
 class Result(NamedTuple):

@@ -33,7 +33,7 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.lines import KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR
+from metaq.wire.text.lines import CONTENTS, KEY_SEPARATOR, NULL_KEY, TYPE_SEPARATOR
 
 TOKEN_BYTES_MAX: Final = 20_000
 """Longest name or key: three of them fit in the longest line that a decoder takes."""
@@ -122,9 +122,14 @@ def _copy(copy: Copy) -> bytes:
 
 
 def _decide(decide: Decide) -> bytes:
-    body = KEY_SEPARATOR.join(map(_key, decide.branches))
+    body, form = KEY_SEPARATOR.join(map(_key, decide.branches)), b""
+    if decide.own and (decide.contents is None or decide.own[-1] >= len(decide.branches)):
+        raise ValueError(f"own branches {decide.own}: expected positions in the branches, with contents")
+    if decide.contents is not None:
+        own = ",".join(map(str, decide.own)).encode()
+        body, form = KEY_SEPARATOR.join((own, _line("contents", decide.contents), body)), CONTENTS + b" "
     name, batch_id = _name("query id", decide.query_id), _int64("batch id", decide.batch_id)
-    return b"decide %b %d %d %d\r\n%b" % (name, batch_id, _length(body), _int32("opaque", decide.opaque), body)
+    return b"decide %b %d %d %b%d\r\n%b" % (name, batch_id, _length(body), form, _int32("opaque", decide.opaque), body)
 
 
 def _get(get: Get) -> bytes:
@@ -232,6 +237,12 @@ def _key(key: TransactionId) -> bytes:
     if parse_transaction_id(text) != key:
         raise ValueError(f"transaction key {text!r} would be read as another one")
     return _name("transaction key", text)
+
+
+def _line(what: str, text: str) -> bytes:
+    if "\r" in text or "\n" in text:
+        raise ValueError(f"{what} {text[:80]!r}: expected one line")
+    return text.encode()
 
 
 def _int32s(*values: int) -> None:

@@ -29,6 +29,9 @@ EXT_DECIDE: Final = "decide"
 EXT_DECISIONS: Final = "decisions"
 """``transaction null ... DECIDED`` and ``FORGET`` of a query: what was decided last, and that it is over."""
 
+EXT_CONTENTS: Final = "contents"
+"""``decide ... contents``: a decision says what the batch contains and which of its branches are this broker's."""
+
 EXT_FILTER: Final = "fget"
 """``fget``: read only messages of certain types."""
 

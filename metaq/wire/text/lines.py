@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, get_args
 
 from metaq.errors import ProtocolError
@@ -49,6 +50,9 @@ NULL_KEY: Final = "null"
 
 KEY_SEPARATOR: Final = b"\r\n"
 """Between the keys of a ``decide`` body, as in the reply to RECOVER."""
+
+CONTENTS: Final = b"contents"
+"""In the line of a ``decide`` whose body says what the batch contains."""
 
 # 64 bits have 19 digits. The zeros before them are matched for good, so that a line of zeros is not tried in many ways.
 _NUMBER: Final = re.compile(rb"([+-]?)(?=[0-9])0*+([0-9]{0,19})")
@@ -210,21 +214,37 @@ def _copy(tokens: list[bytes]) -> Head:
 
 
 def _decide(tokens: list[bytes]) -> Head:
-    """``decide QUERY_ID BATCH_ID LENGTH OPAQUE``."""
-    _count_must_be("decide", tokens, 5, 5)
+    """``decide QUERY_ID BATCH_ID LENGTH [contents] OPAQUE``."""
+    _count_must_be("decide", tokens, 5, 6)
     query_id, batch_id = _name("query id", tokens[1]), _int64("batch id", tokens[2])
-    length, opaque = _length(tokens[3]), _int32("opaque", tokens[4])
+    length, opaque = _length(tokens[3]), _int32("opaque", tokens[-1])
     if not query_id:
         raise ValueError("empty query id")
+    if len(tokens) == 6 and tokens[4] != CONTENTS:
+        raise ValueError(f"decide: expected contents, not {_shown(tokens[4])}")
+    with_contents = len(tokens) == 6
 
     def finish(body: bytes) -> Decide:
-        keys = body.split(KEY_SEPARATOR) if body else []
         try:
-            return Decide(query_id, batch_id, tuple(map(_key, keys)), opaque)
+            own, contents, keys = _contents(body) if with_contents else ((), None, body)
+            branches = tuple(map(_key, keys.split(KEY_SEPARATOR))) if keys else ()
+            if own and own[-1] >= len(branches):
+                raise ValueError(f"position {own[-1]} of {len(branches)} branches")
+            return Decide(query_id, batch_id, branches, opaque, contents, own)
         except ValueError as error:
             raise ProtocolError(f"branches of a decision: {error}", body) from None
 
     return Head("decide", "", -1, length, opaque, finish)
+
+
+def _contents(body: bytes) -> tuple[tuple[int, ...], str, bytes]:
+    """The parts of a decision with contents: positions of the broker's own branches, the text, the keys."""
+    positions, _, rest = body.partition(KEY_SEPARATOR)
+    text, _, keys = rest.partition(KEY_SEPARATOR)
+    own = tuple(_number("position", token, 0, INT32_MAX) for token in positions.split(b",")) if positions else ()
+    if any(later <= earlier for earlier, later in pairwise(own)):
+        raise ValueError("the positions of this broker's branches do not grow")
+    return own, text.decode(), keys
 
 
 def _get(tokens: list[bytes]) -> Get:
