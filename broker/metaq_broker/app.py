@@ -43,6 +43,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig, SystemConfig
 from metaq_broker.config_replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.disk_guard import DiskGuard, DiskLimits
+from metaq_broker.ends_recorder import EndsRecorder
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer, bind
@@ -209,6 +210,9 @@ class Broker:
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
         self._guard.start()
+        recorder = EndsRecorder(self._stores)
+        self._closing.push_async_callback(recorder.stop)
+        recorder.start()
         self._retention.start()
         self._closing.push_async_callback(self._replication.stop)
         self._replication.start()

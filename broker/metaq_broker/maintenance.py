@@ -207,13 +207,36 @@ class PartitionMaintenance:
         _LOG.warning("partition recovered", extra={"fields": {"partition": folder_name(topic, index)}})
         return report
 
+    async def acknowledge(self, topic: str, indexes: Sequence[int]) -> list[int]:
+        """Forget what partitions lost, there or not; return the indexes of those of which something was known.
+
+        Raises:
+            MaintenanceRefused: Nothing was lost of any of them, or the disk refuses.
+        """
+        lost = {(name, index): store for store in self._stores.each_store() for name, index in store.lost_partitions()}
+        found = [index for index in indexes if (topic, index) in lost]
+        if not found:
+            raise MaintenanceRefused(f"{_partitions(topic, indexes)} not among those that lost data")
+        try:
+            for index in found:
+                await asyncio.to_thread(lost[topic, index].acknowledge, topic, index)
+                fields = {"partition": folder_name(topic, index)}
+                _LOG.warning("lost data acknowledged", extra={"fields": fields})
+        except OSError as error:
+            raise MaintenanceRefused(f"the data folder takes no note of it: {error}") from error
+        return found
+
     async def _recover(self, topic: str, index: int, log: PartitionLog | None) -> RecoveryReport:
         if log is None:
             opened = await asyncio.to_thread(self._stores.store_of(topic).open_again, topic, index)
             self._stores.admit(opened)
             return opened.recovery
         await self._commit.settle(log)
-        return log.resume(await asyncio.to_thread(log.load_again))
+        loaded = await asyncio.to_thread(log.load_again)
+        if loaded.report.lost is not None:
+            store = self._stores.store_of(topic)
+            await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
+        return log.resume(loaded)
 
     # ---- steps
 

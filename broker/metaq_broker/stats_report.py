@@ -31,7 +31,7 @@ _HELP: Final = (
     "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.",
     "replication Returns the broker's part in keeping copies, and how far it is.",
     "durability Returns what an acknowledgement means, per topic.",
-    "failures Returns partitions that take no more messages, damaged ranges and full disks.",
+    "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
 )
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
@@ -167,6 +167,8 @@ class StatsReport:
                 yield f"{log.topic} part {log.index} damaged_from {damaged.start} damaged_to {damaged.end}"
         for topic, index, reason in self._engine.stores.refused():
             yield f"{topic} part {index} not_served {reason}"
+        for topic, index, loss in self._engine.stores.losses():
+            yield f"{topic} part {index} lost_from {loss.start} lost_to {loss.end} {loss.reason}"
         for folder in self._guard.folders():
             if folder.reason is not None:
                 yield f"{folder.path} puts_refused {folder.reason}"

@@ -13,6 +13,8 @@ from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
 from metaq_broker.files import Files
 from metaq_broker.log.log_store import LogStore
+from metaq_broker.log.losses import Loss
+from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.settings import LogSettings
 
@@ -139,6 +141,15 @@ class TopicStores:
         if new:
             self._topics |= new
             self.topics_changed()
+
+    def each_store(self) -> list[LogStore]:
+        """Return the data folders."""
+        return list(self._stores.values())
+
+    def losses(self) -> list[tuple[str, int, Loss]]:
+        """Return topic, index and what was lost of every partition that lost data, until it is acknowledged."""
+        found = (loss for store in self._stores.values() for loss in store.losses)
+        return [(*parse_folder_name(loss.folder), loss) for loss in found]
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the partitions in (topic, index) order."""

@@ -51,6 +51,7 @@ def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
         "read_only": [],
         "not_served": [],
         "quarantined": [],
+        "lost": [],
     }
 
 

@@ -7,14 +7,26 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.clock import Clock
+from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.fsck.checker import Checker, CheckTask
 from metaq_broker.fsck.findings import Findings, IndexState, PartitionFindings
 from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.report import as_json, as_text, exit_status
 from metaq_broker.log.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from stored_folder import COUNT, SETTINGS, QuickFiles, fill, flip, frames, open_store, segments, served, snapshot
+from stored_folder import (
+    COUNT,
+    SETTINGS,
+    START_MS,
+    QuickFiles,
+    fill,
+    flip,
+    frames,
+    open_store,
+    segments,
+    served,
+    snapshot,
+)
 
 
 def run(root: Path, *, repair: bool = False, topics: frozenset[str] = frozenset()) -> Findings:
@@ -266,7 +278,7 @@ def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
     counting = tmp_path / "count"
     findings = harmed(counting)
     files = FaultyFiles(counting)
-    repair_partition(files, SETTINGS, findings)
+    repair_partition(files, SETTINGS, findings, ManualClock(START_MS))
     expected, tail = served(counting), frames(1, COUNT)[0][:-3]
     assert len(expected) == COUNT - 1
     assert len(files.calls) > 8
@@ -275,7 +287,7 @@ def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
         findings = harmed(root)
         files = FaultyFiles(root, Fault(at, None))
         with pytest.raises(PowerCut):
-            repair_partition(files, SETTINGS, findings)
+            repair_partition(files, SETTINGS, findings, ManualClock(START_MS))
         files.crash(Random(at))
         run(root, repair=True)
         assert exit_status(run(root)) == 0

@@ -93,6 +93,7 @@ class Story:
         self.log.drop_segments(gone)
 
     def check(self, log: PartitionLog) -> None:
+        assert log.recovery.lost is None
         assert self.told in (None, log.incarnation)
         assert log.recovery.incarnation_fault is None
         found = contents(log)

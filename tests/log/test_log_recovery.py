@@ -418,7 +418,7 @@ def test_a_lost_quarantine_file(content: bytes | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "all segments gone"])
 def test_quarantine_is_not_for_messages_to_come(how: str, tmp_path: Path) -> None:
-    """Somebody takes the damaged end of the log away, or all of it: new messages get the same offsets."""
+    """Somebody takes the damaged end of the log away, or all of it: what comes now is not quarantined."""
     stored = frames(20)
     offsets = filled(tmp_path, stored)
     flip(last_segment(tmp_path), offsets[10] + 25, 0)
@@ -430,7 +430,9 @@ def test_quarantine_is_not_for_messages_to_come(how: str, tmp_path: Path) -> Non
     else:
         last_segment(tmp_path).unlink()
     log = open_log(tmp_path)
-    assert log.quarantined == []
+    end = offsets[-1] + len(stored[-1])
+    assert log.quarantined == ([OffsetRange(offsets[8], end)] if how == "cut" else [])
+    assert log.end_offset == (end if how == "cut" else 0)
     kept = contents(log)
     assert kept == (by_offset(stored[:8]) if how == "cut" else {})
     new = frames(20, 100)

@@ -50,10 +50,12 @@ class Life:
         if sync:
             log.sync()
             self.promised[index] = dict(kept)
+            store.note_ends(store.ends())
 
     def check(self, files: FaultyFiles) -> None:
         store = self.open(files)
         assert not store.refused
+        assert store.losses == ()  # a power cut takes nothing that was durable
         for index in (0, 1):
             log = store.get("orders", index)
             found = {} if log is None else contents(log)

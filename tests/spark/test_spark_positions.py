@@ -124,3 +124,20 @@ def test_a_recreated_topic_fails_the_query_or_is_read_from_its_first_message(
         again.drain(again.stream().selectExpr(TEXT), tmp_path)
     again.drain(again.stream(failOnDataLoss="false").selectExpr(TEXT), tmp_path)
     assert parquet_values(again, tmp_path) == ["1", "2", "3", *[f"new {n}" for n in range(9)]]
+
+
+def test_messages_put_after_the_end_was_lost_are_read(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
+    topic = Topic(spark, "orders", str(broker.address))
+    topic.put(*[f"old {n}" for n in range(300)])
+    topic.drain(topic.stream().selectExpr(TEXT), tmp_path)
+    assert broker.stop() == 0
+    (segment,) = (data / "orders-0").glob("*.meta")
+    segment.write_bytes(segment.read_bytes()[:5000])
+    again = Topic(spark, "orders", str(start_broker("dev", data, "--port", "0", "--partitions", "1").address))
+    again.put(*[f"new {n}" for n in range(120)])
+    again.drain(again.stream().selectExpr(TEXT), tmp_path)
+    assert {f"new {n}" for n in range(120)} <= set(parquet_values(again, tmp_path))

@@ -73,6 +73,9 @@ def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "NOT SERVED", f"{_partition(row)}: {row['reason']}"
     for row in result["quarantined"]:
         yield "DAMAGED", f"{_partition(row)}: {size(row['bytes'])} are not served"
+    for row in result.get("lost", ()):
+        bytes_gone = f"bytes {row['start']} to {row['end']}: {row['reason']}"
+        yield "DATA LOST", f"{_partition(row)}, {bytes_gone}; `acknowledge` ends this line"
     for key in result["stuck_commits"]:
         yield "NEEDS A RESTART", f"transaction {key} is committed, its messages are not readable yet"
     for row in result["closed"]:
@@ -202,6 +205,7 @@ ANSWERS: Final[Mapping[str, Lines]] = {
     "delete": _done("deleted"),
     "move": _moved,
     "reopen": _reopened,
+    "acknowledge": _done("acknowledged"),
     "transactions": _transactions,
     "transaction": _transaction,
     "retention": _retention,

@@ -25,7 +25,7 @@ _OUTCOME_WORDS: Final = {
 
 
 class PartitionCommands:
-    """``close``, ``open``, ``delete``, ``move`` and ``reopen``."""
+    """``close``, ``open``, ``delete``, ``move``, ``reopen`` and ``acknowledge``."""
 
     def __init__(self, services: ControlServices) -> None:
         self._maintenance = services.maintenance
@@ -63,6 +63,12 @@ class PartitionCommands:
         arguments.end()
         report = await self._maintenance.reopen(topic, index)
         return {"topic": topic, "index": index, **_recovered(report)}
+
+    async def acknowledge(self, arguments: Arguments) -> Result:
+        """Take note that an operator has seen what partitions lost."""
+        topic, indexes = arguments.text("topic"), arguments.indexes()
+        arguments.end()
+        return {"topic": topic, "acknowledged": await self._maintenance.acknowledge(topic, indexes)}
 
 
 def _recovered(report: RecoveryReport) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def control_commands(services: ControlServices) -> dict[str, Command]:
         "delete": partitions.delete,
         "move": partitions.move,
         "reopen": partitions.reopen,
+        "acknowledge": partitions.acknowledge,
         "transactions": transactions.transactions,
         "transaction": transactions.transaction,
         "retention": broker.retention,

@@ -40,6 +40,7 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     for name, text in (
         ("close", "refuse puts and gets until they are opened, or the broker starts anew"),
         ("open", "undo close"),
+        ("acknowledge", "show lost data of partitions no longer; it stays lost"),
     ):
         _add_partitions(_add(actions, name, text))
     delete = _add(actions, "delete", "remove partitions with their messages")
@@ -128,7 +129,7 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if getattr(options, "topic", None) is not None:
         arguments["topic"] = options.topic
-    if options.action in ("close", "open", "delete", "move"):
+    if options.action in ("close", "open", "acknowledge", "delete", "move"):
         arguments["first"], arguments["last"] = options.partitions
     if options.action in ("delete", "promote"):
         arguments["force"] = options.force

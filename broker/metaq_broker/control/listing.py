@@ -13,6 +13,7 @@ from metaq_broker.config import TopicSettings
 from metaq_broker.control.arguments import Arguments
 from metaq_broker.control.messages import REFUSED, CommandRefused, Result
 from metaq_broker.control.services import ControlServices
+from metaq_broker.log.losses import Loss
 from metaq_broker.log.partition_log import PartitionLog
 
 ROWS_A_TURN: Final = 256
@@ -66,6 +67,7 @@ class Listing:
                 {"topic": topic, "index": index, "reason": reason} for topic, index, reason in self._stores.refused()
             ],
             "quarantined": [{**_name(log), "bytes": _quarantined(log)} for log in logs if log.quarantined],
+            "lost": [_loss(*each) for each in self._stores.losses()],
         }
 
     def _zookeeper(self) -> dict[str, str] | None:
@@ -157,6 +159,11 @@ class Listing:
 
 def _name(log: PartitionLog) -> dict[str, Any]:
     return {"topic": log.topic, "index": log.index}
+
+
+def _loss(topic: str, index: int, loss: Loss) -> dict[str, Any]:
+    place = {"topic": topic, "index": index, "start": loss.start, "end": loss.end}
+    return {**place, "found_ms": loss.time_ms, "reason": loss.reason}
 
 
 def _quarantined(log: PartitionLog) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -14,9 +14,12 @@ from metaq_broker.fsck.findings import Findings, FolderFindings, PartitionFindin
 from metaq_broker.fsck.journal import check_journal
 from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.progress import Progress
+from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark
+from metaq_broker.log.durable_ends import NotedEnd, read_durable_ends
 from metaq_broker.log.errors import StoreLocked
 from metaq_broker.log.folders import DELETED_SUFFIX
 from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.log.losses import read_losses
 from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.segment import find_segment_files
 from metaq_broker.log.settings import LogSettings
@@ -103,17 +106,33 @@ class Checker:
     def _check_all(
         self, folder: FolderFindings, directories: Sequence[Path], sizes: dict[Path, int]
     ) -> Iterator[PartitionFindings]:
+        clean, noted = read_clean_mark(self._files, folder.path), read_durable_ends(self._files, folder.path)
+        folder.missing = self._missing(folder.path, clean, noted)
+        folder.losses = read_losses(self._files, folder.path)
         for directory in directories:
             self._progress.begin(directory.name, sizes[directory])
-            findings = self._check(directory, folder.owner is not None)
+            ends = clean.get(directory.name), noted.get(directory.name)
+            findings = self._check(directory, folder.owner is not None, *ends)
             if self._task.repair:
-                findings = repair_partition(self._files, self._task.settings, findings)
+                findings = repair_partition(self._files, self._task.settings, findings, self._clock)
             yield findings
 
-    def _check(self, directory: Path, live: bool) -> PartitionFindings:
+    def _missing(self, path: Path, clean: Mapping[str, CleanEnd], noted: Mapping[str, NotedEnd]) -> list[str]:
+        """Return the partitions that had durable bytes and have no folder."""
+        ends = {name: each.end for name, each in noted.items()} | {name: each.end for name, each in clean.items()}
+        gone = [name for name, end in sorted(ends.items()) if end and not self._files.exists(path / name)]
+        if gone and self._files.is_locked(path / LOCK_NAME):  # the broker may have deleted it, and said so before
+            gone = [name for name in gone if name in read_durable_ends(self._files, path)]
+        topics = self._task.topics
+        return [name for name in gone if not topics or name.rpartition("-")[0] in topics]
+
+    def _check(self, directory: Path, live: bool, clean: CleanEnd | None, noted: NotedEnd | None) -> PartitionFindings:
         # While a broker works, files can grow and go between two looks; what is really wrong is so again.
         for _ in range(_LIVE_ATTEMPTS if live else 1):
-            found = check_partition(directory, self._task.settings, live=live, on_read=self._progress.advance)
+            on_read = self._progress.advance
+            found = check_partition(
+                directory, self._task.settings, live=live, clean=clean, noted=noted, on_read=on_read
+            )
             if not any(found.problems()):
                 break
         return found

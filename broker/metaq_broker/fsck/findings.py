@@ -6,13 +6,16 @@ leaves, and the next start puts right by itself. Only problems make the exit sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from metaq.model import OffsetRange
 from metaq_broker.log.damage import Damage
+from metaq_broker.log.durable_ends import KnownEnd
+from metaq_broker.log.losses import Loss
+from metaq_broker.log.lost_end import LostEnd
 
 
 class IndexState(Enum):
@@ -41,7 +44,7 @@ class PartitionFindings:
     ``known`` damage is in the quarantine file already, ``damage`` is not. ``refusal``: why it was not, or not wholly,
     read. ``unsettled``: a repair, or the next start, would change files. ``live``: a broker was writing meanwhile.
     ``kept``: files in which a repair kept what it cut off. ``incarnation``: the partition's UUID; without one the next
-    start makes it.
+    start makes it. ``known_ends``: how far it was durable, as other files say; ``lost``: what is missing of that.
     """
 
     topic: str
@@ -54,6 +57,8 @@ class PartitionFindings:
     messages: int = 0
     torn: TornTail | None = None
     missing_bytes: int = 0
+    known_ends: Sequence[KnownEnd] = ()
+    lost: LostEnd | None = None
     damage: list[Damage] = field(default_factory=list)
     known: list[Damage] = field(default_factory=list)
     suspect: list[OffsetRange] = field(default_factory=list)
@@ -82,8 +87,9 @@ class PartitionFindings:
             yield self.refusal
         if self.torn is not None and not self.live:
             yield f"torn tail: {self.torn.bytes} bytes from offset {self.torn.offset}"
-        if self.missing_bytes and not self.live:
-            yield f"{self.missing_bytes} bytes that were durable are gone from the end of the last segment"
+        if self.lost is not None:
+            what = "all segments are gone" if self.lost.all_segments else "the end of the partition is gone"
+            yield f"{self.missing_bytes} bytes that were durable are gone, from offset {self.lost.start} on: {what}"
         yield from (f"damaged: {entry}" for entry in self.damage)
         for span in self.suspect:
             yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"
@@ -132,12 +138,18 @@ class JournalFindings:
 
 @dataclass(slots=True)
 class FolderFindings:
-    """One data folder. ``owner``: the process that has it locked. ``left_alone``: folders that are no partitions."""
+    """One data folder. ``owner``: the process that has it locked. ``left_alone``: folders that are no partitions.
+
+    ``missing``: partitions that had durable bytes, and whose folders are not there. ``losses``: what starts and repairs
+    have found to be lost, and nobody has acknowledged.
+    """
 
     path: Path
     owner: str | None
     partitions: list[PartitionFindings] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    losses: Sequence[Loss] = ()
     unfinished_deletions: list[str] = field(default_factory=list)
 
 
@@ -158,10 +170,12 @@ class Findings:
     def problem_count(self) -> int:
         """How many problems there are, or were, if they have been repaired."""
         found = sum(len(list(partition.problems())) for partition in self.partitions)
+        found += sum(len(folder.missing) for folder in self.folders)
         return found + (len(list(self.journal.problems())) if self.journal else 0)
 
     @property
     def all_repaired(self) -> bool:
         """Whether nothing of it is left to repair."""
         sound = all(partition.repaired or not any(partition.problems()) for partition in self.partitions)
+        sound = sound and not any(folder.missing for folder in self.folders)
         return sound and (self.journal is None or self.journal.fault is None)

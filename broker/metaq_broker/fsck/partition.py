@@ -15,14 +15,18 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.fsck.findings import IndexState, PartitionFindings, TornTail
 from metaq_broker.fsck.untouched import UntouchedDisk
 from metaq_broker.log import index as index_file
+from metaq_broker.log.clean_mark import CleanEnd
 from metaq_broker.log.damage import read_quarantine
+from metaq_broker.log.durable_ends import NotedEnd, known_ends
 from metaq_broker.log.errors import PartitionRefused
 from metaq_broker.log.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
 from metaq_broker.log.loading import Loaded, load
+from metaq_broker.log.losses import Losses, loss_of_end
 from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.segment import SegmentFile, find_segment_files, index_path
 from metaq_broker.log.settings import LogSettings
@@ -32,16 +36,26 @@ _COPY_BYTES: Final = 1 << 20
 
 
 def check_partition(
-    directory: Path, settings: LogSettings, *, live: bool = False, on_read: Callable[[int], None] = lambda count: None
+    directory: Path,
+    settings: LogSettings,
+    *,
+    live: bool = False,
+    clean: CleanEnd | None = None,
+    noted: NotedEnd | None = None,
+    on_read: Callable[[int], None] = lambda count: None,
 ) -> PartitionFindings:
-    """Read every message of the partition in ``directory`` and return what is wrong. Nothing is changed."""
+    """Read every message of the partition in ``directory`` and return what is wrong. Nothing is changed.
+
+    ``clean`` and ``noted``: where it ended, as files of the data folder say.
+    """
     disk = UntouchedDisk(on_read)
     findings = PartitionFindings(*parse_folder_name(directory.name), directory, live)
     try:
         findings.quarantine_unreadable = read_quarantine(disk, directory) is None
         findings.indexes = _index_states(disk, directory)
         findings.incarnation, findings.incarnation_fault = _incarnation(disk, directory)
-        loaded = load(disk, directory, settings, "full")
+        findings.known_ends = known_ends(disk, directory, clean, noted)
+        loaded = load(disk, directory, settings, "full", known_ends=findings.known_ends)
     except PartitionRefused as refused:
         findings.refusal = f"{refused.reason}; its messages were not looked at"
     except OSError as error:
@@ -53,7 +67,9 @@ def check_partition(
     return findings
 
 
-def repair_partition(files: Files, settings: LogSettings, findings: PartitionFindings) -> PartitionFindings:
+def repair_partition(
+    files: Files, settings: LogSettings, findings: PartitionFindings, clock: Clock
+) -> PartitionFindings:
     """Put right what ``check_partition`` found in a partition that nobody has open; return the findings anew.
 
     The messages are those that the check saw: none that is whole and was ever durable is dropped. A damaged incarnation
@@ -65,10 +81,13 @@ def repair_partition(files: Files, settings: LogSettings, findings: PartitionFin
     if findings.refusal is not None or not findings.unsettled:
         return findings
     kept = _keep(files, findings)
-    load(files, findings.directory, settings, "full")
+    if findings.lost is not None:
+        loss = loss_of_end(findings.lost, findings.directory.name, clock.now_ms())
+        Losses(files, findings.directory.parent).add(loss)
+    load(files, findings.directory, settings, "full", known_ends=findings.known_ends)
     if findings.incarnation_fault is not None:
-        findings.incarnation = Incarnation.new().uuid
-        write_incarnation(files, findings.directory, findings.incarnation)
+        write_incarnation(files, findings.directory, Incarnation.new().uuid)
+    findings.incarnation = read_incarnation(files, findings.directory)
     return replace(findings, unsettled=False, repaired=True, kept=kept)
 
 
@@ -80,7 +99,7 @@ def _describe(findings: PartitionFindings, loaded: Loaded) -> None:
     findings.known = [entry for entry in loaded.damage if entry not in report.damage]
     lost = sum(entry.messages for entry in loaded.damage)
     findings.messages = sum(segment.messages for segment in loaded.segments) - lost
-    findings.missing_bytes = report.missing_bytes
+    findings.missing_bytes, findings.lost = report.missing_bytes, report.lost
     findings.suspect = report.suspect
     findings.unfinished = report.removed
     if report.cut_at is not None:

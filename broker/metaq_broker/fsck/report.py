@@ -8,6 +8,7 @@ from typing import Any, Final
 from metaq_broker.fsck.findings import Findings, FolderFindings, IndexState, JournalFindings, PartitionFindings
 from metaq_broker.fsck.progress import size_text
 from metaq_broker.log.damage import Damage
+from metaq_broker.log.losses import Loss
 
 JSON_VERSION: Final = 1
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_UNCHECKED = 0, 1, 2
@@ -43,6 +44,9 @@ def _folder_lines(folder: FolderFindings) -> Iterator[str]:
         offsets = f"offsets {partition.start_offset}..{partition.end_offset}"
         yield f"  {partition.directory.name:<{width}}  {word}  {counts}, {size}, {offsets}"
         yield from (f"    {sentence}" for sentence in (*partition.problems(), *partition.notes()))
+    yield from (f"  {name}  PROBLEM  the folder of this partition is gone" for name in folder.missing)
+    for loss in folder.losses:
+        yield f"  {loss.folder}: lost earlier, bytes {loss.start} to {loss.end}, not acknowledged: {loss.reason}"
     yield from (f"  {name}: a deletion that the next start finishes" for name in folder.unfinished_deletions)
     yield from (f"  {name}: no partition, not looked at" for name in folder.left_alone)
 
@@ -106,6 +110,18 @@ def _folder_json(folder: FolderFindings) -> dict[str, Any]:
         "partitions": [_partition_json(partition) for partition in folder.partitions],
         "left_alone": folder.left_alone,
         "unfinished_deletions": folder.unfinished_deletions,
+        "missing": folder.missing,
+        "lost": [_loss_json(loss) for loss in folder.losses],
+    }
+
+
+def _loss_json(loss: Loss) -> dict[str, Any]:
+    return {
+        "partition": loss.folder,
+        "start": loss.start,
+        "end": loss.end,
+        "found_ms": loss.time_ms,
+        "reason": loss.reason,
     }
 
 

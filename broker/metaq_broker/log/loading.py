@@ -1,13 +1,15 @@
 """Opening a partition's folder: what its files hold, and finishing what a crash left half done.
 
 Order of the steps that change the disk, each harmless if a crash repeats it or omits what follows: cut what a failed
-fsync left behind the durable end; remove segments that never got their name and continue nothing; cut the torn tail;
-make bytes, then names durable; write indexes; write the quarantine file; remove the failed-sync mark.
+fsync left behind the durable end; remove segments that never got their name and continue nothing; cut the torn tail,
+or, where the end is lost, quarantine what is missing, write a new incarnation if need be, and extend the segment; make
+bytes, then names durable; write indexes; write the quarantine file; remove the failed-sync mark and orphaned indexes.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +17,13 @@ from typing import NamedTuple
 from metaq_broker.files import Files
 from metaq_broker.log import index as index_file
 from metaq_broker.log.damage import Damage, read_quarantine, write_quarantine
+from metaq_broker.log.durable_ends import KnownEnd
 from metaq_broker.log.failed_sync import read_failed_sync, remove_failed_sync
 from metaq_broker.log.handles import FileHandle
-from metaq_broker.log.incarnation import remove_incarnation
+from metaq_broker.log.incarnation import Incarnation, remove_incarnation, write_incarnation
 from metaq_broker.log.index import TIME_UNKNOWN, IndexBuilder, SegmentIndex
 from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
+from metaq_broker.log.lost_end import REASON, LostEnd, find_lost_end
 from metaq_broker.log.recovery import Evidence, Examined, examine
 from metaq_broker.log.report import RecoveryReport
 from metaq_broker.log.segment import Segment, index_path, segment_path
@@ -45,11 +49,17 @@ class Loaded:
 
 
 def load(
-    files: Files, directory: Path, settings: LogSettings, verify: Verify, durable_end: int | None = None
+    files: Files,
+    directory: Path,
+    settings: LogSettings,
+    verify: Verify,
+    durable_end: int | None = None,
+    known_ends: Sequence[KnownEnd] = (),
 ) -> Loaded:
     """Open the partition in ``directory``, which is made when absent. All that is found and kept is durable on return.
 
     ``durable_end``: cut everything behind it, because an fsync failed after it; a mark on disk says the same.
+    ``known_ends``: where the partition ended at least; if it does not reach so far, it goes on there nevertheless.
 
     Raises:
         PartitionRefused: The segments do not follow each other. Nothing was changed.
@@ -64,11 +74,17 @@ def load(
         found.cut_back(min(ends))
         verify = "tail" if verify == "trust" else verify
     known = read_quarantine(files, directory)
+    report.lost = lost = find_lost_end(files, directory, known_ends)
+    if lost is not None:
+        report.missing_bytes = lost.end - lost.start
+        verify = "tail" if verify == "trust" else verify
     loading = _Loading(files, found, settings, "full" if known is None else verify, known or [], report)
+    loading.durable_end = max((each.end for each in known_ends), default=0)
     loaded = loading.load() if found.named else loading.start_fresh()
     if loaded.damage != known:
         write_quarantine(files, directory, loaded.damage)
     remove_failed_sync(files, directory)
+    found.remove_orphans()
     return loaded
 
 
@@ -106,6 +122,7 @@ class _Loading:
         self._verify = verify
         self._known = known
         self._report = report
+        self.durable_end = 0
         self._damage: list[Damage] = []
         self._segments: list[Segment] = []
         self._ordinal, self._time_ms = 0, TIME_UNKNOWN
@@ -205,14 +222,14 @@ class _Loading:
     # ---- looking at bytes
 
     def _judge(self, found: FoundSegment, handle: FileHandle, durable_end: int | None) -> _Judged:
-        """Examine a segment. Without a ``durable_end`` the last entry of its index is it."""
+        """Examine a segment. Without a ``durable_end`` it is the last entry of its index, or what else is known."""
         old, whole = index_file.read_entries(self._files, index_path(self._directory, found.start), found.start)
         if old and old[0].offset == found.start:
             self._learn_base(old[0].ordinal)
             self._time_ms = max(self._time_ms, old[0].time_ms)
         if durable_end is None:
             durable_end = old[-1].offset if old else found.start
-            self._report.missing_bytes = max(0, durable_end - found.end)
+            durable_end = max(durable_end, self.durable_end)
         builder = IndexBuilder.at_start(found.start, self._ordinal, self._time_ms, self._interval_bytes)
         evidence = Evidence(old, self._known_in(found), durable_end, found.changed_ms)
         verdict = examine(SegmentView(handle, found.start, found.size), builder, evidence)
@@ -268,15 +285,18 @@ class _Loading:
     def _recover_tail(self, last: FoundSegment) -> IndexBuilder:
         """Examine the last segment and those behind it that never got their names; cut; make everything durable."""
         judged = [self._judge_tail(last)]
+        lost = self._report.lost
         for found in list(self._found.unnamed):
             before = judged[-1]
-            if found.start == before.found.end == before.verdict.end and before.found.size:
+            if lost is None and found.start == before.found.end == before.verdict.end and before.found.size:
                 judged.append(self._judge_tail(found))
             else:
                 self._found.remove(found)
         for found, handle, verdict, _ in judged:
             if verdict.end < found.end:
                 self._found.cut(found, verdict.end)
+            elif verdict.end > found.end:
+                self._extend(found, handle, verdict.end, new_incarnation=lost is not None and not lost.exact)
             self._files.fdatasync(handle.fd)
             if not found.file.named:
                 self._files.rename(found.file.path, segment_path(self._directory, found.start))
@@ -293,6 +313,35 @@ class _Loading:
 
     def _judge_tail(self, found: FoundSegment) -> _Judged:
         handle = FileHandle(self._files, self._files.open_append(found.file.path))
-        judged = self._judge(found, handle, durable_end=None)
+        lost = self._report.lost
+        judged = self._judge(found, handle, durable_end=None if lost is None else lost.end)
+        if lost is not None:
+            self._add_missing(judged.verdict, lost)
         self._add_judged(judged)
         return judged
+
+    # ---- an end that is lost
+
+    def _add_missing(self, verdict: Examined, lost: LostEnd) -> None:
+        """Count what is missing at the end as damage."""
+        builder = verdict.builder
+        messages = 1 if lost.ordinal is None else max(1, lost.ordinal - builder.ordinal)
+        damage = Damage(builder.offset, lost.end, messages, REASON)
+        builder.skip(lost.end - builder.offset, messages)
+        verdict.damage.append(damage)
+        verdict.end = lost.end
+        self._damage.append(damage)
+        if damage not in self._known:
+            self._report.damage.append(damage)
+
+    def _extend(self, found: FoundSegment, handle: FileHandle, end: int, *, new_incarnation: bool) -> None:
+        """Make a segment as long as it was, or all of the log: a hole that takes no space.
+
+        It is quarantined first, which also tells of it if a crash comes in between. A new incarnation is for readers
+        that may know offsets behind ``end``.
+        """
+        write_quarantine(self._files, self._directory, self._damage)
+        if new_incarnation:
+            write_incarnation(self._files, self._directory, Incarnation.new().uuid)
+        found.size = end - found.start
+        self._files.truncate(handle.fd, found.size)

@@ -7,21 +7,27 @@ the next start. It lists the partitions that were complete, so that they need no
     metaq-clean-shutdown 1
     END MTIME_NS FOLDER              end offset and last segment's time of change; FOLDER is the rest of the line
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
+
+File ``durable-ends`` tells where partitions ended at least, file ``lost-data`` which of them did not any more: see
+``durable_ends`` and ``losses``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
+from metaq_broker.log.durable_ends import DurableEnds, KnownEnd, NotedEnd, known_ends, read_durable_ends
 from metaq_broker.log.errors import LogFailed, PartitionRefused, StoreLocked, TopicNameRefused
 from metaq_broker.log.folders import DELETED_SUFFIX, delete_folder, finish_deletions, rename_folder
 from metaq_broker.log.handles import OPEN_HANDLES_MAX, HandleCache
+from metaq_broker.log.losses import FOLDER, Loss, Losses, loss_of_end
+from metaq_broker.log.lost_end import LostEnd, find_lost_end
 from metaq_broker.log.names import folder_name, parse_folder_name, topic_fault
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.segment import find_segment_files
@@ -48,6 +54,9 @@ class LogStore:
         self._handles = HandleCache(files, open_files_max)
         self._logs: dict[PartitionKey, PartitionLog] = {}
         self._refused: dict[PartitionKey, str] = {}
+        self._ends = DurableEnds(files, data_path)
+        self._losses = Losses(files, data_path)
+        self._out_of_service: dict[str, tuple[NotedEnd | None, Sequence[KnownEnd]]] = {}
 
     @classmethod
     def open(
@@ -83,12 +92,15 @@ class LogStore:
     def _load(self, verify: Verify, load_threads: int) -> None:
         self._finish_deletions()
         clean = read_clean_mark(self._files, self.data_path)
-        remove_clean_mark(self._files, self.data_path)  # before anything can be appended
+        noted = read_durable_ends(self._files, self.data_path)
         keys = list(self._partition_keys())
+        self._note_missing_folders(keys, clean, noted)
 
         def load_one(key: PartitionKey) -> PartitionLog | str:
             directory = self._directory(*key)
             try:
+                known = known_ends(self._files, directory, clean.get(directory.name), noted.get(directory.name))
+                self._out_of_service[directory.name] = noted.get(directory.name), known
                 trusted = verify != "full" and self._unchanged(directory, clean.get(directory.name))
                 return self._open_log(key, "trust" if trusted else verify)
             except (OSError, PartitionRefused) as error:
@@ -103,6 +115,17 @@ class LogStore:
                 _LOGGER.error("partition is not served", extra={"fields": fields})
             else:
                 self._take(key, outcome)
+        self.note_ends(self.ends())
+        remove_clean_mark(self._files, self.data_path)  # before anything can be appended, after all of it was used
+
+    def _note_missing_folders(
+        self, keys: Iterable[PartitionKey], clean: Mapping[str, CleanEnd], noted: Mapping[str, NotedEnd]
+    ) -> None:
+        there = {folder_name(*key) for key in keys}
+        for folder in sorted((clean.keys() | noted.keys()) - there):
+            end = max(each.end for each in (clean.get(folder), noted.get(folder)) if each is not None)
+            if end and _is_partition(folder):
+                self._losses.add(Loss(0, end, self._clock.now_ms(), FOLDER, folder))
 
     def _finish_deletions(self) -> None:
         try:
@@ -136,17 +159,24 @@ class LogStore:
         return CleanEnd(found[-1].start + status.size, status.mtime_ns)
 
     def _open_log(self, key: PartitionKey, verify: Verify) -> PartitionLog:
+        directory = self._directory(*key)
+        _, known = self._out_of_service.get(directory.name, (None, ()))
+        if self._files.is_dir(directory) and (lost := find_lost_end(self._files, directory, known)) is not None:
+            self.note_lost_end(directory.name, lost)
         return PartitionLog.open(
             self._files,
             self._clock,
-            self._directory(*key),
+            directory,
             self._settings_for(key[0]),
             verify=verify,
             handles=self._handles,
+            known_ends=known,
         )
 
     def _take(self, key: PartitionKey, log: PartitionLog) -> None:
         self._logs[key] = log
+        self._out_of_service.pop(log.directory.name, None)
+        self._ends.remember(log.directory.name)
         for sentence in log.recovery.warnings():
             _LOGGER.warning("recovery", extra={"fields": {"partition": log.directory.name, "what": sentence}})
 
@@ -180,6 +210,50 @@ class LogStore:
         self._take(key, log)
         return log
 
+    # ---- durable ends, and what was lost of them
+
+    def ends(self) -> dict[str, NotedEnd]:
+        """Return how far partitions are durable now, for ``note_ends``; those not in service as they were known last.
+
+        A partition without a durable incarnation has nothing that is readable, or a disk that takes no notes.
+        """
+        found = {folder: noted for folder, (noted, _) in list(self._out_of_service.items()) if noted is not None}
+        for log in self._logs.values():
+            if log.incarnation is not None:
+                found[log.directory.name] = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
+        return found
+
+    def note_ends(self, ends: Mapping[str, NotedEnd]) -> None:
+        """Write down how far partitions are durable (blocking; any thread). A disk that refuses is tried again later.
+
+        Whoever calls it while the store is open calls it regularly.
+        """
+        try:
+            self._ends.write(ends)
+        except OSError as error:
+            _LOGGER.info("durable ends are not noted", extra={"fields": {"path": self.data_path, "reason": error}})
+
+    def note_lost_end(self, folder: str, lost: LostEnd) -> None:
+        """Keep in mind, durably, that a partition has lost its end, until it is acknowledged (blocking; any thread).
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        self._losses.add(loss_of_end(lost, folder, self._clock.now_ms()))
+
+    @property
+    def losses(self) -> Sequence[Loss]:
+        """What was lost and is not acknowledged, oldest first."""
+        return self._losses.unacknowledged
+
+    def lost_partitions(self) -> set[PartitionKey]:
+        """Return the partitions of which something was lost that is not acknowledged."""
+        return {parse_folder_name(loss.folder) for loss in self.losses}
+
+    def acknowledge(self, topic: str, index: int) -> bool:
+        """Forget what was lost of a partition; return whether there was anything (blocking). Raises ``OSError``."""
+        return self._losses.acknowledge(folder_name(topic, index))
+
     # ---- partitions that leave, come back, change their names
 
     def withdraw(self, topic: str, index: int, reason: str) -> PartitionLog | None:
@@ -188,7 +262,12 @@ class LogStore:
         Returns its log, ``None`` if it has none that is open. The caller settles and closes it.
         """
         self._refused[topic, index] = reason
-        return self._logs.pop((topic, index), None)
+        log = self._logs.pop((topic, index), None)
+        if log is not None and log.incarnation is not None:
+            noted = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
+            known = KnownEnd(log.readable_end, log.durable_ordinal, exact=True)
+            self._out_of_service[log.directory.name] = noted, [known]
+        return log
 
     def vacate(self, topic: str, index: int) -> None:
         """End the refusal of a partition that is not there any more."""
@@ -211,11 +290,19 @@ class LogStore:
 
     def delete_folder(self, topic: str, index: int) -> None:
         """Remove the folder of a withdrawn partition; see ``folders.delete_folder`` (blocking; any thread)."""
-        delete_folder(self._files, self._directory(topic, index))
+        directory = self._directory(topic, index)
+        self._out_of_service.pop(directory.name, None)
+        self._ends.forget([directory.name])
+        delete_folder(self._files, directory)
 
     def rename_folder(self, topic: str, index: int, new_index: int) -> None:
         """Give a withdrawn partition another index; see ``folders.rename_folder`` (blocking; any thread)."""
-        rename_folder(self._files, self._directory(topic, index), self._directory(topic, new_index))
+        old, new = self._directory(topic, index), self._directory(topic, new_index)
+        known = self._out_of_service.pop(old.name, None)
+        self._ends.forget([old.name])
+        rename_folder(self._files, old, new)
+        if known is not None:
+            self._out_of_service[new.name] = known
 
     def has_folder(self, topic: str, index: int) -> bool:
         """Say whether the partition is on the disk, in service or not."""
@@ -246,6 +333,7 @@ class LogStore:
         try:
             complete = [log for log in self.logs() if log.close(clean)]
             if clean:
+                self.note_ends(self.ends())
                 self._leave_mark(complete)
         finally:
             self._files.close(self._lock)
@@ -257,6 +345,14 @@ class LogStore:
             write_clean_mark(self._files, self.data_path, {name: end for name, end in ends.items() if end is not None})
         except OSError as error:  # the next start looks at every last segment, that is all
             _LOGGER.warning("no clean-shutdown mark", extra={"fields": {"path": self.data_path, "reason": error}})
+
+
+def _is_partition(folder: str) -> bool:
+    try:
+        parse_folder_name(folder)
+    except ValueError:
+        return False
+    return True
 
 
 def _make_folders(files: Files, path: Path) -> None:

@@ -24,6 +24,7 @@ from metaq.wire.text.frames import Frame
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
 from metaq_broker.log import lookup
+from metaq_broker.log.durable_ends import KnownEnd
 from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.handles import FileHandle, HandleCache
 from metaq_broker.log.incarnation import Incarnation
@@ -86,6 +87,7 @@ class PartitionLog:
         *,
         verify: Verify = "tail",
         handles: HandleCache | None = None,
+        known_ends: Sequence[KnownEnd] = (),
     ) -> PartitionLog:
         """Open or make the partition in ``directory``, whose name is TOPIC-INDEX; its parent exists. Recovers first.
 
@@ -95,7 +97,7 @@ class PartitionLog:
             ValueError: The folder's name is not TOPIC-INDEX.
         """
         parse_folder_name(directory.name)
-        loaded = load(files, directory, settings, verify)
+        loaded = load(files, directory, settings, verify, known_ends=known_ends)
         incarnation, fault = (Incarnation.new(), None) if loaded.fresh else Incarnation.of_folder(files, directory)
         loaded.report.incarnation_fault = fault
         handles = HandleCache(files) if handles is None else handles  # an empty cache is false: ask for None
@@ -112,7 +114,7 @@ class PartitionLog:
         )
         self._older_messages = sum(segment.messages for segment in loaded.segments[:-1])
         self.end_offset = self.readable_end = self._layout.active.end
-        self._durable_ordinal = self._builder.ordinal
+        self.durable_ordinal = self._builder.ordinal
 
     def __repr__(self) -> str:
         state = f"{self.end_offset})" + (f" FAILED: {self.failure}" if self.failure else "")
@@ -144,7 +146,7 @@ class PartitionLog:
     @property
     def unflushed_messages(self) -> int:
         """Messages appended but not yet durable."""
-        return self._builder.ordinal - self._durable_ordinal
+        return self._builder.ordinal - self.durable_ordinal
 
     @property
     def sync_failed(self) -> bool:
@@ -266,10 +268,7 @@ class PartitionLog:
             self.begin_segment()
 
     def begin_segment(self) -> None:
-        """Finish the active segment and start the next one; on a full disk the active one grows on instead.
-
-        If it fails otherwise, the next append is refused.
-        """
+        """Finish the active segment, start the next; on a full disk it grows on, after other errors appends fail."""
         active, start, builder = self._layout.active, self.end_offset, self._builder
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
@@ -309,7 +308,7 @@ class PartitionLog:
             return
         self._unsynced.settle(job)
         self.readable_end = job.end
-        self._durable_ordinal = job.ordinal
+        self.durable_ordinal = job.ordinal
 
     def sync(self) -> None:
         """Make everything durable now (blocking).
@@ -348,7 +347,8 @@ class PartitionLog:
             PartitionRefused, OSError: It cannot be recovered; the log stays as it is.
         """
         durable_end = self.readable_end if self.sync_failed else None
-        loaded = load(self._files, self.directory, self._settings, verify, durable_end)
+        known = KnownEnd(self.readable_end, self.durable_ordinal, exact=True)
+        loaded = load(self._files, self.directory, self._settings, verify, durable_end, [known])
         if not loaded.fresh:
             self._incarnation.settle(self._files, self.directory)
         return loaded
@@ -448,7 +448,7 @@ class PartitionLog:
 
         Where the message is damaged, this is where the damage begins.
         """
-        if ordinal >= self._durable_ordinal:
+        if ordinal >= self.durable_ordinal:
             return self.readable_end
         return lookup.place_of_message(self._layout, ordinal).offset
 
@@ -492,7 +492,7 @@ class PartitionLog:
 
         Raises:
             ValueError: They are not the oldest, or one is still in use for writing.
-            OSError: A file cannot be removed; all of them are out of service nevertheless.
+            OSError: A file cannot be removed; all are out of service nevertheless.
         """
         oldest = [segment.start for segment in self._layout.segments[: len(segments)]]
         if [segment.start for segment in segments] != oldest:

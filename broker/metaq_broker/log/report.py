@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from metaq.model import OffsetRange
 from metaq_broker.log.damage import Damage
+from metaq_broker.log.lost_end import LostEnd
 
 
 @dataclass(slots=True)
@@ -15,8 +16,8 @@ class RecoveryReport:
 
     ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``:
     starts of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged
-    message. ``missing_bytes``: durable bytes that the last segment does not have any more. ``incarnation_fault``: why
-    the partition's incarnation could not be read, so that it got another one.
+    message. ``missing_bytes``: durable bytes that are gone from the end; ``lost`` says which. ``incarnation_fault``:
+    why the partition's incarnation could not be read, so that it got another one.
     """
 
     bytes_cut: int = 0
@@ -26,6 +27,7 @@ class RecoveryReport:
     indexes_rebuilt: list[int] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     missing_bytes: int = 0
+    lost: LostEnd | None = None
     incarnation_fault: str | None = None
 
     @property
@@ -43,7 +45,7 @@ class RecoveryReport:
         if self.bytes_cut:
             yield f"torn tail of {self.bytes_cut} bytes cut at offset {self.cut_at}"
         if self.missing_bytes:
-            yield f"{self.missing_bytes} bytes that were durable are gone from the end of the last segment"
+            yield f"{self.missing_bytes} bytes that were durable are gone from the end of the partition"
         yield from (f"damaged bytes quarantined: {entry}" for entry in self.damage)
         for span in self.suspect:
             yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"

@@ -56,7 +56,6 @@ class SegmentFiles:
             found = FoundSegment(file, status.size, status.mtime_ms)
             (result.named if file.named else result.unnamed).append(found)
         result._check_contiguous()
-        result._remove_orphans()
         return result
 
     def _check_contiguous(self) -> None:
@@ -69,8 +68,11 @@ class SegmentFiles:
                     f"{after.start}: {what}; restore the missing file or move the files on one side away",
                 )
 
-    def _remove_orphans(self) -> None:
-        """Remove indexes whose segments are gone: what a crash between the two unlinks of a deletion leaves."""
+    def remove_orphans(self) -> None:
+        """Remove indexes whose segments are gone: what a crash between the two unlinks of a deletion leaves.
+
+        Not before they were asked for an end that was lost.
+        """
         expected = {index_path(self.directory, found.start).name for found in (*self.named, *self.unnamed)}
         for name in self._files.listdir(self.directory):
             stem = name.removesuffix(index_file.SUFFIX)
@@ -87,6 +89,9 @@ class SegmentFiles:
 
     def remove(self, found: FoundSegment) -> None:
         """Remove a segment that holds nothing that was ever acknowledged."""
+        index = index_path(self.directory, found.start)
+        if self._files.exists(index):  # first: without its segment it would speak of lost bytes
+            self._files.unlink(index)
         self._files.unlink(found.file.path)
         self._report.removed.append(found.file.path.name)
         (self.named if found.file.named else self.unnamed).remove(found)

@@ -169,11 +169,13 @@ def _troubles(engine: Engine, logs: Sequence[PartitionLog]) -> Iterator[Measure]
     read_only = sum(log.failure is not None for log in logs)
     quarantined = sum(len(damaged) for log in logs for damaged in log.quarantined)
     not_served = len(list(engine.stores.refused()))
+    lost = sum(loss.end - loss.start for _, _, loss in engine.stores.losses())
     closed = len(engine.closed_partitions())
     yield _gauge("metaq_partitions_read_only", "Partitions that take no messages since a disk failed.", read_only)
     yield _gauge("metaq_partitions_not_served", "Partitions on the disk that could not be opened.", not_served)
     yield _gauge("metaq_partitions_closed", "Partitions that an operator closed.", closed)
     yield _gauge("metaq_quarantined_bytes", "Damaged bytes that are not served.", quarantined)
+    yield _gauge("metaq_lost_bytes", "Durable bytes that were found gone, until that is acknowledged.", lost)
 
 
 def _retention(retention: Retention) -> Iterator[Measure]:
