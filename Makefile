@@ -1,5 +1,6 @@
 # MetaQ for Spark. Every target that needs an environment makes it: .venv, once, and again when pyproject.toml changes.
-# Needs make, Python 3.11 or newer and, for what runs Spark, Java 17 or newer; scripts/check-machine says what is missing.
+# Needs make and Python 3.11 or newer; scripts/check-machine says what is missing. What runs Spark uses a Java 17 or newer of the
+# machine, or fetches one: scripts/with-java.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,6 +10,9 @@ RESULTS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 
+# A Python of the environment, with a Java beside it.
+SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
+
 .DEFAULT_GOAL := help
 .PHONY: help demo cluster-demo test lint bench bench-check wheel clean java
 
@@ -16,23 +20,23 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder for your own
-	@$(BIN)/python jobs/demo.py $(if $(INPUT),"$(INPUT)")
+	@$(SPARK_PYTHON) jobs/demo.py $(if $(INPUT),"$(INPUT)")
 
 cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
-	@$(BIN)/python jobs/cluster_demo.py
+	@$(SPARK_PYTHON) jobs/cluster_demo.py
 
 test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
 bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
-	@$(BIN)/python benchmarks/suite.py $(BENCH_ARGS)
+	@$(SPARK_PYTHON) benchmarks/suite.py $(BENCH_ARGS)
 
 bench-check: java $(READY)  ## The same, or RESULTS=file, and fail where a ratio is worse than the recorded one
-	@$(BIN)/python benchmarks/check.py $(RESULTS)
+	@$(SPARK_PYTHON) benchmarks/check.py $(RESULTS)
 
 wheel: $(READY)  ## Build dist/*.whl and dist/*.tar.gz
 	@$(BIN)/python -m build
@@ -42,14 +46,14 @@ clean:  ## Remove the environment and everything that was built
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
-	@scripts/check-machine java
+	@[ -z "$$JAVA_HOME" ] || scripts/check-machine java
 
 $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
 
 .PHONY: torture
 torture: java $(READY)  ## Try to make the broker and the sink break a promise; TORTURE_ARGS, FUZZ_ARGS, FIRE_ARGS: docs/testing.md
-	@$(BIN)/python -m torture $(TORTURE_ARGS)
-	@$(BIN)/python -m torture.fuzz $(FUZZ_ARGS)
-	@$(BIN)/python -m torture.fire $(FIRE_ARGS)
-	@$(BIN)/python -m torture.fire --delivery at_least_once --kills 20
+	@$(SPARK_PYTHON) -m torture $(TORTURE_ARGS)
+	@$(SPARK_PYTHON) -m torture.fuzz $(FUZZ_ARGS)
+	@$(SPARK_PYTHON) -m torture.fire $(FIRE_ARGS)
+	@$(SPARK_PYTHON) -m torture.fire --delivery at_least_once --kills 20

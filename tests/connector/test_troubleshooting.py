@@ -27,7 +27,14 @@ from metaq_spark.options import Use, parse_source_options
 from metaq_spark.sink.columns import find_sink_columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
-OF_SPARK = ("[DATA_SOURCE_NOT_FOUND]", "ModuleNotFoundError")
+OF_SPARK = (
+    "[DATA_SOURCE_NOT_FOUND]",
+    "ModuleNotFoundError",
+    "[JAVA_GATEWAY_EXITED]",
+    "JAVA_HOME is not set",
+    "Cannot run program",
+    "Missing Python executable",
+)
 
 
 def explained() -> list[str]:

@@ -10,6 +10,9 @@ from environments import ROOT
 SCRIPT = ROOT / "scripts" / "check-machine"
 TOOLS = ("sed", "head", "basename", "sh")
 
+NO_PYTHON = (
+    "Please install Python 3.11 or newer, or let PYTHON name one that is not on the PATH: make PYTHON=/path/to/python3"
+)
 JAVA_SAYS = {
     "17": 'openjdk version "17.0.15" 2025-04-15',
     "21 early access": 'openjdk version "21-ea" 2023-09-19',
@@ -109,8 +112,8 @@ def test_an_old_python3_is_passed_over_for_a_newer_one(machine: Path) -> None:
 @pytest.mark.parametrize(
     ("pythons", "said"),
     [
-        ({}, "Please install Python 3.11 or newer (found none).\n"),
-        ({"python3": (3, 9)}, "Please install Python 3.11 or newer (found Python 3.9).\n"),
+        ({}, f"{NO_PYTHON} (found none).\n"),
+        ({"python3": (3, 9)}, f"{NO_PYTHON} (found Python 3.9).\n"),
     ],
 )
 def test_no_python_that_will_do(machine: Path, pythons: dict[str, tuple[int, int]], said: str) -> None:
@@ -130,7 +133,7 @@ def test_python_named_by_the_user_is_the_only_one_tried(machine: Path, tmp_path:
     add_python(machine / "python3", (3, 12))
     add_python(tmp_path / "mine", (3, 8))
     status, _, complaint = check("python", machine, PYTHON=str(tmp_path / "mine"))
-    assert (status, complaint) == (1, "Please install Python 3.11 or newer (found Python 3.8).\n")
+    assert (status, complaint) == (1, f"{NO_PYTHON} (found Python 3.8).\n")
 
 
 def test_wrong_use_is_told(machine: Path) -> None:
