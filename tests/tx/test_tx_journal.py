@@ -220,12 +220,12 @@ def test_unsynced_files_behind_a_torn_one_go_with_it(tmp_path: Path) -> None:
     for record in RECORDS[1:5]:
         journal.append([record])
     journal.close()
-    files = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.glob("*.journal"))
     assert len(files) == 5
     files[2].write_bytes(files[2].read_bytes()[:-3])
     journal, seen = open_journal(tmp_path, file_bytes=1)
     assert seen == RECORDS[:2]
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.glob("*.journal"))) == 3
     journal.append([RolledBack(9)])
     journal.close()
     _, seen = open_journal(tmp_path)
@@ -335,3 +335,89 @@ def test_a_file_that_is_not_durable_is_never_dropped(tmp_path: Path) -> None:
 def test_before_it_is_read_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(JournalFailed, match="starting"):
         Journal(Files(), tmp_path, ONE_FILE).append([Applied(1)])
+
+
+# ---- a journal that is not whole
+
+
+MANY = [[record] for record in RECORDS]
+
+
+def start_and_stop(directory: Path) -> None:
+    journal, _ = open_journal(directory, file_bytes=150)
+    journal.close()
+
+
+@pytest.mark.parametrize("stopped", ["cleanly", "by a kill"])
+@pytest.mark.parametrize("missing", ["the oldest", "one in the middle", "the newest", "all"])
+def test_a_journal_file_that_is_missing(tmp_path: Path, missing: str, stopped: str) -> None:
+    journal, _ = open_journal(tmp_path, file_bytes=150)
+    for group in MANY:
+        journal.append(group)
+        journal.sync_now()
+    if stopped == "cleanly":
+        journal.note_end()
+    journal.close()
+    paths = sorted(tmp_path.glob("*.journal"))
+    chosen = {"the oldest": paths[:1], "one in the middle": paths[2:3], "the newest": paths[-1:], "all": paths}[missing]
+    for path in chosen:
+        path.unlink()
+    left = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):
+        with pytest.raises(JournalDamaged, match=r"is missing|bytes are missing|the journal went on to LSN"):
+            start_and_stop(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
+
+
+def test_a_journal_that_was_shortened_behind_a_clean_stop(tmp_path: Path) -> None:
+    journal, _ = open_journal(tmp_path)
+    locations = journal.append(RECORDS)
+    journal.sync_now()
+    journal.note_end()
+    journal.close()
+    path = tmp_path / file_name(0)
+    path.write_bytes(path.read_bytes()[: locations[-1].lsn])
+    with pytest.raises(JournalDamaged, match="the journal went on to LSN"):
+        start_and_stop(tmp_path)
+
+
+def test_a_damaged_extent_is_named(tmp_path: Path) -> None:
+    start_and_stop(tmp_path)
+    (tmp_path / "extent").write_bytes(b"metaq-journal-extent 1\n0 0\ncrc32 00000000\n")
+    with pytest.raises(JournalDamaged, match=r"extent is damaged at offset 0: its checksum does not match; restore"):
+        start_and_stop(tmp_path)
+
+
+def test_a_journal_without_an_extent_is_of_an_older_version(tmp_path: Path) -> None:
+    written(tmp_path, MANY, file_bytes=150)
+    (tmp_path / "extent").unlink()
+    start_and_stop(tmp_path)
+    max(tmp_path.glob("*.journal")).unlink()
+    with pytest.raises(JournalDamaged):
+        start_and_stop(tmp_path)
+
+
+def test_files_may_be_removed_from_the_old_end(tmp_path: Path) -> None:
+    journal, _ = open_journal(tmp_path, file_bytes=150)
+    for group in MANY:
+        journal.append(group)
+        journal.sync_now()
+    journal.drop_before(journal.newest_start)
+    journal.close()
+    assert len(list(tmp_path.glob("*.journal"))) == 1
+    start_and_stop(tmp_path)
+
+
+def test_a_crash_between_the_extent_and_the_removal(tmp_path: Path) -> None:
+    """The files that were to go are still there: that is no damage, and they go later."""
+    (tmp_path / "whole").mkdir()
+    journal, _ = open_journal(tmp_path / "whole", file_bytes=150)
+    for group in MANY:
+        journal.append(group)
+        journal.sync_now()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.journal")}
+    journal.drop_before(journal.newest_start)
+    journal.close()
+    for name, content in before.items():
+        (tmp_path / "whole" / name).write_bytes(content)
+    start_and_stop(tmp_path / "whole")

@@ -14,6 +14,7 @@ from metaq_broker.log.errors import StoreLocked
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.folder import claim_folder
+from metaq_broker.tx.journal import JournalDamaged
 from metaq_broker.tx.journal_bytes import file_name
 from metaq_broker.tx.recovery import JournalIncomplete
 from metaq_broker.tx.seams import TransactionLimits, run_in_loop_worker
@@ -126,6 +127,9 @@ def test_a_missing_oldest_file_stops_the_start(tmp_path: Path) -> None:
     world.prepare_with(X1, b"first chunk", b"second chunk")
     world.tx.close()
     (tmp_path / "transactions" / file_name(0)).unlink()
+    with pytest.raises(JournalDamaged, match="damaged at offset 0: the file is missing"):
+        World(tmp_path)
+    (tmp_path / "transactions" / "extent").unlink()  # as an older version has left the folder
     with pytest.raises(JournalIncomplete, match="chunk 0 of 2 is not there"):
         World(tmp_path)
 

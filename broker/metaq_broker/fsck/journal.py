@@ -8,6 +8,7 @@ from typing import Final
 from metaq_broker.files import Files
 from metaq_broker.fsck.findings import JournalFindings
 from metaq_broker.fsck.untouched import UntouchedDisk
+from metaq_broker.tx.extent import FILE_NAME
 from metaq_broker.tx.journal import Journal, JournalDamaged, Location
 from metaq_broker.tx.journal_bytes import start_of
 from metaq_broker.tx.records import Record
@@ -19,7 +20,7 @@ def check_journal(files: Files, directory: Path) -> JournalFindings | None:
     """Read every record of the journal in ``directory``; ``None`` if there is none."""
     names = files.listdir(directory) if files.is_dir(directory) else []
     sizes = [files.stat(directory / name).size for name in names if start_of(name) is not None]
-    if not sizes:
+    if not sizes and FILE_NAME not in names:
         return None
     findings = JournalFindings(directory, len(sizes), sum(sizes))
 

@@ -8,6 +8,9 @@ only, so whatever ends a transaction is never gone before the records that began
 * Any other broken record is damage. The broker refuses to start and names file and offset: behind it there may be
   commits, and starting without them would show half of what was promised. Nothing is changed on disk.
 
+* A file that is missing is damage as well, also the newest: ``extent`` says where the journal begins and how far it
+  certainly goes.
+
 The very last record of a journal may be hit by real damage and still look torn; no log can tell these apart.
 
 After a failed fsync nothing more is written (the kernel may have dropped the bytes it could not write, and the next
@@ -28,6 +31,7 @@ from typing import NamedTuple
 
 from metaq.model import Buffer
 from metaq_broker.files import Files
+from metaq_broker.tx.extent import Extent, ExtentDamaged
 from metaq_broker.tx.journal_bytes import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
@@ -59,7 +63,11 @@ class JournalDamaged(Exception):
         super().__init__(path, offset, reason)
 
     def __str__(self) -> str:
-        advice = "restore the file, or move the folder away to give up the prepared and unfinished transactions in it"
+        advice = (
+            "restore the file; or move the folder away, which gives up all prepared and unfinished transactions, and "
+            "lets exactly-once queries whose last batch was decided here fail, or write that batch twice, when they "
+            "repeat it"
+        )
         return f"transaction journal {self.path} is damaged at offset {self.offset}: {self.reason}; {advice}"
 
 
@@ -109,6 +117,7 @@ class JournalSync:
     directory: Path | None
     target_lsn: int
     newest_start: int
+    extent: Extent
 
     def run(self) -> None:
         """Make everything before ``target_lsn`` durable.
@@ -120,6 +129,7 @@ class JournalSync:
             self.files.fdatasync(fd)
         if self.directory is not None:
             self.files.fsync_dir(self.directory)
+            self.extent.cover(self.newest_start + FILE_HEADER_BYTES)
 
 
 @dataclass(slots=True)
@@ -154,6 +164,7 @@ class Journal:
         self._directory = directory
         self._file_bytes = file_bytes
         self._rooms = ReadRooms()
+        self._extent = Extent(files, directory)
         self._files: list[_File] = []
         self._named_start = -1
         self._durable_lsn = 0
@@ -311,7 +322,7 @@ class Journal:
         fds = tuple(file.fd for file in self._files if file.end > self._durable_lsn)
         newest = self._files[-1].start
         directory = self._directory if newest != self._named_start else None
-        return JournalSync(self._disk, fds, directory, self.end_lsn, newest)
+        return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
 
     def complete_sync(self, job: JournalSync, error: BaseException | None) -> None:
         """Take note of how ``job`` went."""
@@ -355,11 +366,21 @@ class Journal:
         while len(self._files) > 1 and (oldest := self._files[0]).end <= lsn:
             if oldest.end > self._durable_lsn:
                 raise AssertionError(f"{oldest.path} is still being written")
+            self._extent.begin_at(oldest.end)
             self._disk.unlink(oldest.path)
             oldest.gone = True
             if not oldest.readers:
                 self._disk.close(oldest.fd)
             del self._files[0]
+
+    def note_end(self) -> None:
+        """Record how far the journal goes, once all of it is durable; for a stop, and where it is not written any more.
+
+        Raises:
+            OSError: It is not recorded.
+        """
+        if self._durable_lsn == self.end_lsn:
+            self._extent.cover(self.end_lsn)
 
     def close(self) -> None:
         """Close the files. What is not durable yet is left to the operating system; see ``sync_now``."""
@@ -378,6 +399,7 @@ class Journal:
 
     def _load(self, visit: Visit) -> None:
         starts = sorted(start for name in self._disk.listdir(self._directory) if (start := start_of(name)) is not None)
+        self._load_extent(starts)
         for start in starts:
             path = self._directory / file_name(start)
             fd = self._disk.open_append(path)
@@ -392,6 +414,18 @@ class Journal:
                 break
         if not self._files:
             self._begin_file(0)
+        if self.end_lsn < self._extent.end:
+            newest = self._files[-1]
+            raise JournalDamaged(newest.path, newest.size, f"the journal went on to LSN {self._extent.end}")
+
+    def _load_extent(self, starts: Sequence[int]) -> None:
+        extent = self._extent
+        try:
+            extent.load()
+        except ExtentDamaged as damaged:
+            raise JournalDamaged(extent.path, 0, str(damaged)) from None
+        if extent.known and (not starts or starts[0] > extent.first):
+            raise JournalDamaged(self._directory / file_name(extent.first), 0, "the file is missing")
 
     def _visit_file(self, file: _File, visit: Visit) -> None:
         try:
@@ -404,13 +438,14 @@ class Journal:
             raise JournalDamaged(file.path, raw.lsn - file.start, str(fault)) from None
 
     def _cut(self, index: int, fault: Broken) -> None:
+        if fault.lsn < self._extent.end:
+            raise self._damage(fault)
         # ``fault.lsn`` may be the end of the file before ``index``: then that file stays whole.
         suspects = self._files[max(0, index - 1) :]
         for file in suspects:
             data = self._disk.pread(file.fd, file.size, 0)
             if durable_claim(data, file.start, fault.lsn) > fault.lsn:
-                at_fault = next(f for f in reversed(self._files) if f.start <= fault.lsn)
-                raise JournalDamaged(at_fault.path, fault.lsn - at_fault.start, fault.reason)
+                raise self._damage(fault)
         lost = self.end_lsn - fault.lsn
         if lost:  # an empty file is what a crash leaves of one that was just begun
             _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
@@ -421,6 +456,10 @@ class Journal:
             self._disk.truncate(self._files[-1].fd, self._files[-1].size)
         else:
             self._begin_file(fault.lsn)
+
+    def _damage(self, fault: Broken) -> JournalDamaged:
+        file = next(f for f in reversed(self._files) if f.start <= fault.lsn)
+        return JournalDamaged(file.path, fault.lsn - file.start, fault.reason)
 
     def _remove_newest(self) -> None:
         # Newest first: a crash in between leaves a journal that ends earlier, never one with a hole.
@@ -438,3 +477,5 @@ class Journal:
             self._disk.fdatasync(file.fd)
         self._disk.fsync_dir(self._directory)
         self._durable_lsn, self._named_start = self.end_lsn, self._files[-1].start
+        self._extent.begin_at(self._files[0].start)
+        self._extent.cover(self.end_lsn)

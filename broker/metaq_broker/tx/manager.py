@@ -463,7 +463,8 @@ class TransactionManager:
         if self._journal.failure is None:
             try:
                 self._journal.sync_now()
-            except JournalFailed as failure:
+                self._journal.note_end()
+            except (JournalFailed, OSError) as failure:
                 _log.error("transaction journal: the last notes may be lost: %s", failure)
         self._journal.close()
         if self._lock_fd is not None:
