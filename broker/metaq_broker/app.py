@@ -52,8 +52,10 @@ from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import server_context
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
+from metaq_broker.presence import Places, Presence, watched_places
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
@@ -63,6 +65,7 @@ from metaq_broker.statistics import Statistics
 from metaq_broker.stats_report import StatsReport
 from metaq_broker.stores import TopicStores
 from metaq_broker.transaction_store import EngineStore
+from metaq_broker.tx import folder
 from metaq_broker.tx.checkpoint import CheckpointSettings
 from metaq_broker.tx.journal import JournalDamaged, JournalFailed
 from metaq_broker.tx.manager import TransactionManager
@@ -139,6 +142,9 @@ class Broker:
         self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
         self._engine.port = self.port
         await self._open_transactions()
+        interval_ms = self.config.system.disk_check_interval_ms
+        self._presence = Presence(self._files, self._stores, self._guard, _places(self.config), interval_ms)
+        self._closing.push_async_callback(self._presence.stop)
         self._retention = Retention(self._files, self._clock, self.config, self._stores, self._transactions)
         self._closing.push_async_callback(self._retention.stop)
         maintenance = PartitionMaintenance(
@@ -210,6 +216,7 @@ class Broker:
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
         self._guard.start()
+        self._presence.start()
         recorder = EndsRecorder(self._stores)
         self._closing.push_async_callback(recorder.stop)
         recorder.start()
@@ -284,6 +291,7 @@ class Broker:
         self._commit.policies_changed()
         self._retention.update(config)
         self._guard.guard(_written_folders(config))
+        self._presence.watch(_places(config))
         if self._registration is not None:
             self._registration.refresh()
 
@@ -422,6 +430,11 @@ def transaction_manager(
 
 def _written_folders(config: BrokerConfig) -> list[str]:
     return [*config.data_paths(), config.system.data_log_path]
+
+
+def _places(config: BrokerConfig) -> Places:
+    journal_lock = f"{TRANSACTIONS_NAME}/{folder.LOCK_NAME}"
+    return watched_places(config.data_paths(), LOCK_NAME, config.system.data_log_path, journal_lock)
 
 
 def raise_open_files_limit() -> None:

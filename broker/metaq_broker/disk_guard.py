@@ -52,7 +52,7 @@ class Space(Protocol):
 
     @property
     def low(self) -> bool:
-        """Whether any folder is low."""
+        """Whether puts are refused in any folder."""
 
     def refusal(self, path: str) -> str | None:
         """Return why nothing more may be put below the folder ``path``, ``None`` if it may."""
@@ -96,7 +96,10 @@ class DiskLimits:
 
 @dataclass(slots=True)
 class GuardedFolder:
-    """One folder as it was last seen. ``times_low`` counts since the broker started; ``reason`` is there while low."""
+    """One folder as it was last seen. ``times_low`` counts since the broker started; ``reason`` is there while low.
+
+    ``gone``: why it, or a file in it, is not what it was when the broker started (see ``presence``).
+    """
 
     path: str
     free_bytes: int = 0
@@ -105,11 +108,17 @@ class GuardedFolder:
     times_low: int = 0
     reason: str | None = None
     full_at_s: float | None = None
+    gone: str | None = None
 
     @property
     def low(self) -> bool:
-        """Whether puts are refused."""
+        """Whether puts are refused for want of space."""
         return self.reason is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why puts are refused, if they are."""
+        return self.gone or self.reason
 
 
 class DiskGuard:
@@ -160,7 +169,7 @@ class DiskGuard:
     def refusal(self, path: str) -> str | None:
         """See ``Space``."""
         folder = self._folders.get(path)
-        return None if folder is None else folder.reason
+        return None if folder is None else folder.refusal
 
     def ran_out(self, path: str) -> None:
         """See ``Space``."""
@@ -168,6 +177,18 @@ class DiskGuard:
         if folder is not None and self._limits.free_bytes_min != 0:
             folder.full_at_s = self._clock.monotonic()
             self._set_low(folder, f"disk is full: no space is left in {path}; puts are refused until there is")
+
+    def note_gone(self, path: str, reason: str | None) -> None:
+        """Take note that the folder ``path`` is not what it was, and why, or that it is again."""
+        folder = self._folders.get(path)
+        if folder is None or folder.gone == reason:
+            return
+        folder.gone = reason
+        if reason is None:
+            _LOG.warning("puts are taken again, the folder is back", extra={"fields": {"path": path}})
+        else:
+            _LOG.error("puts are refused, files are gone", extra={"fields": {"path": path, "reason": reason}})
+        self._sum_up()
 
     # ---- looking
 
@@ -220,7 +241,7 @@ class DiskGuard:
         self._sum_up()
 
     def _sum_up(self) -> None:
-        self.low = any(folder.low for folder in self._folders.values())
+        self.low = any(folder.refusal is not None for folder in self._folders.values())
 
 
 def _nearly_full(folder: GuardedFolder) -> str:

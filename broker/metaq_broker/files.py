@@ -130,6 +130,11 @@ class Files:
         status = os.fstat(fd)
         return status.st_dev, status.st_ino
 
+    def identity_of(self, path: Path) -> tuple[int, int]:
+        """Return device and inode of the file or folder that has this name."""
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+
     def fsync(self, fd: int) -> None:
         """Make the file's bytes and all its attributes durable."""
         os.fsync(fd)

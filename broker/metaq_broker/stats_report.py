@@ -170,8 +170,8 @@ class StatsReport:
         for topic, index, loss in self._engine.stores.losses():
             yield f"{topic} part {index} lost_from {loss.start} lost_to {loss.end} {loss.reason}"
         for folder in self._guard.folders():
-            if folder.reason is not None:
-                yield f"{folder.path} puts_refused {folder.reason}"
+            if folder.refusal is not None:
+                yield f"{folder.path} puts_refused {folder.refusal}"
 
     def _plans(self) -> Iterator[str]:
         for plan in self._retention.plan():

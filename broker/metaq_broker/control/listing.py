@@ -42,7 +42,7 @@ class Listing:
             "address": str(self._services.address),
             "metrics_address": _text_or_none(self._services.metrics_address),
             "data": [
-                {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.reason}
+                {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.refusal}
                 for folder in self._services.guard.folders()
             ],
             "config": {

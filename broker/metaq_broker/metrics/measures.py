@@ -191,6 +191,9 @@ def _disks(guard: DiskGuard) -> Iterator[Measure]:
     folders = guard.folders()
     low: list[tuple[Labels, float]] = [((folder.path,), folder.low) for folder in folders]
     times: list[tuple[Labels, float]] = [((folder.path,), folder.times_low) for folder in folders]
+    gone: list[tuple[Labels, float]] = [((folder.path,), folder.gone is not None) for folder in folders]
+    removed = "1 while puts are refused because the folder, or a file in it, was removed or replaced."
+    yield Measure("gauge", "metaq_storage_folder_gone", removed, ("path",), gone)
     yield Measure("gauge", "metaq_storage_disk_low", "1 while puts are refused for want of space.", ("path",), low)
     yield Measure("counter", "metaq_storage_disk_low_times", "Times that this began.", ("path",), times)
 
