@@ -186,6 +186,39 @@ def test_transactions_are_for_those_who_may_publish_something(tmp_path: Path, ce
     broker.end()
 
 
+def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\nallowPublish=admin\n"
+    topics = "[topic=orders]\nallowPublish=shop\n[topic=bills]\nallowPublish=billing\n"
+    broker = launch_with(tmp_path, lines, topics)
+    shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
+    refused = "client billing may not publish to topic orders (allowPublish)"
+    steps: list[Command] = [Transaction(XID, "s", "BEGIN", 0, None, "u"), put("orders")._replace(transaction=XID)]
+    assert [told(shop, step) for step in (*steps, Transaction(XID, "s", "PREPARE", 0))] == [200] * 3
+    ends: list[Command] = [
+        Transaction(XID, "s", "ROLLBACK", 0),
+        Transaction(XID, "s", "COMMIT_TWO_PHASE", 0),
+        Decide("other", 1, (XID,), 0),
+        Decide("u", 2**63 - 1, (), 0),
+        Transaction(None, "s", "FORGET", 0, None, "u"),
+    ]
+    assert [told(billing, step) for step in ends] == [refused] * 5
+    listed = Transaction(None, "s", "RECOVER", 0)
+    assert (billing.ask(listed), shop.ask(listed)) == ("", str(XID))
+    assert told(shop, Decide("u", 1, (XID,), 0)) == 200
+    assert [told(billing, step) for step in ends[3:]] == [refused] * 2
+    broker.kill()
+    broker = launch_with(tmp_path, lines, topics)
+    shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
+    assert [told(billing, step) for step in ends[3:]] == [refused] * 2, "the journal knows the topics of a decision"
+    assert told(shop, Decide("u", 2, (), 0)) == 200
+    assert told(billing, Decide("another", 1, (), 0)) == 200
+    for session in (shop, billing):
+        session.close()
+    broker.end()
+
+
 def test_blocks_in_shared_memory_are_puts_like_others(connect: Connect) -> None:
     boot, memory = boot_id(), SharedMemory(4096, 1)
     slot = memory.take()

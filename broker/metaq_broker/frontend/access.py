@@ -4,7 +4,8 @@
 publish to a topic          ``put``, ``mput``, ``sput``, also inside of transactions, ``sync``, ``copy``:
                             ``allowPublish``
 subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
-transactions                ``transaction``, ``decide``: who may publish to at least one topic
+transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
+                            branch, to decide about a query or to let it be forgotten, to all of its topics
 shared memory               ``share``: who may publish to at least one topic
 looking                     ``stats``: who may publish or subscribe to at least one topic
 ========================== =======================================================================
@@ -71,6 +72,14 @@ class Access:
                     return None
                 return self._forbidden("look at the broker", "allowPublish, allowSubscribe")
         return None
+
+    def publish_all(self, topics: Iterable[str]) -> Refused | None:
+        """Return why this client may not write to all of ``topics``, ``None`` if it may."""
+        return next((refused for topic in sorted(topics) if (refused := self.publish(topic)) is not None), None)
+
+    def may_publish_all(self, topics: Iterable[str]) -> bool:
+        """Return whether this client may write to all of ``topics``."""
+        return self.publish_all(topics) is None
 
     def publish(self, topic: str) -> Refused | None:
         """Return why this client may not put messages to ``topic``, ``None`` if it may."""

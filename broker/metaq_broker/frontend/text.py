@@ -194,6 +194,8 @@ class TextSession:
     def _forbidden(self, access: Access, command: Any) -> bool:
         """Refuse a command that the client may not give; return whether that was so."""
         refused = access.refusal(command)
+        if refused is None and isinstance(command, Transaction | Decide):
+            refused = access.publish_all(self._services.transactions.topics_of(command))
         if refused is None:
             return False
         if not (isinstance(command, Transaction) and command.type == "END"):  # the one command without a reply
@@ -407,7 +409,8 @@ class TextSession:
             receiver.copy_soon(command, answer)
 
     def _transaction(self, command: Transaction) -> None:
-        self._services.transactions.transaction(self, command, self._replies)
+        visible = None if self._access is None else self._access.may_publish_all
+        self._services.transactions.transaction(self, command, self._replies, visible)
 
     def _decide(self, command: Decide) -> None:
         self._services.transactions.decide(command, self._replies)

@@ -30,6 +30,10 @@ _GATED: Final = frozenset({"BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_P
 """Steps that nothing comes of while no messages are taken; the others end something, or ask."""
 
 
+Visible = Callable[[frozenset[str]], bool]
+"""Whether a client may know of a branch that writes to these topics."""
+
+
 class TransactionCommands:
     """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
 
@@ -44,14 +48,26 @@ class TransactionCommands:
             "COMMIT_ONE_PHASE": self._commit,
             "COMMIT_TWO_PHASE": self._commit,
             "ROLLBACK": self._rollback,
-            "RECOVER": self._recover,
             "FORGET": self._forget,
             "END": self._end,
             "DECIDED": self._decided,
         }
 
-    def transaction(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        """Carry out a ``transaction`` command."""
+    def topics_of(self, command: Transaction | Decide) -> frozenset[str]:
+        """Return the topics that a client must be allowed to write to for this command."""
+        if isinstance(command, Decide):
+            return self._manager.topics_of(command.branches, command.query_id)
+        if command.key is not None:
+            return self._manager.topics_of([command.key])
+        return self._manager.topics_of([], command.unique if command.type == "FORGET" else None)
+
+    def transaction(
+        self, connection: object, command: Transaction, replies: ReplyQueue, visible: Visible | None = None
+    ) -> None:
+        """Carry out a ``transaction`` command. RECOVER lists the branches whose topics are ``visible``."""
+        if command.type == "RECOVER":
+            self._recover(command, replies, visible)
+            return
         if self._gate.shut_by is not None and command.type in _GATED:
             replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
             return
@@ -128,8 +144,11 @@ class TransactionCommands:
         slot = replies.later()
         self._manager.rollback(command.key, connection, lambda no: _complete(slot, command.opaque, no))
 
-    def _recover(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        _answer(replies, command.opaque, lambda: _KEYS_END.join(map(str, self._manager.recover(command.unique))))
+    def _recover(self, command: Transaction, replies: ReplyQueue, visible: Visible | None) -> None:
+        keys = self._manager.recover(command.unique)
+        if visible is not None:
+            keys = [key for key in keys if visible(self._manager.topics_of([key]))]
+        _answer(replies, command.opaque, lambda: _KEYS_END.join(map(str, keys)))
 
     def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:

@@ -25,10 +25,11 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from metaq.model import Xid
-from metaq_broker.tx.records import Decided
+from metaq_broker.tx.records import Decided, Ends
 from metaq_broker.tx.refusals import already_decided, decided_later, decisions_full
 
 KEPT_PER_QUERY: Final = 2
+NO_PARTITION: Final = -1
 
 
 class Decision(NamedTuple):
@@ -85,7 +86,8 @@ class Decisions:
         displaced = self._displaced_by(decided)
         for old in displaced:
             self._drop(old)
-        self._queries.setdefault(decided.query_id, {})[decided.batch_id] = decided._replace(commits=(), ends={})
+        remembered = decided._replace(commits=(), ends=_topics_only(decided.ends))
+        self._queries.setdefault(decided.query_id, {})[decided.batch_id] = remembered
         self._byte_count += _size(decided)
         self._here.update((decided.branches[at], (decided.query_id, decided.batch_id)) for at in decided.here)
         return [old.batch_id for old in displaced]
@@ -100,6 +102,11 @@ class Decisions:
     def kept(self, query_id: str, batch_id: int) -> Decided:
         """Return a remembered decision as the record that only remembers it."""
         return self._queries[query_id][batch_id]
+
+    def topics(self, query_id: str) -> frozenset[str]:
+        """Return the topics that the remembered decisions of a query have written to on this broker."""
+        kept = self._queries.get(query_id, {}).values()
+        return frozenset(topic for decided in kept for topic, _ in decided.ends)
 
     def committed_here(self, key: Xid) -> bool:
         """Return whether a remembered decision committed this branch on this broker."""
@@ -128,6 +135,11 @@ class Decisions:
         self._byte_count -= _size(old)
         for at in old.here:
             self._here.pop(old.branches[at], None)
+
+
+def _topics_only(ends: Ends) -> Ends:
+    """What is kept of the ends of a commit that was applied: the topics, as ends of no partition."""
+    return {(topic, NO_PARTITION): 0 for topic, _ in ends}
 
 
 def _size(decided: Decided) -> int:

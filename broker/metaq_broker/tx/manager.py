@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -315,6 +315,14 @@ class TransactionManager:
     def decision(self, query_id: str) -> Decision | None:
         """Return the newest decision of a query, ``None`` if nothing was decided."""
         return self._decisions.last(query_id)
+
+    def topics_of(self, keys: Iterable[TransactionId], query_id: str | None = None) -> frozenset[str]:
+        """Return the topics that XA transactions write to, and those of a query: its branches here and decisions."""
+        found = [self._open.find(key, None) for key in keys if isinstance(key, Xid)]
+        if query_id is not None:
+            found += [each for each in self._open.xa() if isinstance(each.key, Xid) and each.key.unique == query_id]
+        of_query = frozenset() if query_id is None else self._decisions.topics(query_id)
+        return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
 
     def last_decided(self, query_id: str, done: Callable[[Decision | TransactionRefused | None], None]) -> None:
         """Like ``decision``, told when the decision is durable, so that whoever hears of it may rely on it."""

@@ -23,7 +23,8 @@ and two connections may have local transactions of the same key at the same time
 
 ``chunks`` is how many ``Messages`` records (numbered from 0) the transaction has: with one missing, it is not whole.
 In ``Heuristic``, ``chunks`` and ends count for the outcome "committed" only; serial 0 there, and an empty list of
-serials in ``Decided``, mean: only to be remembered, nothing to commit.
+serials in ``Decided``, mean: only to be remembered, nothing to commit. The ends of such a ``Decided`` name the topics
+that were written to, with partition -1.
 """
 
 from __future__ import annotations
