@@ -29,6 +29,10 @@ TIME_SHIFT: Final = 22
 """Bits of an id below its milliseconds since ``EPOCH_MS``."""
 IDS_PER_MS: Final = 1 << SEQUENCE_BITS
 
+LATEST_MS: Final = EPOCH_MS + (1 << 63 - TIME_SHIFT) - 86_400_000 - 1
+"""Last wall-clock milliseconds at which ids are taken: they are full in 2080, and run ahead of the clock by less than
+the day that is left."""
+
 # A "tick" is (milliseconds since EPOCH_MS) * IDS_PER_MS + sequence: an id without the broker's bits. The ticks of
 # consecutive ids are consecutive numbers.
 
@@ -86,7 +90,7 @@ class IdRange:
 class IdWorker:
     """Gives the ids of one broker, each larger than the one before.
 
-    It never waits and never fails: when more than 4096 ids are taken in a millisecond, or the clock goes back, ids run
+    It never waits: when more than 4096 ids are taken in a millisecond, or the clock goes back, ids run
     ahead of the clock until the clock has caught up. Not thread-safe.
     """
 
@@ -110,14 +114,20 @@ class IdWorker:
         """Return ``count`` fresh consecutive ids.
 
         Raises:
-            ValueError: ``count`` is below 1.
+            ValueError: ``count`` is below 1, or the time is one that ids cannot hold; nothing was reserved.
         """
         if count < 1:
             raise ValueError(f"cannot reserve {count} ids: expected 1 or more")
         tick = self._take(count, now_ms)
         return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
 
+    def step_back(self) -> None:
+        """Let the next id be one of the clock's, even if that has gone back: the ids before were ahead of time."""
+        self._next_tick = None
+
     def _take(self, count: int, now_ms: int) -> int:
+        if now_ms > LATEST_MS:
+            raise ValueError(f"cannot take ids at {now_ms} ms: expected at most {LATEST_MS}")
         tick = (now_ms - EPOCH_MS) << SEQUENCE_BITS
         if self._next_tick is not None and self._next_tick > tick:
             tick = self._next_tick

@@ -141,11 +141,17 @@ class Broker:
         await self._open_guard()
         self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
         self._engine.port = self.port
+        last_used = [store.last_used_ms for store in self._stores.each_store() if store.last_used_ms is not None]
+        if last_used:
+            self._engine.id_clock.expect(max(last_used))
         await self._open_transactions()
         interval_ms = self.config.system.disk_check_interval_ms
         self._presence = Presence(self._files, self._stores, self._guard, _places(self.config), interval_ms)
         self._closing.push_async_callback(self._presence.stop)
-        self._retention = Retention(self._files, self._clock, self.config, self._stores, self._transactions)
+        believed = self._engine.id_clock.is_believed
+        self._retention = Retention(
+            self._files, self._clock, self.config, self._stores, self._transactions, clock_is_believed=believed
+        )
         self._closing.push_async_callback(self._retention.stop)
         maintenance = PartitionMaintenance(
             self._engine, self._commit, self._transactions.users_of, self._retention.settle

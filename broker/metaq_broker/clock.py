@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Final
+
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock:
@@ -15,6 +18,10 @@ class Clock:
     def monotonic(self) -> float:
         """Return seconds that only grow; differences are meaningful, the value itself is not."""
         return time.monotonic()
+
+    def since_boot(self) -> float:
+        """Return seconds that only grow, those included in which the machine slept, where the system counts them."""
+        return time.clock_gettime(_BOOTTIME)
 
 
 class ManualClock(Clock):
@@ -30,6 +37,10 @@ class ManualClock(Clock):
 
     def monotonic(self) -> float:
         """Return the seconds by which the clock was advanced so far."""
+        return self._monotonic
+
+    def since_boot(self) -> float:
+        """Return the same."""
         return self._monotonic
 
     def advance(self, ms: int) -> None:

@@ -25,6 +25,7 @@ from metaq.wire.text.frames import HEADER_BYTES
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
 from metaq_broker.disk_guard import PlentyOfSpace, Space
+from metaq_broker.id_clock import IdClock
 from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
@@ -95,6 +96,7 @@ class Engine:
         self._commit = commit
         self._ids = ids
         self._clock = clock
+        self.id_clock = IdClock(clock, ids.step_back)
         self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
         self._closed: set[tuple[str, int]] = set()
 
@@ -138,7 +140,7 @@ class Engine:
     def _append(
         self, log: PartitionLog, flags: Sequence[int], sums: Sequence[int], bodies: Sequence[bytes]
     ) -> Appended | Refused:
-        ids = _numbers(self._ids.reserve(len(bodies), self._clock.now_ms()))
+        ids = _numbers(self.reserve_ids(len(bodies)))
         frames = list(map(add, map(_HEADER.pack, map(len, bodies), sums, ids, flags), bodies))
         try:
             first = log.append(frames)
@@ -234,7 +236,7 @@ class Engine:
 
     def reserve_ids(self, count: int) -> IdRange:
         """Return ``count`` fresh consecutive message ids."""
-        return self._ids.reserve(count, self._clock.now_ms())
+        return self._ids.reserve(count, self.id_clock.time_ms())
 
     def when_durable(
         self, topic: str, partition: int, log_end: int, requests: int, done: Callable[[Refused | None], None]
@@ -273,6 +275,8 @@ class Engine:
             return Refused(FAILED, f"wrong partition {partition}")
         if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
             return Refused(FAILED, reason)
+        if not self.id_clock.is_believed():
+            return Refused(FAILED, self.id_clock.fault or "")
         log = self.stores.get(topic, partition)
         return log if log is not None else self._create_log(topic, partition)
 

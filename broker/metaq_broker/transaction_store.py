@@ -45,6 +45,8 @@ class EngineStore:
     def room(self, places: Iterable[tuple[str, int]]) -> str | None:
         """See ``Room``."""
         space, config = self._engine.space, self._engine.config
+        if self._engine.id_clock.fault is not None:
+            return self._engine.id_clock.fault
         if not space.low:
             return None
         paths = [config.system.data_log_path, *(config.topic_settings(topic).data_path for topic, _ in places)]

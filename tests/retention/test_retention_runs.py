@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.files import Files
+from metaq_broker.id_clock import IdClock
 from metaq_broker.log.packing import pack, zip_path
 from metaq_broker.log.partition_log import Moved, PartitionLog
 from metaq_broker.log.removal import archive_path
+from metaq_broker.retention import Retention
 from metaq_broker.testing import Fault, FaultyFiles
-from retained import NOW_MS, ORDERS, SYSTEM, World, config, story
+from retained import NOW_MS, ORDERS, SYSTEM, World, at_once, config, story
 from rolled import SETTINGS, contents, frames
 
 # ---- when
@@ -31,6 +33,23 @@ async def test_a_run_removes_what_is_too_old_and_nothing_else(world: World) -> N
     assert contents(log) == frames(3, 40)
     assert log.read(0, 100) == Moved(1200)
     assert await retention.tick() == []
+
+
+@story
+async def test_while_the_clock_is_not_believed_nothing_is_old(world: World) -> None:
+    log = world.add()
+    ids = IdClock(world.clock)
+    assert ids.is_believed()
+    arguments = world.files, world.clock, config(ORDERS), world, world.commits
+    retention = Retention(*arguments, at_once, clock_is_believed=ids.is_believed)
+    right = world.clock.now_ms()
+    world.clock.set_now_ms(4_070_908_800_000)
+    assert await retention.tick() == []
+    assert log.start_offset == 0
+    world.clock.set_now_ms(right)
+    world.clock.advance(1000)
+    [retired] = await retention.tick()
+    assert retired[3:] == (4, 1200, None)
 
 
 @story

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from metaq_broker.clock import Clock
 from metaq_broker.files import Files
+from metaq_broker.log import durable_ends
 from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.log.durable_ends import DurableEnds, KnownEnd, NotedEnd, known_ends, read_durable_ends
 from metaq_broker.log.errors import LogFailed, PartitionRefused, StoreLocked, TopicNameRefused
@@ -56,6 +57,8 @@ class LogStore:
         self._refused: dict[PartitionKey, str] = {}
         self._ends = DurableEnds(files, data_path)
         self._losses = Losses(files, data_path)
+        self.last_used_ms: int | None = None
+        """Wall-clock milliseconds at which something was last stored before this start, if that is known."""
         self._out_of_service: dict[str, tuple[NotedEnd | None, Sequence[KnownEnd]]] = {}
 
     @classmethod
@@ -93,6 +96,7 @@ class LogStore:
         self._finish_deletions()
         clean = read_clean_mark(self._files, self.data_path)
         noted = read_durable_ends(self._files, self.data_path)
+        self.last_used_ms = self._last_used_ms()
         keys = list(self._partition_keys())
         self._note_missing_folders(keys, clean, noted)
 
@@ -126,6 +130,10 @@ class LogStore:
             end = max(each.end for each in (clean.get(folder), noted.get(folder)) if each is not None)
             if end and _is_partition(folder):
                 self._losses.add(Loss(0, end, self._clock.now_ms(), FOLDER, folder))
+
+    def _last_used_ms(self) -> int | None:
+        path = self.data_path / durable_ends.FILE_NAME
+        return self._files.stat(path).mtime_ms if self._files.exists(path) else None
 
     def _finish_deletions(self) -> None:
         try:

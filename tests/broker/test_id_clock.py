@@ -1,0 +1,175 @@
+"""A wall clock that is wrong for a while: no id gets its time, puts are refused meanwhile, and go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from metaq_broker.clock import ManualClock
+from metaq_broker.config import parse
+from metaq_broker.engine import Engine
+from metaq_broker.files import Files
+from metaq_broker.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
+from metaq_broker.log.flush import GroupCommit
+from metaq_broker.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.statistics import Statistics
+from metaq_broker.stores import TopicStores
+from metaq_broker.transaction_store import EngineStore
+from metaq_broker.tx.refusals import TransactionRefused
+
+from metaq.message_id import IdWorker, timestamp_ms
+from metaq.wire.text.frames import encode_frame
+
+NOW = 1_790_000_000_000
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
+WRONG = {
+    "2099": 4_070_908_800_000,
+    "1975": 157_766_400_000,
+    "before 1970": -DAY_MS,
+    "ten years ahead": NOW + 10 * YEAR_MS,
+    "a day ahead": NOW + DAY_MS,
+    "a day behind": NOW - DAY_MS,
+    "no date at all": 1 << 62,
+}
+wrong_clock = pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+
+
+class World:
+    """An engine whose clock the test moves."""
+
+    def __init__(self, engine: Engine, commit: GroupCommit, clock: ManualClock) -> None:
+        self.engine, self.clock = engine, clock
+        self.store = EngineStore(engine, commit)
+
+    def put(self) -> Appended | Refused:
+        return self.engine.put("t", 0, [0], [-1], [b"x"])
+
+    def time_of_put(self) -> int | None:
+        """Put a message that must be taken; return the time in its id."""
+        outcome = self.put()
+        assert isinstance(outcome, Appended), outcome
+        return timestamp_ms(outcome.message_ids[0])
+
+    def refused_everywhere(self) -> str:
+        """Put in every way; all must be refused. Return the reason."""
+        outcome = self.put()
+        assert isinstance(outcome, Refused)
+        assert outcome.code == 500
+        block = bytearray(encode_frame(0, 0, b"x"))
+        assert isinstance(self.engine.put_block("t", 0, block, 1), Refused)
+        assert self.engine.put_framed("t", 0, block, 1) is None
+        with pytest.raises(TransactionRefused):
+            self.store.check("t", 0)
+        assert self.store.room([("t", 0)]) is not None
+        return outcome.text
+
+
+def play(folder: Path, story: Callable[[World], None], now_ms: int = NOW) -> None:
+    async def run() -> None:
+        text = (
+            "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
+            f"maxTransferSize=1024\ndataPath={folder}\n[topic=t]\n"
+        )
+        config, clock = parse(text.encode()), ManualClock(now_ms)
+        stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
+        statistics = Statistics(clock.monotonic, lambda topic: False)
+        try:
+            story(World(Engine(config, stores, commit, IdWorker(5), clock, statistics), commit, clock))
+            await commit.drain()
+        finally:
+            commit.stop()
+            stores.close(clean=True)
+
+    asyncio.run(run())
+
+
+@wrong_clock
+def test_a_moment_with_a_wrong_clock_costs_that_moment(
+    wrong: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def story(world: World) -> None:
+        assert world.time_of_put() == NOW
+        world.clock.set_now_ms(wrong)
+        assert "the clock" in world.refused_everywhere()
+        # What was promised goes on, at the time that it would be.
+        assert timestamp_ms(world.store.next_ids(3).first) == NOW
+        world.clock.set_now_ms(NOW + 1)
+        assert world.time_of_put() == NOW + 1
+        assert isinstance(world.engine.put_block("t", 0, bytearray(encode_frame(0, 0, b"x")), 1), BlockAppended)
+        assert world.store.room([("t", 0)]) is None
+
+    with caplog.at_level(logging.WARNING):
+        play(tmp_path, story)
+    assert [message for message in caplog.messages if "clock" in message] == [
+        "puts are refused, the clock is wrong",
+        "puts are taken again, the clock is believed",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["2099", "1975", "before 1970", "no date at all"])
+def test_a_start_with_an_impossible_clock_waits_for_a_right_one(wrong: str, tmp_path: Path) -> None:
+    def story(world: World) -> None:
+        world.refused_everywhere()
+        assert timestamp_ms(world.store.next_ids(1).first) is not None
+        world.clock.set_now_ms(NOW)
+        assert world.time_of_put() == NOW
+
+    play(tmp_path, story, WRONG[wrong])
+
+
+@pytest.mark.parametrize("away_ms", [10 * YEAR_MS, -DAY_MS])
+def test_a_clock_that_was_set_is_believed_after_a_while(away_ms: int, tmp_path: Path) -> None:
+    def story(world: World) -> None:
+        assert world.time_of_put() == NOW
+        world.clock.set_now_ms(NOW + away_ms)
+        world.refused_everywhere()
+        world.clock.advance(int(SETTLE_S * 1000) - 1)
+        world.refused_everywhere()
+        world.clock.advance(1)
+        there = NOW + away_ms + int(SETTLE_S * 1000)
+        assert world.time_of_put() == there
+        # And back again: the ids do not stay ahead of time.
+        world.clock.set_now_ms(NOW + int(SETTLE_S * 1000))
+        world.refused_everywhere()
+        world.clock.advance(int(SETTLE_S * 1000))
+        assert world.time_of_put() == NOW + 2 * int(SETTLE_S * 1000)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("step_ms", [599_000, -599_000, 1000, -1])
+def test_small_steps_are_followed_at_once(step_ms: int, tmp_path: Path) -> None:
+    def story(world: World) -> None:
+        assert world.time_of_put() == NOW
+        world.clock.set_now_ms(NOW + step_ms)
+        assert (world.time_of_put() or 0) >= NOW
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("away_ms", [10 * YEAR_MS, -DAY_MS, int(IDLE_MAX_S * 1000) + 1])
+def test_the_first_reading_is_compared_with_the_last_use(away_ms: int) -> None:
+    clock = ManualClock(NOW + away_ms)
+    ids = IdClock(clock)
+    ids.expect(NOW)
+    ids.time_ms()
+    assert ids.fault is not None
+    clock.set_now_ms(NOW + 5)
+    assert (ids.time_ms(), ids.fault) == (NOW + 5, None)
+
+
+def test_a_broker_that_rested_for_a_year_starts_at_once() -> None:
+    ids = IdClock(ManualClock(NOW + YEAR_MS))
+    ids.expect(NOW)
+    assert (ids.time_ms(), ids.fault) == (NOW + YEAR_MS, None)
+
+
+def test_a_time_that_ids_cannot_hold_reserves_nothing() -> None:
+    worker = IdWorker(1)
+    with pytest.raises(ValueError, match="expected at most"):
+        worker.reserve(1, WRONG["2099"])
+    assert timestamp_ms(worker.reserve(1, NOW).first) == NOW
