@@ -26,7 +26,7 @@ HELP_LINES = (
     "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.\r\n"
     "replication Returns the broker's part in keeping copies, and how far it is.\r\n"
     "durability Returns what an acknowledgement means, per topic.\r\n"
-    "failures Returns partitions that take no more messages, damaged ranges and full disks.\r\n"
+    "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.\r\n"
     "retention Returns per topic what becomes of old segments, when, and what was done.\r\n"
 )
 WRONG_CHECKSUM = "Checksum failure,message may be corrupted when transfering on networking."
