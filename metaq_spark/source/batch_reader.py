@@ -16,6 +16,7 @@ from metaq_spark.source.bundles import read_task
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.planning import ranges_between
 from metaq_spark.source.read_plan import ending_offsets, starting_offsets, tasks
+from metaq_spark.source.unopened import report_unopened
 from metaq_spark.uncollected import keep_modules_uncollected
 
 
@@ -44,6 +45,7 @@ class MetaQReader(DataSourceReader):
         spans = {where: one.offsets for where, one in held.items()}
         start = starting_offsets(options, spans, cluster, self._groups)
         ranges = ranges_between(Progress(start), Progress(ending_offsets(options, spans, cluster)))
+        report_unopened(options, held, cluster, streaming=False)
         return [*tasks(self._narrow(ranges, cluster), incarnations_of(held), options, cluster)]
 
     def _narrow(self, ranges: Ranges, cluster: Cluster) -> Ranges:

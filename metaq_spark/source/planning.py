@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from metaq.model import Held, OffsetRange, TopicPartition
 from metaq_spark.offsets import Holdings, Progress
@@ -28,6 +29,12 @@ from metaq_spark.source.limits import Limits, limited
 
 ReportLoss = Callable[[str], None]
 """What ``data_loss.report_data_loss`` does once its policy is known: raise, or warn and return."""
+
+
+NOT_LISTED: Final = (
+    "the brokers do not list it any more. Either it was deleted, or its broker has not opened it since it was "
+    "restarted: a Java broker opens some of its partitions only with their next put"
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +73,7 @@ def plan_batch(
     for where in sorted({*known.offsets, *held}):
         if where not in held:
             if where in overdue:
-                report_loss(f"{where}: the brokers do not list it any more; the topic may have been deleted")
+                report_loss(f"{where}: {NOT_LISTED}")
         elif where not in known.offsets:
             _note(plan, where, held[where].offsets.start, held[where].incarnation)
         else:

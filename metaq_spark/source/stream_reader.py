@@ -43,6 +43,7 @@ from metaq_spark.source.lookup import Lookup, Snapshot
 from metaq_spark.source.pacing import Pacing
 from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
 from metaq_spark.source.read_plan import starting_offsets, tasks
+from metaq_spark.source.unopened import report_unopened
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
             held = self._lookup.latest(fresh=True, complete=True).held
+            report_unopened(self._options, held, self._cluster, streaming=True)
             spans = {where: one.offsets for where, one in held.items()}
             at = starting_offsets(self._options, spans, self._cluster, self._groups)
             self._initial = Progress(at, incarnations_of(held))

@@ -51,7 +51,8 @@ def test_only_the_partitions_assigned_are_read(world: World) -> None:
     world.put("orders", 0, 1, b"yes")
     world.put("carts", 1, 0, b"cart")
     assign = '{"orders": ["0-1", "1-1"], "carts": ["1-0"]}'
-    assert world.batch(assign=assign) == [b"cart", b"yes"]
+    # A Java broker does not tell an empty partition from one that it has not opened: test_unopened_partitions.
+    assert world.batch(assign=assign, failOnDataLoss="false") == [b"cart", b"yes"]
     reader = world.stream(assign=assign, startingOffsets="earliest")
     position, batches = world.drain(reader)
     assert batches == [[b"cart", b"yes"]]

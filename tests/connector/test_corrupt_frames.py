@@ -121,7 +121,7 @@ def test_one_damaged_message_costs_one_message(
     for fetch_bytes in ("700", "1m"):  # the same on replay, and however it is fetched
         caplog.clear()
         assert world.batch(onCorrupt="skip", fetchBytes=fetch_bytes) == rest
-        (warning,) = [record.getMessage() for record in caplog.records]
+        (warning,) = [record.getMessage() for record in caplog.records if "does not list it" not in record.message]
         assert f"orders/0-0: bytes [{bounds[victim]}, {bounds[victim + 1]}) are damaged: " in warning
 
     assert world.batch(**CARTS) == rest
@@ -271,7 +271,7 @@ def test_a_range_that_the_broker_has_quarantined(world: World, caplog: pytest.Lo
         world.batch()
     caplog.clear()
     assert world.batch(onCorrupt="skip") == rest
-    (warning,) = [record.getMessage() for record in caplog.records]
+    (warning,) = [record.getMessage() for record in caplog.records if "does not list it" not in record.message]
     assert f"bytes [{bounds[3]}, {bounds[5]}) are damaged: quarantined by the broker" in warning
     assert world.batch(**CARTS) == rest
     (letter,) = letters(world)

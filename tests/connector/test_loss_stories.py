@@ -35,6 +35,7 @@ def test_one_broker_away_holds_its_partitions_and_no_others(world: World, caplog
     world.brokers[1].start()
     assert world.micro_batch(reader, position)[1] == [b"b1", b"b2"]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [text for text in warnings if "does not list it" not in text]  # of partitions without messages
     assert [text.split(":")[0] for text in warnings] == ["broker b1"]
     assert "Its partitions wait; the query goes on with the others" in warnings[0]
 
@@ -163,7 +164,7 @@ def test_a_topic_deleted_while_running(world: World, caplog: pytest.LogCaptureFi
     for reader in (strict, lenient):
         assert world.micro_batch(reader, position) == (position, [])
     world.clock.advance(30)
-    with pytest.raises(DataLoss, match="orders/0-0: the brokers do not list it any more; the topic may have been del"):
+    with pytest.raises(DataLoss, match=r"orders/0-0: the brokers do not list it any more\. Either it was deleted, or"):
         world.micro_batch(strict, position)
     caplog.clear()
     for _ in range(5):

@@ -107,6 +107,12 @@ def damaged() -> None:
     world.batch()
 
 
+def not_listed() -> None:
+    java = World(extensions=frozenset())
+    java.put("orders", 0, 0, b"a message")
+    java.batch(assign='{"orders": ["0-1"]}')
+
+
 def superseded() -> None:
     raise BatchSuperseded("batch 3 of query q", "batch 3 of query q comes too late: batch 4 has been decided")
 
@@ -170,6 +176,10 @@ STORIES: dict[str, Callable[[], object]] = {
     "no answer": raised(DeadlineExceeded(ADDRESSES[0], "get", 30.0)),
     "damage": damaged,
     "row": write({"value": [b"a", None]}),
+    "wrong clock": raised(BrokerError(ADDRESSES[0], "put", 500, "put message failed.Detail:the clock shows 2099")),
+    "clock that jumped": raised(BrokerError(ADDRESSES[0], "put", 500, "x, the clock has jumped to 2099-01-01")),
+    "files gone": raised(BrokerError(ADDRESSES[0], "put", 500, "/d was removed or replaced while the broker runs: x")),
+    "not listed": not_listed,
     "refused": raised(BrokerError(ADDRESSES[0], "put to orders partition 0", 500, "too long")),
     "ordered": write({"value": [b"a"]}, orderedPartitions="9:2"),
     "rolled back": branch_lost,
