@@ -303,7 +303,9 @@ class Engine:
     def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
         """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, none behind the readable end.
 
-        They may begin and end inside a frame. Every other answer of MetaQ is a ``Refused`` with its code and text.
+        They may begin and end inside a frame. If the frame at ``offset`` is longer than maxTransferSize and not than
+        ``bytes_max``, they are that one frame: a Java client puts no pieces together. Every other answer of
+        MetaQ is a ``Refused`` with its code and text.
         """
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
@@ -312,6 +314,8 @@ class Engine:
         limit = self._system.transfer_bytes_max
         try:
             found = log.read(offset, bytes_max if bytes_max < limit else limit)
+            if bytes_max > limit and isinstance(found, Slice) and found.length == limit:
+                found = _whole_frame(log, found, bytes_max)
         except OSError as error:
             return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
         if not isinstance(found, Slice):
@@ -444,6 +448,19 @@ class Engine:
 
     def _partition_words(self, word: str, partition: int) -> str:
         return f"{word}[{self._system.broker_id}-{partition}]"
+
+
+def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:
+    """Return the first frame of a slice, if it is longer than the slice and not than ``bytes_max``.
+
+    Where the slice begins inside a message, what is taken for a length may be anything: the answer is then more of the
+    bytes from there on, as many as were asked for at most.
+    """
+    frame_bytes = HEADER_BYTES + int.from_bytes(found.handle.pread(4, found.position), signed=True)
+    if not found.length < frame_bytes <= bytes_max:
+        return found
+    whole = log.read(found.offset, frame_bytes)
+    return whole if isinstance(whole, Slice) and whole.length == frame_bytes else found
 
 
 def _numbers(ids: IdRange) -> Sequence[int]:

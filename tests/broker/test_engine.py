@@ -12,6 +12,7 @@ from metaq_broker.config import parse
 from metaq_broker.engine import ANY_PARTITION, Engine
 from metaq_broker.files import Files
 from metaq_broker.log.flush import GroupCommit
+from metaq_broker.log.reads import Slice
 from metaq_broker.outcomes import Appended, BlockAppended, Refused
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
@@ -126,3 +127,30 @@ def test_a_block_is_never_divided_by_a_roll_and_a_run_of_puts_is(tmp_path: Path)
 
 def _sizes(folder: Path) -> list[int]:
     return [path.stat().st_size for path in sorted(folder.glob("*.meta"))]
+
+
+def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_much(tmp_path: Path) -> None:
+    def story(engine: Engine) -> None:
+        small, large = b"s" * 80, b"l" * 3000
+        for body in (small, large, small, small):
+            assert isinstance(engine.put("t", 0, [0], [-1], [body]), Appended)
+        log = engine.stores.get("t", 0)
+        assert log is not None
+        log.sync()
+        at = 20 + len(small)
+
+        def length(offset: int, bytes_max: int) -> int:
+            found = engine.get("t", 0, offset, bytes_max)
+            assert isinstance(found, Slice)
+            assert found.offset == offset
+            return found.length
+
+        assert length(at, 1 << 20) == 20 + len(large)
+        assert length(at, 20 + len(large)) == 20 + len(large)
+        # Not to those who ask for less, nor where the message is not the first one: as before.
+        assert length(at, 20 + len(large) - 1) == 1024
+        assert length(0, 1 << 20) == 1024
+        assert length(at + 1, 1 << 20) == 1024
+        assert length(at + 20 + len(large), 1 << 20) == 200
+
+    play(tmp_path, story)

@@ -1,6 +1,7 @@
 import com.taobao.metamorphosis.Message;
 import com.taobao.metamorphosis.client.MetaClientConfig;
 import com.taobao.metamorphosis.client.MetaMessageSessionFactory;
+import com.taobao.metamorphosis.client.TopicBrowser;
 import com.taobao.metamorphosis.client.consumer.ConsumerConfig;
 import com.taobao.metamorphosis.client.consumer.MessageConsumer;
 import com.taobao.metamorphosis.client.consumer.MessageListener;
@@ -51,10 +52,16 @@ public final class JavaClient {
                 client.produce();
                 break;
             case "browse":
-                client.browse();
+                client.browse(1 << 20);
+                break;
+            case "browse-large":
+                client.browse(4 << 20);
                 break;
             case "consume":
-                client.consume();
+                client.consume(1 << 20);
+                break;
+            case "consume-large":
+                client.consume(4 << 20);
                 break;
             case "transact":
                 client.transact();
@@ -95,17 +102,21 @@ public final class JavaClient {
     }
 
     /** Prints all messages of the topic, partition after partition. */
-    private void browse() throws Exception {
-        for (Iterator<Message> all = factory.createTopicBrowser(topic).iterator(); all.hasNext();) {
+    private void browse(int bytesMax) throws Exception {
+        for (Iterator<Message> all = browser(bytesMax).iterator(); all.hasNext();) {
             print(all.next());
         }
     }
 
+    private TopicBrowser browser(int bytesMax) {
+        return factory.createTopicBrowser(topic, bytesMax, PATIENCE_S, TimeUnit.SECONDS);
+    }
+
     /** Prints the first messages that a consumer of a new group is given; it may be given more. */
-    private void consume() throws Exception {
+    private void consume(int bytesMax) throws Exception {
         MessageConsumer consumer = factory.createConsumer(new ConsumerConfig("group-" + System.nanoTime()));
         CountDownLatch missing = new CountDownLatch(count);
-        consumer.subscribe(topic, 1 << 20, new MessageListener() {
+        consumer.subscribe(topic, bytesMax, new MessageListener() {
             @Override
             public void recieveMessages(Message message) {
                 print(message);

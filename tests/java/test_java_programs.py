@@ -26,6 +26,9 @@ DEADLINE_S = 180
 MANY = 200_000
 """So many that the broker loads its compiled loops on the way, and takes most of them with these."""
 
+LARGE = 1 << 20
+"""A body that makes the frame longer than the ``maxTransferSize`` of the broker."""
+
 Program = Callable[[str, int], list[list[str]]]
 
 
@@ -45,12 +48,13 @@ def broker(classes: str, brokers: Brokers) -> RunningBroker:
 
 
 @pytest.fixture
-def program(classes: str, broker: RunningBroker, zookeeper: ZooKeeperRoot) -> Program:
+def program(classes: str, broker: RunningBroker, zookeeper: ZooKeeperRoot, tmp_path: Path) -> Program:
     """Runs the Java program with what it is to do and a number of messages; returns the fields of its lines."""
 
     def run(what: str, count: int) -> list[list[str]]:
         where = zookeeper.server.hosts, zookeeper.root, TOPIC
-        command = ["java", "-cp", classes, "JavaClient", *where, what, str(count)]
+        kept = f"-Dmeta.recover.path={tmp_path / 'recover'}"  # by the client, for later
+        command = ["java", kept, "-cp", classes, "JavaClient", *where, what, str(count)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         assert ended.returncode == 0, ended.stderr
         return [line.split("\t") for line in ended.stdout.splitlines()]
@@ -92,6 +96,21 @@ def test_a_topic_browser_and_a_consumer_see_what_was_sent(program: Program) -> N
     expected = [(f"type{n}" if n % 100 == 7 else "", body(n)) for n in range(500)]
     assert [tuple(fields[2:]) for fields in program("browse", 0)] == expected
     assert [tuple(fields[2:]) for fields in program("consume", 500)] == expected
+
+
+def test_a_consumer_and_a_browser_get_past_a_message_larger_than_a_reply(
+    program: Program, broker: RunningBroker
+) -> None:
+    program("produce", 10)
+    with closing(broker.client()) as client:
+        assert client.result(b"put %s 0 %d 0 1\r\n%b" % (TOPIC.encode(), LARGE, b"L" * LARGE))[0] == 200
+    program("produce", 10)
+    expected = [body(n) for n in range(10)]
+    assert [fields[3] for fields in program("browse-large", 0)] == [*expected, "L" * LARGE, *expected]
+    # A consumer that asks for so much is given it at once.
+    assert [fields[3] for fields in program("consume-large", 21)] == [*expected, "L" * LARGE, *expected]
+    # One that has to ask for more first keeps the message for later by itself, and goes on.
+    assert [fields[3] for fields in program("consume", 20)] == [*expected, *expected]
 
 
 def test_what_is_rolled_back_is_not_there(program: Program, stored: Callable[[], dict[str, list[Frame]]]) -> None:
