@@ -113,6 +113,25 @@ def test_a_consumer_and_a_browser_get_past_a_message_larger_than_a_reply(
     assert [fields[3] for fields in program("consume", 20)] == [*expected, *expected]
 
 
+def test_a_browser_goes_on_with_the_next_partition_behind_damaged_bytes(
+    program: Program, broker: RunningBroker, brokers: Brokers
+) -> None:
+    with closing(broker.client()) as client:
+        for index in (0, 1):
+            for number in range(9):
+                text = b"%08d" % number
+                assert client.result(b"put %s %d 8 0 1\r\n%b" % (TOPIC.encode(), index, text))[0] == 200
+    assert broker.stop() == 0
+    segment = broker.data / f"{TOPIC}-0" / f"{0:020d}.meta"
+    content = bytearray(segment.read_bytes())
+    content[4 * 28 + 22] ^= 1
+    segment.write_bytes(content)
+    brokers.start("java", f"[topic={TOPIC}]\n")
+    everything = [f"{number:08}" for number in range(9)]
+    assert [fields[3] for fields in program("browse", 0)] == [*everything[:4], *everything]
+    assert [fields[3] for fields in program("consume", 17)].count("00000008") == 2
+
+
 def test_what_is_rolled_back_is_not_there(program: Program, stored: Callable[[], dict[str, list[Frame]]]) -> None:
     told = program("transact", 40)
     assert {fields[0] for fields in told} == {"committed"}
