@@ -10,8 +10,8 @@ written, not always this Spark's; ``--connector GROUP:NAME:VERSION`` says anothe
 
 Both get the same messages into two partitions, in turn in one session, on the same cores. Reads are of all columns, to
 ``noop``; both check every message's or record batch's checksum. This connector reads the files of a broker on its
-machine and hands blocks over in shared memory, which Kafka's cannot; so there are figures "over the network", too, with
-both switched off. Kafka's clients are as Spark configures them, with ``acks=all`` for writes and no compression.
+machine, which Kafka's cannot; so there are figures "over the network", too, with that switched off.
+Kafka's clients are as Spark configures them, with ``acks=all`` for writes and no compression.
 Micro-batches go from topic to topic, 1,000 rows each; the figure is the median of ``triggerExecution`` in Spark's
 progress.
 
@@ -79,7 +79,7 @@ class Queue:
 
     def sent(self) -> Queue:
         """The same broker of ours, as if it were on another machine: nothing goes past the network."""
-        return replace(self, reading={"localReads": "false"}, writing={"localWrites": "false"})
+        return replace(self, reading={"localReads": "false"}, writing={})
 
     @classmethod
     def kafka(cls, session: SparkSession, address: str, name: str = "Kafka") -> Queue:

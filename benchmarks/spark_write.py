@@ -4,9 +4,8 @@
 
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
 one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
-``--network``, batch writes are sent (``localWrites=false``), as if the broker ran elsewhere, but its work takes its
-share of these cores. They stand beside those that are handed over, and beside a sink that only sends as many bytes to a
-bare server on the same cores, which writes and syncs them: what is missing to that one is ours alone. All get the same
+``--network``, batch writes stand beside a sink that only sends as many bytes to a bare server on the same cores, which
+writes and syncs them: what is missing to that one is ours alone. All get the same
 rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it answers, and
 runs on the same machine: what it and the disk cost is part of the figure. Pages that are on the disk are given back to
 the system meanwhile (see ``pages``). A stream's time is that of its micro-batch by Spark's own progress, without the
@@ -146,20 +145,18 @@ def measure(report: Report, session: SparkSession, address: str, cases: Sequence
 def network(
     report: Report, session: SparkSession, address: str, bare: str, cases: Sequence[Case], slots: int, runs: int
 ) -> None:
-    """Batch writes that are sent, beside others; ``bare`` is the address of a server that only writes and syncs."""
+    """Batch writes beside others; ``bare`` is the address of a server that only writes and syncs."""
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
         forms = (
-            partial(write, frame, "metaq", brokers=address, topic=topic, localWrites="false"),
             partial(write, frame, "metaq", brokers=address, topic=topic),
             partial(write, frame, "drop", server=bare, payloadBytes=str(case.payload_bytes)),
             partial(write, frame, "drop"),
         )
-        sent, handed, storing, ceiling = rates(case, [partial(seconds, form) for form in forms], runs)
+        sent, storing, ceiling = rates(case, [partial(seconds, form) for form in forms], runs)
         name = f"{size_of(case)}, local[{slots}]"
         for figure in (
             Figure(f"write over the network, {name}", "M rows/s", sent, ceiling, PEER),
-            Figure(f"write, {name}, handed over beside sent", "M rows/s", handed, sent, "the same, sent"),
             Figure(f"write over the network, {name}, beside storing alone", "M rows/s", sent, storing, BARE),
             Figure(f"storing alone, {name}", "M rows/s", storing, ceiling, PEER),
         ):
@@ -183,11 +180,11 @@ def bare_server() -> Iterator[str]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--network", action="store_true", help="write over the network, instead")
+    parser.add_argument("--network", action="store_true", help="beside a sink that only stores, instead")
     given = parser.parse_args()
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
-    title = "Writing over the network" if given.network else "Writing, at least once"
+    title = "Writing, beside storing alone" if given.network else "Writing, at least once"
     with Report(title, given.json) as report, ExitStack() as stack:
         bare = stack.enter_context(bare_server()) if given.network else None
         for slots in (1, 2):

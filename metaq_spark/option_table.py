@@ -41,8 +41,50 @@ UNSET: Final = ""
 SYSTEM_CA: Final = "system"
 """What `tlsCaFile` says for the authorities that the machine trusts."""
 
-SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
 """Options of Spark's own that it hands to a source or sink as well."""
+
+_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
+_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
+_LIMIT: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
+HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
+    "kafka.bootstrap.servers": _BROKERS,
+    "bootstrap.servers": _BROKERS,
+    "bootstrapservers": _BROKERS,
+    "servers": _BROKERS,
+    "broker": _BROKERS,
+    "host": _BROKERS,
+    "url": _BROKERS,
+    "nameserver": _BROKERS,
+    "nameservers": _BROKERS,
+    "zk": "use zookeeper: host:port,host:port/root",
+    "zkconnect": "use zookeeper: host:port,host:port/root",
+    "zk.zkconnect": "use zookeeper: host:port,host:port/root",
+    "topics": _TOPICS,
+    "topic": _TOPICS,
+    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
+    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
+    "partitions": 'use assign: JSON such as {"orders": ["0-0", "0-1"]}',
+    "checkpoint": "use checkpointLocation",
+    "checkpointdir": "use checkpointLocation",
+    "checkpoint.location": "use checkpointLocation",
+    "startingposition": "use startingOffsets",
+    "auto.offset.reset": "use startingOffsets: earliest or latest",
+    "kafka.group.id": "use group",
+    "group.id": "use group",
+    "groupid": "use group",
+    "consumergroup": "use group",
+    "maxfilespertrigger": _LIMIT,
+    "maxratepertrigger": _LIMIT,
+    "tag": "use messageTypes: types, separated by commas",
+    "tags": "use messageTypes: types, separated by commas",
+    "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
+    "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
+    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
+    "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
+}
+"""Keys that other connectors have, or that this one had, in lower case: what to do instead; for reads and for writes
+where that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +300,6 @@ OPTIONS: Final = (
     Option(
         "blockMessages", "block_messages", values.messages, "100000", WRITE,
         "Messages sent to a partition in one request, at most.",
-    ),
-    Option(
-        "localWrites", "local_writes", values.boolean, "true", WRITE,
-        "Whether a task on a broker's machine that runs as the broker's user hands over larger blocks in memory that "
-        "both see, instead of sending them.",
     ),
     Option(
         "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,

@@ -22,6 +22,7 @@ from metaq.model import Address, Partition
 from metaq_spark.errors import OptionError
 from metaq_spark.option_table import (
     ANY,
+    HABITS,
     OPTIONS,
     READ,
     SET_BY_SPARK,
@@ -34,6 +35,10 @@ from metaq_spark.option_table import (
 from metaq_spark.positions import Earliest, Group, Latest, Position, Timestamps
 from metaq_spark.selection import Assigned, Matching, Named, Selection
 from metaq_spark.source.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout
+
+_USUAL: Final = (
+    "brokers", "zookeeper", "subscribe", "startingOffsets", "endingOffsets", "maxBytesPerTrigger", "topic", "delivery"
+)  # fmt: skip
 
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
@@ -186,12 +191,6 @@ class SinkOptions(BrokerOptions):
     ordered_partitions: tuple[Partition, ...] | None
     block_bytes: int
     block_messages: int
-    local_writes: bool
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of shared memory that a block wants (``metaq.client.slots``); 0 = it is to be sent."""
-        return self.block_bytes if self.local_writes else 0
 
     @property
     def exactly_once(self) -> bool:
@@ -327,18 +326,28 @@ def _refuse_strangers(raw: Mapping[str, str], uses: frozenset[Use]) -> None:
 
 
 def _unknown(key: str, uses: frozenset[Use]) -> str:
+    if (instead := _instead(key.lower(), uses)) is not None:
+        return instead
     allowed = {option.name.lower(): option.name for option in _allowed(uses)}
-    if key.lower() == "path":
-        hint = "a topic has no path; name it with the option " + ("topic" if uses <= WRITE else "subscribe")
-    else:
-        near = difflib.get_close_matches(key.lower(), allowed, n=1)
-        hint = "there is no such option" + (f"; did you mean {allowed[near[0]]}?" if near else "")
-    return f"{hint} Allowed for a {_wording(uses)}: {', '.join(allowed.values())}"
+    near = [allowed[name] for name in difflib.get_close_matches(key.lower(), allowed, n=3)]
+    hint = f"there is no such option; did you mean {' or '.join(near)}?" if near else "there is no such option."
+    usual = [name for name in _USUAL if name.lower() in allowed and name not in near]
+    return f"{hint} The usual ones of a {_wording(uses)}: {', '.join([*near, *usual])}; docs/connector.md has all"
+
+
+def _instead(key: str, uses: frozenset[Use]) -> str | None:
+    """What to use instead of a key that other connectors have, or that this one had."""
+    found = HABITS.get(key)
+    if found is None:
+        return None
+    reading, writing = (found, found) if isinstance(found, str) else found
+    return writing if uses <= WRITE else reading
 
 
 def _misplaced(option: Option, uses: frozenset[Use]) -> str:
-    allowed = ", ".join(o.name for o in _allowed(uses))
-    return f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}. Allowed here: {allowed}"
+    instead = _instead(option.name.lower(), uses)
+    where = f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}"
+    return where if instead is None else f"{where}; {instead}"
 
 
 def _wording(uses: Iterable[Use]) -> str:

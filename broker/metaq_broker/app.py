@@ -35,7 +35,6 @@ from metaq.wire.text.extensions import (
     EXT_ORDINAL,
     EXT_PUT_BATCH,
     EXT_SEGMENTS,
-    EXT_SHARE,
     EXT_TIMESTAMP,
     version_text,
 )
@@ -47,7 +46,6 @@ from metaq_broker.ends_recorder import EndsRecorder
 from metaq_broker.engine import Engine
 from metaq_broker.files import Files
 from metaq_broker.frontend.server import TextServer, bind
-from metaq_broker.frontend.shared_memory import can_share
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import server_context
 from metaq_broker.frontend.transactions import TransactionCommands
@@ -96,7 +94,6 @@ EXTENSIONS: Final = (
     EXT_SEGMENTS,
     EXT_COPY,
     EXT_FILE,
-    EXT_SHARE,
 )
 
 
@@ -208,7 +205,6 @@ class Broker:
         await self._claim_id()
         offered = {
             EXT_FILE: self.config.system.local_reads and boot_id() is not None,
-            EXT_SHARE: self.config.system.local_writes and can_share(),
         }
         version = version_text(metaq.__version__, [word for word in EXTENSIONS if offered.get(word, True)])
         counters, replication = self._transactions.counters, self._replication

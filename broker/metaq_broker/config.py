@@ -15,7 +15,14 @@ from typing import Any
 
 from metaq.directory.zk_layout import ZooKeeperAddress
 from metaq_broker.config_access import check_allow_lists, check_topic_allow_lists, settle_tls
-from metaq_broker.config_keys import SYSTEM_KEYS, TOPIC_ATTRIBUTES, TOPIC_KEYS, ZOOKEEPER_KEYS, read_section
+from metaq_broker.config_keys import (
+    SYSTEM_KEYS,
+    TOPIC_ATTRIBUTES,
+    TOPIC_KEYS,
+    ZOOKEEPER_KEYS,
+    ignored_keys,
+    read_section,
+)
 from metaq_broker.config_replication import PLUGINS, Role, read_role
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
@@ -94,7 +101,6 @@ class SystemConfig:
     disk_free_bytes_resume: int | None
     disk_check_interval_ms: int
     local_reads: bool
-    local_writes: bool
     verify_at_start: Verify
     metrics_port: int
     tls_cert_file: str
@@ -282,8 +288,13 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
     known = ("system", "zookeeper", *PLUGINS.values())
-    return [
+    unknown = [
         f"{source} [{name}]: unknown section, ignored"
         for name in sections
         if name not in known and not name.startswith("topic")
+    ]
+    return unknown + [
+        f"{source} [{name}] {key}: ignored; {reason}"
+        for name, section in sections.items()
+        for key, reason in ignored_keys(section).items()
     ]

@@ -100,7 +100,6 @@ SYSTEM_KEYS: Final = (
     Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),
     Key("diskCheckInterval", "disk_check_interval_ms", number(10, INT32_MAX), 1000),
     Key("localReads", "local_reads", boolean, True),
-    Key("localWrites", "local_writes", boolean, True),
     Key("metricsPort", "metrics_port", number(0, 65535), 0),
     Key("tlsCertFile", "tls_cert_file", file_path, ""),
     Key("tlsKeyFile", "tls_key_file", file_path, ""),
@@ -140,6 +139,16 @@ _GONE: Final = {
     "diamondZKGroup": "diamond is not supported; remove this key and write zk.zkConnect=HOST:PORT,... in [zookeeper]",
 }
 FILTER_PREFIX: Final = "group."
+_IGNORED: Final = {"localWrites": "clients send their blocks, so it is not needed any more; remove it"}
+
+
+def ignored_keys(section: Section) -> dict[str, str]:
+    """Return the keys of a section that are known and have no effect, with the reason."""
+    found = {name: _IGNORED[name] for name in section.values if name in _IGNORED}
+    for name in section.values:
+        if name.startswith(FILTER_PREFIX) and section.name.startswith("topic"):
+            found[name] = "filters that are Java classes do not run here; readers of this group get all messages"
+    return found
 
 
 def read_section(
@@ -151,9 +160,10 @@ def read_section(
         ConfigError: An unknown key (the nearest valid one is named), a wrong value, or a required key that is missing.
     """
     table = {key.name: key for key in keys}
+    ignored = ignored_keys(section)
     for name in section.values:
-        if name not in table:
-            raise ConfigError(_where(source, section, name), _unknown(name, section.values[name], table))
+        if name not in table and name not in ignored:
+            raise ConfigError(_where(source, section, name), _unknown(name, table))
     return {key.attribute: _value(section, key, source, inherited) for key in table.values()}
 
 
@@ -171,12 +181,9 @@ def _value(section: Section, key: Key, source: str, inherited: Mapping[str, Any]
     return key.default
 
 
-def _unknown(name: str, value: str, table: Mapping[str, Key]) -> str:
+def _unknown(name: str, table: Mapping[str, Key]) -> str:
     if name in _GONE:
         return _GONE[name]
-    if name.startswith(FILTER_PREFIX) and "acceptPublish" in table:
-        rule = "which this broker does not run; remove this key and filter in the reader"
-        return f"server-side filters are Java classes ({value!r}), {rule}"
     nearest = {key.lower(): key for key in table}
     match = difflib.get_close_matches(name.lower(), nearest, n=1, cutoff=0.0)
     return f"unknown key; the nearest valid key is {nearest[match[0]]}"

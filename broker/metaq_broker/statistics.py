@@ -107,10 +107,6 @@ class Statistics:
         self.commands["file_lookup"] += 1
         self.offset(topic)
 
-    def shared_block(self) -> None:
-        """Count a block that was not sent but lay in shared memory, beside its messages."""
-        self.commands["shared_block"] += 1
-
     def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
         """Count messages that were appended together; for the sizes each counts with their average."""
         traffic = self.traffic[topic]

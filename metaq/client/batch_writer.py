@@ -6,8 +6,6 @@ Blocks are sent in the order of ``write`` and stay in a queue until they are ack
 what was under way may or may not be stored, so everything unacknowledged is sent again, from the oldest on: every
 message is stored, the first copies of all messages are in order, and some may be there twice.
 
-A block in a slot of memory that the broker shares (``slots``) is not sent: the broker is told where it is.
-
 Our broker carries out the commands of one connection in order, so pipelining keeps it. A broker without ``mput`` does
 not; there, blocks are taken apart and each message waits for the one before.
 """
@@ -22,10 +20,9 @@ from typing import Final, TypeVar
 from metaq.client.producer import Receipt, block_commands, parse_receipt
 from metaq.client.retry import Attempts, RetryPolicy
 from metaq.client.session import OUTSTANDING_MAX, Session
-from metaq.client.shared_memory import Slot
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
 from metaq.model import Buffer, TransactionId
-from metaq.wire.text.commands import Put, PutBatch, PutShared
+from metaq.wire.text.commands import Put, PutBatch
 from metaq.wire.text.extensions import EXT_PUT_BATCH
 
 PENDING_BYTES_MAX: Final = 16 << 20
@@ -40,7 +37,6 @@ class _Unit:
 
     command: Put | PutBatch
     opens_block: bool
-    slot: Slot | None = None
     opaque: int | None = None
 
     @property
@@ -86,13 +82,10 @@ class BatchWriter:
         """Bytes written and not yet acknowledged."""
         return self._pending_bytes
 
-    def write(
-        self, partition_index: int, block: Buffer, count: int, topic: str | None = None, slot: Slot | None = None
-    ) -> None:
+    def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
         """Send a block of ``count`` whole frames; waits for older ones first if too much is unacknowledged.
 
         ``topic``: another one than the writer's, at the same broker; all share the connection and the bounds.
-        ``slot``: what the block begins at the front of, if it is in one; it is the writer's from now on.
 
         Raises:
             BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
@@ -104,8 +97,7 @@ class BatchWriter:
         """
         commands: Sequence[Put | PutBatch] = self._commands(topic or self._topic, partition_index, block, count)
         for position, command in enumerate(commands):
-            in_slot = slot if isinstance(command, PutBatch) else None
-            unit = _Unit(command, opens_block=position == 0, slot=in_slot)
+            unit = _Unit(command, opens_block=position == 0)
             self._make_room(unit)
             self._pending.append(unit)
             self._pending_bytes += unit.byte_count
@@ -142,20 +134,10 @@ class BatchWriter:
             if unit.opaque is None:
                 if isinstance(unit.command, PutBatch) and EXT_PUT_BATCH not in self._session.extensions:
                     raise ExtensionMissing(self._session.address, EXT_PUT_BATCH, "sending again what was under way")
-                unit.opaque = self._session.post(self._command_for(unit))
-
-    def _command_for(self, unit: _Unit) -> Put | PutBatch | PutShared:
-        """What puts ``unit`` over the present connection."""
-        command, slot = unit.command, unit.slot
-        if slot is None or slot.memory is not self._session.shared:
-            return command
-        assert isinstance(command, PutBatch)  # others have no slot
-        return PutShared.of(command, slot.position)
+                unit.opaque = self._session.post(unit.command)
 
     def _forget(self, unit: _Unit) -> None:
         self._pending_bytes -= unit.byte_count
-        if unit.slot is not None:
-            unit.slot.free()
 
     def _collect_oldest(self) -> None:
         self._send_unsent()  # after a lost connection

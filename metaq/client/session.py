@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.shared_memory import SharedMemory
 from metaq.client.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.model import Address
@@ -28,11 +27,9 @@ from metaq.wire.text.commands import (
     GetOffset,
     Put,
     PutBatch,
-    PutShared,
     Quit,
     Reply,
     Result,
-    Share,
     Stats,
     Sync,
     Transaction,
@@ -91,10 +88,6 @@ class Session:
         self._extensions: frozenset[str] | None = None
         self.may_share_files = True
         """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
-        self.may_share_memory = True
-        """Whether it is worth offering memory to the broker; set to false once that turned out to be in vain."""
-        self.shared: SharedMemory | None = None
-        """Memory in which the broker finds blocks of this connection, and of this one only."""
 
     def reopen(self) -> None:
         """Close what is left and connect again to the same address; requests under way are forgotten.
@@ -259,17 +252,10 @@ class Session:
         if self._closed_because is None:
             self._closed_because = reason
         self._stream.close()
-        self.share(None)
         self._waiting.clear()
         self._answered.clear()
         self._rooms.clear()
         self._abandoned.clear()
-
-    def share(self, memory: SharedMemory | None) -> None:
-        """From now on use this memory, in which the broker finds blocks of this connection; ``None``: none at all."""
-        if self.shared is not None:
-            self.shared.retire()
-        self.shared = memory
 
     def _room_for(self, opaque: int, length: int) -> memoryview | None:
         room = self._rooms.get(opaque)
@@ -338,7 +324,7 @@ class Session:
 def describe(command: Command) -> str:
     """What a command is about, for error messages: ``get of orders partition 3 at offset 120``."""
     match command:
-        case Put() | PutBatch() | PutShared():
+        case Put() | PutBatch():
             return f"put to {command.topic} partition {command.partition}"
         case Get():
             return f"get of {command.topic} partition {command.partition} at offset {command.offset}"
@@ -362,8 +348,6 @@ def describe(command: Command) -> str:
             return f"copy of {command.topic} partition {command.partition}"
         case Sync():
             return f"sync of {command.topic} partition {command.partition}"
-        case Share():
-            return "offer of shared memory"
         case Stats():
             return f"stats {command.item}".rstrip()
         case Version():

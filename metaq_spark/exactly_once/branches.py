@@ -19,8 +19,6 @@ from typing import Final, TypeVar
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.retry import Attempts
-from metaq.client.shared_memory import Slot
-from metaq.client.slots import Slots
 from metaq.client.transactions import Posted, Transactions, Vote
 from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address, TopicPartition, Xid
@@ -44,14 +42,10 @@ Named = Callable[[int], Xid]
 
 @dataclass(frozen=True, slots=True)
 class BranchLimits:
-    """When a branch is prepared. ``timeout_s`` is what BEGIN asks for.
-
-    ``slot_bytes``: of the memory for one block that the broker is offered to see; 0 = none.
-    """
+    """When a branch is prepared. ``timeout_s`` is what BEGIN asks for."""
 
     timeout_s: int
     age_s_max: float
-    slot_bytes: int = 0
     bytes_max: int = BRANCH_BYTES_MAX
 
 
@@ -76,7 +70,6 @@ class BrokerBranches:
         self._sequence = itertools.count()
         self._lease = sessions.lease(address)
         self._session = self._lease.__enter__()
-        self._slots = Slots(self._session, limits.slot_bytes)
         self._transactions = Transactions(self._session)
         self._open: _OpenBranch | None = None
         self._under_way: deque[Posted] = deque()
@@ -95,14 +88,10 @@ class BrokerBranches:
     def _put(self, target: TopicPartition, block: Block) -> None:
         if self._open is None:
             self._open = self._begin(target.topic)
-        self._open.writer.write(target.partition.index, block.data, block.count, target.topic, block.slot)
+        self._open.writer.write(target.partition.index, block.data, block.count, target.topic)
         self._open.byte_count += len(block.data)
         if self._open.byte_count >= self._limits.bytes_max or self.aged:
             self.prepare()
-
-    def slot(self) -> Slot | None:
-        """Memory for a block that need not be sent then; ``None`` where there is none."""
-        return self._slots.take()
 
     @property
     def aged(self) -> bool:

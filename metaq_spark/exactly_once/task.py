@@ -16,7 +16,6 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from metaq.client.shared_memory import Slot
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
@@ -32,7 +31,7 @@ AGE_SHARE: Final = 0.25
 def branch_limits(options: SinkOptions, timeout_s_max: int) -> BranchLimits:
     """When a task has to prepare its branches; ``timeout_s_max`` is what brokers cut longer timeouts down to."""
     timeout_s = -(-options.transaction_timeout_ms // 1000)
-    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max), options.slot_bytes)
+    return BranchLimits(timeout_s, AGE_SHARE * min(timeout_s, timeout_s_max))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,6 @@ class TransactionalPuts:
             self._raise_failure()
             self._broker(target, address).put(target, block)
             self._prepare_aged()
-
-    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
-        """See ``Delivery``."""
-        with self._lock:
-            self._raise_failure()
-            return self._broker(target, address).slot()
 
     def finish(self) -> tuple[Xid, ...]:
         """See ``Delivery``."""

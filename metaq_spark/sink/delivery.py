@@ -10,8 +10,6 @@ from typing import Protocol
 
 from metaq.client.batch_writer import BatchWriter
 from metaq.client.pool import SessionPool
-from metaq.client.shared_memory import Slot
-from metaq.client.slots import Slots
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
 from metaq_spark.options import SinkOptions
@@ -27,13 +25,6 @@ class Delivery(Protocol):
             MetaqError: This block or an older one was refused or got no answer.
         """
 
-    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
-        """Memory for the next block of a partition, which then need not be sent; ``None`` where there is none.
-
-        Raises:
-            MetaqError: There is no connection to the broker.
-        """
-
     def finish(self) -> tuple[Xid, ...]:
         """Wait until every block is safe; the branches that the driver has to commit, in order. Raises as ``put``."""
 
@@ -47,29 +38,24 @@ class AcknowledgedPuts:
     def __init__(self, options: SinkOptions, pool: SessionPool) -> None:
         self._options, self._pool = options, pool
         self._sessions = ExitStack()
-        self._writers: dict[Address, tuple[BatchWriter, Slots]] = {}
+        self._writers: dict[Address, BatchWriter] = {}
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
         """See ``Delivery``."""
-        writer, _slots = self._writers.get(address) or self._connect(address, target.topic)
-        writer.write(target.partition.index, block.data, block.count, target.topic, block.slot)
+        writer = self._writers.get(address) or self._connect(address, target.topic)
+        writer.write(target.partition.index, block.data, block.count, target.topic)
 
-    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
-        """See ``Delivery``."""
-        _writer, slots = self._writers.get(address) or self._connect(address, target.topic)
-        return slots.take()
-
-    def _connect(self, address: Address, topic: str) -> tuple[BatchWriter, Slots]:
+    def _connect(self, address: Address, topic: str) -> BatchWriter:
         options = self._options
         session = self._sessions.enter_context(self._pool.lease(address))
         pause_s = options.retry_interval_ms / 1000
         writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
-        self._writers[address] = writer, Slots(session, options.slot_bytes)
+        self._writers[address] = writer
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:
         """See ``Delivery``; there is nothing to commit."""
-        for writer, _slots in self._writers.values():
+        for writer in self._writers.values():
             writer.flush()
         self._sessions.close()
         return ()
@@ -84,10 +70,6 @@ class UnsentPuts:
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
         """See ``Delivery``."""
-
-    def slot(self, target: TopicPartition, address: Address) -> Slot | None:
-        """See ``Delivery``."""
-        return None
 
     def finish(self) -> tuple[Xid, ...]:
         """See ``Delivery``."""

@@ -6,14 +6,12 @@ open over record batches until it is full, unless all of them together take too 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Final
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.shared_memory import Slot
 from metaq.model import TopicPartition
-from metaq_spark.columns.blocks import Block, OpenBlock, no_slot
+from metaq_spark.columns.blocks import Block, OpenBlock
 
 OPEN_BYTES_MAX: Final = 8 << 20
 """What the open blocks of a task may take between two record batches."""
@@ -23,20 +21,10 @@ OPEN_S_MAX: Final = 1.0
 
 
 class OpenBlocks:
-    """One open block for each partition that was written to, with the bounds that the options give to a block.
+    """One open block for each partition that was written to, with the bounds that the options give to a block."""
 
-    ``slot_for`` is asked for the memory of blocks that get large.
-    """
-
-    def __init__(
-        self,
-        block_bytes: int,
-        block_messages: int,
-        clock: Clock = SYSTEM_CLOCK,
-        slot_for: Callable[[TopicPartition], Slot | None] = no_slot,
-    ) -> None:
+    def __init__(self, block_bytes: int, block_messages: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self._block_bytes, self._block_messages, self._clock = block_bytes, block_messages, clock
-        self._slot_for = slot_for
         self._open: dict[TopicPartition, OpenBlock] = {}
         self._since_s = clock.monotonic()
 
@@ -44,8 +32,7 @@ class OpenBlocks:
         """The open block of a partition."""
         block = self._open.get(target)
         if block is None:
-            take_slot = partial(self._slot_for, target)
-            block = self._open[target] = OpenBlock(self._block_bytes, self._block_messages, take_slot)
+            block = self._open[target] = OpenBlock(self._block_bytes, self._block_messages)
         return block
 
     def surplus(self) -> Iterator[tuple[TopicPartition, Block]]:

@@ -15,7 +15,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.client.pool import SessionPool
-from metaq.client.shared_memory import Slot
 from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq_spark.cluster import pool_with
 from metaq_spark.columns.blocks import Block
@@ -115,7 +114,7 @@ class _Rows:
         self._plan, self._delivery, self._memory = plan, delivery, memory
         self._routes: dict[str, Route] = {}
         options = plan.options
-        self._open = OpenBlocks(options.block_bytes, options.block_messages, slot_for=self._slot_for)
+        self._open = OpenBlocks(options.block_bytes, options.block_messages)
         self._count = self._size = 0
         self.counts: dict[TopicPartition, Count] = {}
 
@@ -138,9 +137,6 @@ class _Rows:
         self._delivery.put(target, self._address_of(target), block)
         self.counts[target] = self.counts.get(target, Count()).plus(Count(block.count, block.fingerprint))
         self._count, self._size = self._count + block.count, self._size + len(block.data)
-
-    def _slot_for(self, target: TopicPartition) -> Slot | None:
-        return self._delivery.slot(target, self._address_of(target))
 
     def _address_of(self, target: TopicPartition) -> Address:
         return address_of(target, self._routes[target.topic])

@@ -12,9 +12,7 @@ from fix_broker import RunningBroker, wait_until
 from fix_tls import Certificates, ini_text, launch_with, tls_session
 
 from metaq.client.session import Session
-from metaq.client.shared_memory import SharedMemory
 from metaq.client.tls import TlsSettings
-from metaq.machine import boot_id
 from metaq.model import LocalTransactionId, Message, Xid
 from metaq.wire.text.commands import (
     Command,
@@ -24,7 +22,6 @@ from metaq.wire.text.commands import (
     GetOffset,
     Put,
     PutBatch,
-    PutShared,
     Result,
     Stats,
     Transaction,
@@ -216,37 +213,6 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
     assert told(billing, Decide("another", 1, (), 0)) == 200
     for session in (shop, billing):
         session.close()
-    broker.end()
-
-
-def test_blocks_in_shared_memory_are_puts_like_others(connect: Connect) -> None:
-    boot, memory = boot_id(), SharedMemory(4096, 1)
-    slot = memory.take()
-    assert boot is not None
-    assert slot is not None
-    slot.view[: len(FRAME)] = FRAME
-    in_memory = PutShared("orders", 0, len(FRAME), 1, 0, 0)
-    shop, billing, nobody = connect("shop"), connect("billing"), connect("")
-    assert told(shop, memory.offer(boot)) == 200
-    assert told(shop, in_memory) == 200
-    assert told(shop, in_memory._replace(topic="closed")) == (
-        "client shop may not publish to topic closed (allowPublish)"
-    )
-    assert told(billing, memory.offer(boot)) == 200, "everyone may publish to topic open"
-    assert told(billing, in_memory) == "client billing may not publish to topic orders (allowPublish)"
-    assert told(nobody, in_memory) == "a client without certificate may not publish to topic orders (allowPublish)"
-    memory.close_file()
-
-
-def test_sharing_memory_is_for_those_who_may_publish_something(tmp_path: Path, certificates: Certificates) -> None:
-    boot, memory = boot_id(), SharedMemory(4096, 1)
-    assert boot is not None
-    lines = f"{certificates.server_keys}tlsClientCaFile={certificates.ca_file}\nallowPublish=a\n"
-    broker = launch_with(tmp_path, lines, "[topic=t]\nallowPublish=a\n")
-    for name, outcome in (("a", 200), ("b", "client b may not share memory (allowPublish)")):
-        with closing(tls_session(broker, certificates.client(name))) as session:
-            assert told(session, memory.offer(boot)) == outcome
-    memory.close_file()
     broker.end()
 
 

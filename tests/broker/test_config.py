@@ -130,7 +130,6 @@ def test_a_wrong_line_is_named_with_what_is_allowed(line: str, message: str) -> 
         (MINIMAL + "[system]\n", "section [system] is given twice, first on line 1"),
         (MINIMAL + "stat=true\nstat=false\n", "key 'stat' is given twice in [topic=test]"),
         (MINIMAL + "serverPort=1\n", "[topic=test] serverPort: unknown key; the nearest valid key is"),
-        (MINIMAL + "group.g=com.example.F\n", "[topic=test] group.g: server-side filters are Java classes"),
         (MINIMAL + "[topic=]\n", "a topic's section is written [topic=NAME]"),
         (MINIMAL + "[topics]\n", "a topic's section is written [topic=NAME]"),
         (MINIMAL + "[topic=a/b]\n", "topic name 'a/b' cannot be used: it contains a slash"),
@@ -188,3 +187,15 @@ def test_development_accepts_every_topic() -> None:
     assert config.topic_settings("anything").num_partitions == 4
     assert config.topic_settings("anything").unflush_threshold == 0
     assert b"[topic=*]" in config.text
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (MINIMAL + "group.g=com.example.F\n", "server.ini [topic=test] group.g: ignored; filters"),
+        (MINIMAL.replace("[topic", "localWrites=true\n[topic"), "server.ini [system] localWrites: ignored; "),
+    ],
+)
+def test_keys_without_effect_are_ignored_with_a_warning(text: str, warning: str) -> None:
+    (found,) = read(text).warnings
+    assert found.startswith(warning)

@@ -15,7 +15,7 @@ from metaq_broker.text_puts import TextPuts
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
     """As much of a server as a connection needs that asks for its version."""
-    system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000, local_reads=True, local_writes=True)
+    system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000, local_reads=True)
     engine = SimpleNamespace(config=SimpleNamespace(system=system))
     transactions = SimpleNamespace(connection_lost=lambda owner: None)
     return SimpleNamespace(

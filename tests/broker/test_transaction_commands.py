@@ -37,9 +37,7 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
-    announced = (
-        "ext=boundary,timestamp,mput,decide,decisions,contents,fget,ordinal,incarnation,segments,copy,file,share"
-    )
+    announced = "ext=boundary,timestamp,mput,decide,decisions,contents,fget,ordinal,incarnation,segments,copy,file"
     assert (code, text.partition(";")[2]) == (200, announced)
 
 

@@ -25,4 +25,4 @@ def test_the_examples_run(dev_broker: RunningBroker, capsys: pytest.CaptureFixtu
     assert "bytes of messages" in printed
     assert printed.count("created b'first order'") == 2, "once as one of all, once by its type"
     assert "messages; the middle one is at" in printed
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 8

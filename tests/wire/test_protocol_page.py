@@ -15,9 +15,7 @@ from metaq.wire.text.commands import (
     GetOffset,
     Put,
     PutBatch,
-    PutShared,
     Result,
-    Share,
     Stats,
     Transaction,
     Value,
@@ -37,7 +35,6 @@ from metaq.wire.text.extensions import (
     EXT_ORDINAL,
     EXT_PUT_BATCH,
     EXT_SEGMENTS,
-    EXT_SHARE,
     EXT_TIMESTAMP,
     extensions_of,
 )
@@ -87,7 +84,7 @@ def test_every_reply_follows_its_request() -> None:
 
 def test_every_command_that_clients_send_has_an_example() -> None:
     kinds = {type(feed(CommandDecoder(), [example_bytes(line)])[0]) for line in EXAMPLES if line[0] == ">"}
-    assert kinds == {Put, PutBatch, Share, PutShared, Get, GetFiltered, GetOffset, Stats, Version, Transaction, Decide}
+    assert kinds == {Put, PutBatch, Get, GetFiltered, GetOffset, Stats, Version, Transaction, Decide}
 
 
 def test_the_announced_extensions_are_all_there_are() -> None:
@@ -107,7 +104,6 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_SEGMENTS,
         EXT_COPY,
         EXT_FILE,
-        EXT_SHARE,
     }
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final
 
 from metaq.model import TransactionId, Xid
-from metaq.wire.text.commands import Command, Decide, Oversized, Put, PutBatch, PutShared, Transaction
+from metaq.wire.text.commands import Command, Decide, Oversized, Put, PutBatch, Transaction
 
 
 class Step(Enum):
@@ -45,7 +45,7 @@ _OF_TRANSACTION: Final = {
 def step_of(command: Command | Oversized) -> Step | None:
     """Return which step a request is; ``None`` for reads and questions."""
     match command:
-        case Put() | PutBatch() | PutShared():
+        case Put() | PutBatch():
             return Step.PUT
         case Decide():
             return Step.DECIDE
@@ -58,7 +58,7 @@ def step_of(command: Command | Oversized) -> Step | None:
 def told(command: Command | Oversized) -> str:
     """Return a request in one line, without payloads, for the record of what happened."""
     match command:
-        case Put() | PutBatch() | PutShared():
+        case Put() | PutBatch():
             return f"put {command.topic} {command.partition} {_name(command.transaction)}".rstrip()
         case Decide():
             return f"decide {command.query_id} {command.batch_id}: {' '.join(map(_name, command.branches))}"

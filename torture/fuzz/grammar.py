@@ -6,14 +6,12 @@ connected; ``opaque`` is then what the answer must carry.
 
 from __future__ import annotations
 
-import os
 import string
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
 from metaq.checksum import checksum
-from metaq.machine import boot_id
 from metaq.wire.text.frames import encode_frame
 
 TOPICS: Final = ("fuzz-0", "fuzz-1", "fuzz-2", "wild-1", "wild-2")
@@ -54,8 +52,6 @@ class Grammar:
         self._makers: Sequence[Callable[[int], bytes]] = (
             *(self._put,) * 6,
             *(self._put_batch,) * 3,
-            *(self._put_shared,) * 2,
-            self._share,
             *(self._get,) * 4,
             *(self._get_filtered,) * 2,
             *(self._offset,) * 2,
@@ -100,21 +96,6 @@ class Grammar:
         told = self._edge(str(self._random.choice((count, count, count, count + 1))))
         head = f"mput {self._topic()} {self._partition()} {self._length(len(block))} {told} "
         return self._line(f"{head}{key}{opaque}", block)
-
-    def _share(self, opaque: int) -> bytes:
-        """An offer of what is not there, or not to be mapped: the process of the attacker has no such memory."""
-        process = self._edge(str(self._random.choice((1, os.getpid(), 1 << 30))))
-        size = self._edge(str(self._random.choice((0, 4096, 1 << 24, 1 << 40))))
-        device, inode = (self._edge(str(self._random.randint(0, 9))) for _ in range(2))
-        boot = self._random.choice((boot_id() or "none", "another"))
-        return self._line(f"share {process} {self._random.randint(0, 20)} {size} {device} {inode} {boot} {opaque}")
-
-    def _put_shared(self, opaque: int) -> bytes:
-        key = f"{self._key()} " if self._random.random() < 0.3 else ""
-        length = self._length(self._random.choice((0, 20, 4096, 1 << 24)))
-        count = self._edge(str(self._random.choice((1, 2, 17))))
-        head = f"sput {self._topic()} {self._partition()} {length} {count} {self._position()} "
-        return self._line(f"{head}{key}{opaque}")
 
     def _get(self, opaque: int) -> bytes:
         size = self._edge(str(self._random.choice((20, 100, 4096, 1 << 20))))

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from metaq.client.session import Session
-from metaq.client.shared_memory import Slot
-from metaq.client.slots import SLOT_BYTES_MIN, Slots
 from metaq.wire.text.commands import Put as PutCommand
-from metaq.wire.text.commands import PutBatch, PutShared, Result
+from metaq.wire.text.commands import PutBatch, Result
 from torture.history import ANY_INDEX, Put
 from torture.load.worker import Letter, Worker, put_command
 from torture.stored import Place
@@ -85,11 +83,10 @@ class LargePutter(SinglePutter):
 
 
 class UnderWay(NamedTuple):
-    """A request that was sent and not yet answered; ``slot``: where its block lies."""
+    """A request that was sent and not yet answered."""
 
     opaque: int
     put: Put
-    slot: Slot | None = None
 
 
 class Pipeliner(Worker):
@@ -122,15 +119,11 @@ class Block(NamedTuple):
 
 
 class Batcher(Worker):
-    """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content.
-
-    Half of them lie in memory that the broker sees, which belongs to the connection.
-    """
+    """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content."""
 
     _unanswered: Sequence[Block] = ()
 
     def serve(self, session: Session) -> None:
-        self._slots = Slots(session, SLOT_BYTES_MIN)
         again = deque(block for block in self._unanswered if self.random.random() < RETRY_CHANCE)
         waiting: deque[tuple[UnderWay, Block]] = deque()
         try:
@@ -150,20 +143,12 @@ class Batcher(Worker):
         return Block(self.place(), [self.small_letter() for _ in range(count)])
 
     def _send(self, session: Session, block: Block) -> UnderWay:
-        slot = self._slots.take() if self.random.random() < 0.5 else None
         put = self.history.put_begins(self.lane, block.place, [letter.sent for letter in block.letters])
-        command = batch_command(block.place, block.letters)
-        if slot is None:
-            return UnderWay(session.post(command), put)
-        slot.view[: len(command.block)] = command.block
-        return UnderWay(session.post(PutShared.of(command, slot.position)), put, slot)
+        return UnderWay(session.post(batch_command(block.place, block.letters)), put)
 
     def _take(self, session: Session, waiting: deque[tuple[UnderWay, Block]]) -> None:
         sent, _ = waiting[0]
         self.settle(sent.put, session.wait(sent.opaque))
-        if sent.slot is not None:
-            sent.slot.view[:] = bytes(len(sent.slot.view))  # whoever still looks at it finds no messages
-            sent.slot.free()
         waiting.popleft()
         self._unanswered = [block for _, block in waiting]
 

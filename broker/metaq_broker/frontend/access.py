@@ -1,12 +1,11 @@
 """Who may do what: commands of a client against the allow lists, by the names in its certificate.
 
 ========================== =======================================================================
-publish to a topic          ``put``, ``mput``, ``sput``, also inside of transactions, ``sync``, ``copy``:
+publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
                             ``allowPublish``
 subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
 transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
                             branch, to decide about a query or to let it be forgotten, to all of its topics
-shared memory               ``share``: who may publish to at least one topic
 looking                     ``stats``: who may publish or subscribe to at least one topic
 ========================== =======================================================================
 
@@ -29,8 +28,6 @@ from metaq.wire.text.commands import (
     Oversized,
     Put,
     PutBatch,
-    PutShared,
-    Share,
     Stats,
     Sync,
     Transaction,
@@ -54,7 +51,6 @@ class Access:
             case (
                 Put(topic=topic)
                 | PutBatch(topic=topic)
-                | PutShared(topic=topic)
                 | Sync(topic=topic)
                 | Copy(topic=topic)
             ):
@@ -65,8 +61,6 @@ class Access:
                 return self.subscribe(topic)
             case Transaction() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
-            case Share():
-                return None if self._publishes_anywhere() else self._forbidden("share memory", "allowPublish")
             case Stats():
                 if self._publishes_anywhere() or self._subscribes_anywhere():
                     return None

@@ -13,7 +13,6 @@ from typing import Final
 from metaq.model import INT32_MAX
 from metaq_broker.config import SystemConfig
 from metaq_broker.frontend.access import Access
-from metaq_broker.frontend.shared_memory import MEMORIES_MAX
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import TlsHandshake, names_of
@@ -27,9 +26,8 @@ BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 32
 """Connections that one turn of the loop accepts; only after it can those that are too many be closed."""
 
-OTHER_FILES: Final = OPEN_HANDLES_MAX + MEMORIES_MAX + 64
-"""Open files that are no connections: read handles, shared memory, the newest segments of some partitions, locks, the
-journal."""
+OTHER_FILES: Final = OPEN_HANDLES_MAX + 64
+"""Open files that are no connections: read handles, the newest segments of some partitions, locks, the journal."""
 
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes that are taken from a connection at once, except those of a block."""

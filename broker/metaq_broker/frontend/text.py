@@ -26,10 +26,8 @@ from metaq.wire.text.commands import (
     Oversized,
     Put,
     PutBatch,
-    PutShared,
     Quit,
     Result,
-    Share,
     Stats,
     Sync,
     Transaction,
@@ -47,7 +45,6 @@ from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.put_replies import PutReplies
 from metaq_broker.frontend.replies import CostlyReply, FileReply, ReplyQueue, never
-from metaq_broker.frontend.shared_memory import NotShared, SharedMemories, SharedMemory
 from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.outcomes import FAILED, OK, UNAVAILABLE, Refused
 from metaq_broker.replication.gregor import SyncSlave
@@ -72,7 +69,6 @@ class TextServices:
     receiver: SyncSlave | None = None
     rooms: BlockRooms = field(default_factory=BlockRooms)
     text_puts: TextPuts = field(default_factory=TextPuts)
-    memories: SharedMemories = field(default_factory=SharedMemories)
 
 
 class TextSession:
@@ -95,8 +91,6 @@ class TextSession:
         self._peer = peer
         self._access = access
         self._shares_files = nearby and system.local_reads
-        self._takes_memory = nearby and system.local_writes
-        self._memory: SharedMemory | None = None
         rooms, framer = services.rooms.take, services.text_puts.frame
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, rooms, framer)
         self._finished = False
@@ -174,7 +168,6 @@ class TextSession:
         """Forget the connection: its local transactions are rolled back."""
         self._finished = True
         self._services.transactions.connection_lost(self)
-        self._drop_memory()
 
     def _end(self, error: ProtocolError) -> None:
         _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
@@ -285,41 +278,6 @@ class TextSession:
 
         self._engine.when_durable(batch.topic, outcome.index, outcome.log_end, batch.count, durable)
 
-    # ---- blocks in shared memory
-
-    def _share(self, share: Share) -> None:
-        if not self._takes_memory:
-            text = "memory is shared with clients on the broker's machine, if localWrites is true"
-            self._refuse(Refused(UNAVAILABLE, text), share.opaque)
-            return
-        try:
-            self._memory = self._services.memories.map(share, self._memory)
-        except NotShared as reason:
-            self._refuse(Refused(UNAVAILABLE, f"this memory cannot be shared: {reason}"), share.opaque)
-            return
-        self._replies.add(encode(Result(OK, "", share.opaque)))
-
-    def _put_shared(self, put: PutShared) -> None:
-        topic, partition, length, count, position, opaque, transaction = put
-        limit = self._engine.config.system.batch_bytes_max
-        if length > limit:
-            self._refuse(Refused(FAILED, f"sput of {length} bytes is longer than {limit} bytes (maxBatchSize)"), opaque)
-            return
-        try:
-            if self._memory is None:
-                raise NotShared("this connection shares no memory")
-            block = self._memory.block(position, length)
-        except NotShared as reason:
-            self._refuse(Refused(FAILED, f"sput: {reason}"), opaque)
-            return
-        self._engine.statistics.shared_block()
-        self._put_block(PutBatch(topic, partition, block, count, opaque, transaction))
-
-    def _drop_memory(self) -> None:
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            self._services.memories.unmap(memory)
-
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
         if command.word == "put":
@@ -422,8 +380,6 @@ class TextSession:
 _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Put: TextSession._put_in_transaction,  # plain puts never get here
     PutBatch: TextSession._put_batch,
-    Share: TextSession._share,
-    PutShared: TextSession._put_shared,
     Oversized: TextSession._oversized,
     Get: TextSession._get,
     GetFiltered: TextSession._get_filtered,

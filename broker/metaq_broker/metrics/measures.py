@@ -124,7 +124,6 @@ def _requests(engine: Engine) -> Iterator[Measure]:
     for name, key, text in (
         ("metaq_put_messages", "put", "Messages that clients sent, accepted or not."),
         ("metaq_put_failed_messages", "put_failed", "Messages that were refused or could not be stored."),
-        ("metaq_shared_blocks", "shared_block", "Blocks that clients on this machine put out of shared memory."),
         ("metaq_gets", "get", "Get commands, whatever their answer."),
         ("metaq_get_misses", "get_miss", "Get commands answered with 301 or 404."),
         ("metaq_file_lookups", "file_lookup", "Questions for the file of a partition, by readers on this machine."),

@@ -52,45 +52,6 @@ class PutBatch(NamedTuple):
     transaction: TransactionId | None = None
 
 
-class Share(NamedTuple):
-    """``share PID FD BYTES DEVICE INODE BOOT OPAQUE``. Extension ``share``.
-
-    From now on blocks of this connection may lie in memory of the client, which is on the broker's machine: ``size``
-    bytes, a sealed ``memfd`` that its process ``process`` has open as ``descriptor``. It is the file ``inode`` of
-    ``device``; ``boot`` is what ``metaq.machine.boot_id`` says there. Takes the place of what was shared before.
-    """
-
-    process: int
-    descriptor: int
-    size: int
-    device: int
-    inode: int
-    boot: str
-    opaque: int
-
-
-class PutShared(NamedTuple):
-    """``sput TOPIC PARTITION LENGTH COUNT POSITION [TXKEY] OPAQUE``. Extension ``share``.
-
-    A ``PutBatch`` whose ``length`` bytes lie at ``position`` of the memory that the connection shares. They belong to
-    the broker until it has answered; it writes the message ids into them.
-    """
-
-    topic: str
-    partition: int
-    length: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a command
-    position: int
-    opaque: int
-    transaction: TransactionId | None = None
-
-    @classmethod
-    def of(cls, batch: PutBatch, position: int) -> PutShared:
-        """The same put of a block that lies at ``position``."""
-        topic, partition, block, count, opaque, transaction = batch
-        return cls(topic, partition, len(block), count, position, opaque, transaction)
-
-
 class Get(NamedTuple):
     """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
 
@@ -255,8 +216,6 @@ class Oversized(NamedTuple):
 Command = (
     Put
     | PutBatch
-    | Share
-    | PutShared
     | Get
     | GetFiltered
     | GetOffset

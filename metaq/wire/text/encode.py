@@ -21,11 +21,9 @@ from metaq.wire.text.commands import (
     OffsetMode,
     Put,
     PutBatch,
-    PutShared,
     Quit,
     Reply,
     Result,
-    Share,
     Stats,
     Sync,
     Transaction,
@@ -86,21 +84,6 @@ def encode_put_batch_line(batch: PutBatch) -> bytes:
 
 def _put_batch(batch: PutBatch) -> bytes:
     return b"".join((encode_put_batch_line(batch), batch.block))
-
-
-def _share(share: Share) -> bytes:
-    process, descriptor, size, device, inode, boot, opaque = share
-    place = _int32("process", process, 0), _int32("descriptor", descriptor, 0), _int64("size", size, 0)
-    file = _int64("device", device, 0), _int64("inode", inode, 0), _name("boot id", boot)
-    return b"share %d %d %d %d %d %b %d\r\n" % (*place, *file, _int32("opaque", opaque))
-
-
-def _put_shared(put: PutShared) -> bytes:
-    topic, partition, length, count, position, opaque, transaction = put
-    _int32s(partition, opaque)
-    key = b"" if transaction is None else b"%b " % _key(transaction)
-    numbers = _int32("length", length, 0), _int32("count", count, 1), _int64("position", position, 0)
-    return b"sput %b %d %d %d %d %b%d\r\n" % (_name("topic", topic), partition, *numbers, key, opaque)
 
 
 def _sync(sync: Sync) -> bytes:
@@ -203,8 +186,6 @@ def _value(value: Value) -> bytes:
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Put: _put,
     PutBatch: _put_batch,
-    Share: _share,
-    PutShared: _put_shared,
     Sync: _sync,
     Copy: _copy,
     Decide: _decide,

@@ -50,9 +50,6 @@ EXT_COPY: Final = "copy"
 EXT_FILE: Final = "file"
 """``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""
 
-EXT_SHARE: Final = "share"
-"""``share`` and ``sput``: blocks in memory of a client on the same machine, for whom they need not be sent."""
-
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")
 _VERSION: Final = re.compile(r"[^\s;,]+")

@@ -4,7 +4,7 @@
   follows. A tab is an ordinary character.
 * The first byte chooses the command. ``v...`` and ``q...`` do not care for the rest of the word, all others do.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
-* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``share``, ``sput``, ``fget`` and ``decide`` have exact token
+* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token
   counts; others ignore what follows.
 
 Whatever does not fit is a ``ProtocolError`` that names the rule and carries the line: the Java broker closes the
@@ -35,9 +35,7 @@ from metaq.wire.text.commands import (
     OffsetMode,
     Put,
     PutBatch,
-    PutShared,
     Quit,
-    Share,
     Stats,
     Sync,
     Transaction,
@@ -166,23 +164,6 @@ def _put_batch(tokens: list[bytes]) -> Head:
         return PutBatch(topic, partition, block, count, opaque, key)
 
     return Head("mput", topic, partition, length, opaque, finish, is_block=True)
-
-
-def _share(tokens: list[bytes]) -> Share:
-    """``share PID FD BYTES DEVICE INODE BOOT OPAQUE``."""
-    _count_must_be("share", tokens, 8, 8)
-    process, descriptor = (_number("process or descriptor", token, 0, INT32_MAX) for token in tokens[1:3])
-    size, device, inode = (_number("size, device or inode", token, 0, INT64_MAX) for token in tokens[3:6])
-    return Share(process, descriptor, size, device, inode, _name("boot id", tokens[6]), _int32("opaque", tokens[7]))
-
-
-def _put_shared(tokens: list[bytes]) -> PutShared:
-    """``sput TOPIC PARTITION LENGTH COUNT POSITION [TXKEY] OPAQUE``."""
-    _count_must_be("sput", tokens, 7, 8)
-    topic, partition, length = _name("topic", tokens[1]), _int32("partition", tokens[2]), _length(tokens[3])
-    count, position = _number("count", tokens[4], 1, INT32_MAX), _number("position", tokens[5], 0, INT64_MAX)
-    key = _key(tokens[6]) if len(tokens) == 8 else None
-    return PutShared(topic, partition, length, count, position, _int32("opaque", tokens[-1]), key)
 
 
 def _sync(tokens: list[bytes]) -> Head:
@@ -314,8 +295,6 @@ def _transaction(tokens: list[bytes]) -> Transaction:
 _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"put": _put,
     b"mput": _put_batch,
-    b"share": _share,
-    b"sput": _put_shared,
     b"sync": _sync,
     b"copy": _copy,
     b"decide": _decide,
