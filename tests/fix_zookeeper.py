@@ -6,6 +6,7 @@ The server listens on this machine only. Its tick is short, so sessions may be a
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -99,6 +100,22 @@ class ZooKeeperServer:
         """End it without warning."""
         self._running.kill()
         self._running.wait(DEADLINE_S)
+
+    def empty(self) -> None:
+        """Take everything away that it has stored; it must not run."""
+        assert self._running.poll() is not None, "it runs"
+        shutil.rmtree(self.data)
+        self.data.mkdir()
+
+    def keep(self, folder: Path) -> None:
+        """Copy what it has stored to ``folder``; it must not run."""
+        assert self._running.poll() is not None, "it runs"
+        shutil.copytree(self.data, folder)
+
+    def take_back(self, folder: Path) -> None:
+        """Go back to what ``keep`` has copied; it must not run."""
+        self.empty()
+        shutil.copytree(folder, self.data, dirs_exist_ok=True)
 
     def restore(self) -> None:
         """Have it run as at the beginning, whatever a test did."""

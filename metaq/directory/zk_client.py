@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -77,6 +78,39 @@ class Node:
     owner: int
 
 
+class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
+    """A client that gives up what it has seen when its session must be over.
+
+    A server whose last transaction is older than the last one that a client has seen closes the connection, so that
+    nobody goes back in time. A ZooKeeper that lost its data, or was restored from an older copy, would refuse this
+    client for ever. After a session timeout without a connection there is nothing left to go back from: the client
+    connects as one that has seen nothing, and the server resumes the session if it knows it, or ends it.
+    """
+
+    suspended_s: float | None = None
+    """Since when there is no connection, by the monotonic clock; ``None`` while there is one."""
+
+    _seen_zxid = 0
+
+    @property
+    def last_zxid(self) -> int:
+        since_s = self.suspended_s
+        if since_s is not None and time.monotonic() - since_s >= self._session_timeout / 1000:
+            return 0
+        return self._seen_zxid
+
+    @last_zxid.setter
+    def last_zxid(self, zxid: int) -> None:
+        self._seen_zxid = zxid
+
+    def note_state(self, state: str) -> None:
+        """Listen to the states: when the connection was lost counts, until there is one again."""
+        if state == KazooState.CONNECTED:
+            self.suspended_s = None
+        elif self.suspended_s is None:
+            self.suspended_s = time.monotonic()
+
+
 class ZooKeeperClient:
     """One session at ``hosts``, and a new one whenever it expires. ``start`` it, ``close`` it.
 
@@ -96,9 +130,8 @@ class ZooKeeperClient:
         retry = KazooRetry(-1, delay=0.05, max_delay=RECONNECT_S_MAX, sleep_func=handler.sleep_func)
         quiet = logging.getLogger(f"{__name__}.kazoo")  # it has a line for every attempt to connect
         quiet.setLevel(logging.ERROR)
-        self._client = KazooClient(
-            hosts, timeout=session_timeout_s, handler=handler, connection_retry=retry, logger=quiet
-        )
+        self._client = _Kazoo(hosts, timeout=session_timeout_s, handler=handler, connection_retry=retry, logger=quiet)
+        self._client.add_listener(self._client.note_state)
         self._client.add_listener(lambda state: on_state(_STATES[state]))
 
     def start(self) -> None:
