@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from metaq.client.clock import SYSTEM_CLOCK
 from metaq.errors import ZooKeeperAway, ZooKeeperRefused
 
 PERSISTENT: Final = 0
@@ -95,7 +95,7 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
     @property
     def last_zxid(self) -> int:
         since_s = self.suspended_s
-        if since_s is not None and time.monotonic() - since_s >= self._session_timeout / 1000:
+        if since_s is not None and SYSTEM_CLOCK.monotonic() - since_s >= self._session_timeout / 1000:
             return 0
         return self._seen_zxid
 
@@ -108,7 +108,7 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
         if state == KazooState.CONNECTED:
             self.suspended_s = None
         elif self.suspended_s is None:
-            self.suspended_s = time.monotonic()
+            self.suspended_s = SYSTEM_CLOCK.monotonic()
 
 
 class ZooKeeperClient:
