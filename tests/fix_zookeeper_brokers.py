@@ -30,9 +30,9 @@ class Brokers:
         return ini
 
     def start(
-        self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, **zookeeper: object
+        self, name: str, topics: str = "[topic=test]\n", broker_id: int = 3, port: int = 0, **zookeeper: object
     ) -> RunningBroker:
-        return self._start("start", "-f", self.write(name, topics, broker_id, **zookeeper))
+        return self._start("start", "-f", self.write(name, topics, broker_id, port, **zookeeper))
 
     def master(self, broker_id: int = 3) -> str | None:
         return self.zookeeper.text(f"/brokers/ids/{broker_id}/master")

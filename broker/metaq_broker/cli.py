@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("-f", "--file", required=True, type=Path, help="the configuration, in MetaQ's server.ini format")
     start.add_argument("--port", type=_port, help="listen here instead of serverPort (0 = any free port)")
     start.add_argument("-F", dest="plugins", action="append", default=[], metavar="ROLE=FILE", help=_ROLE_HELP)
+    start.add_argument("-l", dest="local_zookeeper", action="store_true", help=argparse.SUPPRESS)  # MetaQ's, for tests
     start.set_defaults(command=_start)
 
     dev = commands.add_parser("dev", help="run a broker for development: no configuration, every topic accepted")
@@ -72,6 +73,8 @@ def _start(options: argparse.Namespace) -> int:
         config = _with_port(config, options.port)
     for warning in config.warnings:
         print(f"metaq-broker: {warning}", file=sys.stderr)
+    if options.local_zookeeper:
+        print("metaq-broker: -l: ignored; there is no ZooKeeper in this broker, start one", file=sys.stderr)
     exposed = exposure_warning(config.system)
     if exposed is not None:
         print(f"metaq-broker: {exposed}", file=sys.stderr)

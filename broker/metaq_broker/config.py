@@ -23,7 +23,7 @@ from metaq_broker.config_keys import (
     ignored_keys,
     read_section,
 )
-from metaq_broker.config_replication import PLUGINS, Role, read_role
+from metaq_broker.config_replication import PLUGINS, Role, check_master, read_role
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
 from metaq_broker.log.settings import Verify
@@ -223,7 +223,9 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
     if not topics:
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
-    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), read_role(sections, source))
+    role = read_role(sections, source)
+    check_master(role, zookeeper, f"{source} [slave] master")
+    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), role)
 
 
 def development(data_path: Path | str, port: int, partitions: int) -> BrokerConfig:

@@ -21,9 +21,15 @@ from metaq_broker.config_values import boolean, number, plain
 from metaq_broker.ini import ConfigError, Section, parse_ini
 
 if TYPE_CHECKING:
-    from metaq_broker.config import BrokerConfig
+    from metaq_broker.config import BrokerConfig, ZooKeeperConfig
 
 SLAVE, SAMSA, GREGOR = "slave", "samsa", "gregor"
+
+NO_SLAVE: Final = -1
+"""The slaveId in MetaQ's sample configuration: this broker is none."""
+
+IGNORED_PLUGINS: Final = ("jettybroker",)
+"""Plugins of MetaQ that have no counterpart here and change nothing about messages."""
 
 PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
 """What ``-F`` calls a role (in any case) -> the section that says the same."""
@@ -33,13 +39,15 @@ PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
 class SlaveConfig:
     """The asynchronous slave ``slave_id`` of the broker at ``master``, which has the same broker id.
 
+    ``master`` is ``None`` where ZooKeeper has to be asked.
+
     ``group`` is the consumer group that it reads as; ``delay_ms_max`` is how long it waits, when it has everything,
     before it asks for more. ``follows_config``: it takes over the topics of the master's configuration.
     """
 
     slave_id: int
     group: str
-    master: Address
+    master: Address | None
     delay_ms_max: int
     follows_config: bool = False
 
@@ -74,12 +82,12 @@ def _address(text: str) -> Address:
 
 
 SLAVE_KEYS: Final = (
-    Key("slaveId", "slave_id", number(0, INT32_MAX)),
+    Key("slaveId", "slave_id", number(NO_SLAVE, INT32_MAX)),
     Key("slaveGroup", "group", plain, ""),
     Key("slaveMaxDelayInMills", "delay_ms_max", _MILLISECONDS, 500),
     Key("autoSyncMasterConfig", "follows_config", boolean, False),
-    # MetaQ's slaves ask ZooKeeper for it.
-    Key("master", "master", _address),
+    # Not MetaQ's, whose slaves ask ZooKeeper for it; so do ours without.
+    Key("master", "master", _address, None),
 )
 
 SAMSA_KEYS: Final = (
@@ -110,6 +118,16 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     return _READERS[found[0]](sections[found[0]], source) if found else None
 
 
+def check_master(role: Role | None, zookeeper: ZooKeeperConfig, where: str) -> None:
+    """Let pass a slave whose master can be found.
+
+    Raises:
+        ConfigError: It is neither configured nor is there a ZooKeeper to ask.
+    """
+    if isinstance(role, SlaveConfig) and role.master is None and not (zookeeper.enable and zookeeper.connect):
+        raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")
+
+
 def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
     """Return ``config`` with the role that a command line's ``-F`` gives it: ``metaslave=async_slave.properties``.
 
@@ -117,6 +135,9 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
         ConfigError: There is no such role or file, something in the file is wrong, or there is a role already.
     """
     name, _, file = argument.partition("=")
+    if name.lower() in IGNORED_PLUGINS:
+        warning = f"-F{argument}: ignored; there is no HTTP access"
+        return dataclasses.replace(config, warnings=(*config.warnings, warning))
     section = PLUGINS.get(name.lower())
     if section is None or not file:
         allowed = "metaslave=FILE, samsa=FILE or gregor=FILE"
@@ -130,11 +151,15 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
     read, *others = parse_ini(f"[{section}]\n".encode() + raw.removeprefix(b"\xef\xbb\xbf"), file)
     if others:
         raise ConfigError(f"{file} [{others[0].name}]", "a file of properties has no sections")
-    return dataclasses.replace(config, role=_READERS[section](read, file))
+    role = _READERS[section](read, file)
+    check_master(role, config.zookeeper, f"{file} master")
+    return dataclasses.replace(config, role=role)
 
 
-def _slave(section: Section, source: str) -> SlaveConfig:
+def _slave(section: Section, source: str) -> SlaveConfig | None:
     values = read_section(section, SLAVE_KEYS, source)
+    if values["slave_id"] == NO_SLAVE:
+        return None
     values["group"] = values["group"] or f"meta-slave-group_{values['slave_id']}"
     if " " in values["group"]:
         raise ConfigError(f"{source} [{section.name}] slaveGroup", "allowed is a name without blanks")

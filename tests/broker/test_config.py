@@ -126,7 +126,7 @@ def test_a_wrong_line_is_named_with_what_is_allowed(line: str, message: str) -> 
     [
         (f"[system]\n{REQUIRED_LINES}", "no topic is configured"),
         ("[topic=test]\n", "section [system] is missing"),
-        (MINIMAL + "[slave]\nslaveId=1\n", "[slave] master: is required and has no value"),
+        (MINIMAL + "[slave]\nslaveId=1\n", "[slave] master: is required where there is no zk.zkConnect"),
         (MINIMAL + "[system]\n", "section [system] is given twice, first on line 1"),
         (MINIMAL + "stat=true\nstat=false\n", "key 'stat' is given twice in [topic=test]"),
         (MINIMAL + "serverPort=1\n", "[topic=test] serverPort: unknown key; the nearest valid key is"),

@@ -54,12 +54,27 @@ def test_a_role(section: str, role: Role | None, tmp_path: Path) -> None:
         assert with_plugin(parse(MINIMAL.encode()), f"{plugin}={file}").role == role
 
 
+def test_metaqs_own_slave_configuration() -> None:
+    """Its sample has slaveId=-1, which is no slave, and no address: the master is looked up in ZooKeeper."""
+    zookeeper = "[zookeeper]\nzk.zkConnect=z:2181\n"
+    assert parse(f"{MINIMAL}[slave]\nslaveId=-1\nslaveGroup=meta-slave-group\n".encode()).role is None
+    assert parse(f"{MINIMAL}{zookeeper}[slave]\nslaveId=3\n".encode()).role == SlaveConfig(
+        3, "meta-slave-group_3", None, 500
+    )
+
+
+def test_plugins_without_a_counterpart_are_ignored_with_a_warning() -> None:
+    config = with_plugin(parse(MINIMAL.encode()), "jettyBroker=jettyBroker.properties")
+    assert config.role is None
+    assert config.warnings == ("-FjettyBroker=jettyBroker.properties: ignored; there is no HTTP access",)
+
+
 @pytest.mark.parametrize(
     ("section", "error"),
     [
         ("[slave]\nmaster=h:1", "[slave] slaveId: is required"),
-        ("[slave]\nslaveId=0", "[slave] master: is required"),
-        ("[slave]\nslaveId=-1\nmaster=h:1", "[slave] slaveId: value '-1'; allowed is a number of 0.."),
+        ("[slave]\nslaveId=0", "[slave] master: is required where there is no zk.zkConnect"),
+        ("[slave]\nslaveId=-2\nmaster=h:1", "[slave] slaveId: value '-2'; allowed is a number of -1.."),
         (
             "[slave]\nslaveId=0\nmaster=h",
             "[slave] master: value 'h'; allowed is HOST:PORT, port 1..65535",

@@ -154,6 +154,20 @@ def test_a_slave_stands_beside_its_master(brokers: Brokers) -> None:
     assert zookeeper.text("/members/3") == meta(master.address)
 
 
+def test_a_slave_looks_its_master_up(brokers: Brokers) -> None:
+    """As MetaQ's slaves do, also when the master comes back elsewhere."""
+    slave = brokers.start("s", "[topic=test]\n[slave]\nslaveId=1\nslaveMaxDelayInMills=100\n")
+    master = brokers.start("b")
+    put(master, "test")
+    segment = slave.data / "test-0" / f"{0:020}.meta"
+    wait_until(lambda: segment.exists() and segment.stat().st_size > 0, "the first message is copied")
+    before = segment.stat().st_size
+    assert master.stop() == 0
+    master = brokers.start("b")
+    put(master, "test")
+    wait_until(lambda: segment.stat().st_size > before, "what came at the new address is copied")
+
+
 def test_a_slave_that_is_promoted_takes_its_masters_place(brokers: Brokers) -> None:
     zookeeper = brokers.zookeeper
     master = brokers.start("b")
@@ -217,6 +231,33 @@ def test_a_broker_that_was_killed_starts_again_at_once(brokers: Brokers) -> None
     assert brokers.master() == meta(again.address)
     assert brokers.zookeeper.text("/brokers/topics-pub/test/3-m") is not None
     assert "waiting for the broker id, it is still registered" in again.log_text()
+
+
+def test_clients_are_served_while_the_session_of_an_earlier_life_runs_out(brokers: Brokers) -> None:
+    """With the port of before: whoever is registered there cannot be alive."""
+    killed = brokers.start("b", zkSessionTimeoutMs=6_000)
+    put(killed, "test")
+    killed.kill()
+    again = brokers.start("b", port=killed.address.port, zkSessionTimeoutMs=6_000)
+    put(again, "test")
+    assert "waiting for the broker id, clients are served" in again.log_text()
+    assert "registered in ZooKeeper" not in again.log_text()
+    wait_until(lambda: "registered in ZooKeeper" in again.log_text(), "the old session is over")
+    assert brokers.master() == meta(again.address)
+    assert again.stop() == 0
+    assert brokers.master() is None
+
+
+@pytest.mark.parametrize("missing", ["/brokers/ids/3/master", "/brokers/topics-sub/test/3-m", "/brokers/ids/3"])
+def test_nodes_that_somebody_deletes_are_made_again(brokers: Brokers, missing: str) -> None:
+    """As a Java gregor does with the topics of its master when it starts."""
+    broker, zookeeper = brokers.start("b"), brokers.zookeeper
+    before = zookeeper.text(missing)
+    for _ in range(2):  # the first time, it may be one of the changes right after the start
+        zookeeper.client.delete(f"{zookeeper.root}{missing}", recursive=True)
+        wait_until(lambda: zookeeper.text(missing) == before, "the node is there again")
+        wait_until(lambda: brokers.master() == meta(broker.address), "with what was below it")
+    assert "nodes were deleted or changed by somebody, they are made again" in broker.log_text()
 
 
 def run_to_the_end(ini: Path) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,11 @@
     withdraw nodes away, time for clients to notice; then the end of serving
 
 The node of the broker id is the lock that two brokers of one id cannot both hold. It is ephemeral: after a kill -9
-ZooKeeper keeps it until the dead session expires, so a start waits for that long. Whoever holds it longer is alive.
+ZooKeeper keeps it until the dead session expires, so a start waits for that long. Whoever holds it longer is alive. A
+node with this broker's own address is of an earlier life: this process has the port now. Clients that need no ZooKeeper
+are served meanwhile.
+
+What somebody deletes or changes is made again: the nodes are looked at every few seconds.
 
 State belongs to the loop. Calls to ZooKeeper run one after the other in a worker thread, on values made on the loop;
 what the client's threads notice is handed over by ``call_soon_threadsafe``.
@@ -43,8 +47,16 @@ CLAIM_PAUSE_S: Final = 0.2
 AGAIN_S: Final = 2.0
 """Between two attempts when something other than the connection is wrong."""
 
+LOOK_S: Final = 3.0
+"""Between two looks whether the nodes are still there, ..."""
+
+LOOK_SHARE: Final = 20
+"""... or so many times as long as a look took, if that is more."""
+
 TOGETHER_S: Final = 0.05
 """Topics that appear within this time are registered together."""
+
+OWN_SESSION: Final = "an earlier life of this broker is still registered, until its session expires"
 
 _T = TypeVar("_T")
 
@@ -57,6 +69,7 @@ class Standing(enum.Enum):
     """How the broker stands in ZooKeeper. The value is the word for operators."""
 
     STARTING = "starting"
+    WAITING = "waiting"
     REGISTERED = "registered"
     AWAY = "away"
     REFUSED = "refused"
@@ -66,14 +79,14 @@ class Registration:
     """See the module. ``wanted`` tells what the nodes should be now; it is called on the loop."""
 
     def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes]) -> None:
-        self.address = address = config.address
+        self.address = config.address
         self.standing, self.reason = Standing.STARTING, ""
         self._config, self._wanted = config, wanted
         self._loop = asyncio.get_running_loop()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
         timeout_s = min(config.connection_timeout_ms / 1000, ANSWER_S_MAX)
         self._client = ZooKeeperClient(
-            address.hosts, config.session_timeout_ms / 1000, timeout_s, self._tell_state_from_thread
+            config.address.hosts, config.session_timeout_ms / 1000, timeout_s, self._tell_state_from_thread
         )
         self._tree = BrokerTree(self._client)
         self._connected, self._due = asyncio.Event(), asyncio.Event()
@@ -99,14 +112,17 @@ class Registration:
                 f"ZooKeeper at {self.address.hosts} cannot be reached within {timeout_ms} ms "
                 "(zk.zkConnectionTimeoutMs); check zk.zkConnect, or set zk.zkEnable=false to run without ZooKeeper"
             ) from None
-        await self._claim_id()
-        self._claimed = True
+        self._claimed = await self._claim_id()
 
-    async def _claim_id(self) -> None:
+    async def _claim_id(self) -> bool:
+        """Take the broker id, or wait for it; false: an earlier life of this broker has it, ``publish`` takes it."""
         patience_s = self._config.session_timeout_ms / 1000 * 1.5 + 5
         end_s = self._loop.time() + patience_s
         waiting = False
         while (problem := await self._try_claim()) is not None:
+            if self._is_own(problem):
+                self._stand(Standing.WAITING, OWN_SESSION)
+                return False
             if self._loop.time() >= end_s:
                 raise RegistrationFailed(self._taken(problem, patience_s))
             if not waiting:
@@ -114,6 +130,10 @@ class Registration:
                 fields = {"reason": _holder(problem), "wait_s_max": patience_s}
                 _LOG.warning("waiting for the broker id, it is still registered", extra={"fields": fields})
             await asyncio.sleep(CLAIM_PAUSE_S)
+        return True
+
+    def _is_own(self, problem: Node | ZooKeeperAway) -> bool:
+        return isinstance(problem, Node) and problem.text == self._wanted().address
 
     async def _try_claim(self) -> Node | ZooKeeperAway | None:
         nodes = self._wanted()
@@ -165,11 +185,33 @@ class Registration:
     # ---- keeping it
 
     async def _keep(self) -> None:
+        pause_s = LOOK_S
         while True:
-            await self._due.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._due.wait()
             await self._connected.wait()
-            await asyncio.sleep(TOGETHER_S)
-            self._due.clear()
+            if self._due.is_set():
+                await asyncio.sleep(TOGETHER_S)
+                self._due.clear()
+                await self._match()
+            elif self.registered:
+                began_s = self._loop.time()
+                await self._look()
+                pause_s = max(LOOK_S, LOOK_SHARE * (self._loop.time() - began_s))
+
+    async def _look(self) -> None:
+        """Have nodes again that somebody deleted or changed."""
+        nodes = self._wanted()
+        try:
+            lost = await self._work(lambda: self._tree.lost(nodes))
+        except MetaqError as error:
+            self._failed(Standing.AWAY, str(error))
+            return
+        if lost:
+            fields = {"nodes": len(lost), "first": lost[0]}
+            _LOG.warning("nodes were deleted or changed by somebody, they are made again", extra={"fields": fields})
+            self._afresh = True
             await self._match()
 
     async def _match(self) -> None:
@@ -184,7 +226,10 @@ class Registration:
             self._failed(Standing.REFUSED, str(error))
         else:
             if holder is None:
+                self._claimed = True
                 self._stand(Standing.REGISTERED)
+            elif self._is_own(holder):
+                self._failed(Standing.WAITING, OWN_SESSION)
             else:
                 self._failed(Standing.REFUSED, f"the broker id is registered by {_holder(holder)}")
 
@@ -198,6 +243,8 @@ class Registration:
         if standing is not self.standing:
             if standing is Standing.REGISTERED:
                 _LOG.info("registered in ZooKeeper", extra={"fields": {"zookeeper": self.address}})
+            elif standing is Standing.WAITING:
+                _LOG.warning("waiting for the broker id, clients are served", extra={"fields": {"reason": reason}})
             elif standing is Standing.AWAY:
                 fields = {"zookeeper": self.address, "reason": reason}
                 _LOG.warning(

@@ -55,6 +55,18 @@ class BrokerTree:
             or self._have(nodes.topics, self._client.replace_ephemeral)
         )
 
+    def lost(self, nodes: BrokerNodes) -> list[str]:
+        """Return the nodes that somebody deleted or changed since they were made; ``match`` makes them again."""
+        texts = {nodes.own: nodes.address, **nodes.lasting, **self._made}
+        lasting = set(nodes.lasting)
+        lost = []
+        for path, node in zip(texts, self._client.read(texts), strict=True):
+            is_ours = node is not None and (path in lasting or node.owner == self._client.session_id)
+            if node is None or not is_ours or node.text != texts[path]:
+                lost.append(path)
+                self._made.pop(path, None)
+        return lost
+
     def withdraw(self, nodes: BrokerNodes) -> None:
         """Delete what was made: topics first, so that nobody finds a topic without its broker."""
         self._client.delete([path for path in reversed(self._made) if path not in nodes.checksum])

@@ -26,6 +26,7 @@ from metaq_broker.config import read_file
 from metaq_broker.config_following import follow_topics
 from metaq_broker.files import Files
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
+from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -47,9 +48,10 @@ class ConfigFollower:
     """See the module: ``start``, then ``stop``. ``reload`` makes the broker read ``file``, its server.ini, again."""
 
     def __init__(
-        self, master: Address, file: Path | None, files: Files, reload: Callable[[], Awaitable[object]]
+        self, master: MasterAddress, file: Path | None, files: Files, reload: Callable[[], Awaitable[object]]
     ) -> None:
         self._master, self._file, self._files, self._reload = master, file, files, reload
+        self._address: Address | None = None  # where it was found
         self._sign: str | None = None  # of the master's configuration that was dealt with last
         self._retry_at: float | None = None
         self._reload_due = False
@@ -75,12 +77,13 @@ class ConfigFollower:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._link = await Link.open(self._master, REQUEST_S_MAX)
+                self._address = await self._master.find()
+                self._link = await Link.open(self._address, REQUEST_S_MAX)
                 self._sign = None  # whatever this slave's own file became meanwhile, compare it
                 while not self._stopping.is_set():
                     await self._look(self._link)
                     await self._sleep(ASK_S)
-            except (LinkLost, RequestRefused, ProtocolError) as error:
+            except (LinkLost, RequestRefused, ProtocolError, MasterNotFound) as error:
                 _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
             except Exception as defect:  # it must not end the following for ever
                 _LOG.exception("defect in following the master's topics")
@@ -120,12 +123,12 @@ class ConfigFollower:
         if self._file is None:
             raise NotFollowed("this broker was started without a configuration file, there is nothing to rewrite")
         own_text = await asyncio.to_thread(read_file, self._file)
-        merged = follow_topics(master_text, own_text, f"configuration of {self._master}", str(self._file))
+        merged = follow_topics(master_text, own_text, f"configuration of {self._address}", str(self._file))
         if merged != own_text:
             await asyncio.to_thread(rewrite, self._files, self._file, own_text, merged)
             self._reload_due = True
         if self._reload_due:
-            fields = {"master": self._master, "file": self._file}
+            fields = {"master": self._address, "file": self._file}
             _LOG.info("taking over the topics of the master", extra={"fields": fields})
             await self._reload()
             self._reload_due = False

@@ -21,6 +21,7 @@ from metaq_broker.reload import Reloader
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
+from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
@@ -59,6 +60,7 @@ class Replication:
         self._gate = local.engine.gate
         self._data_path = Path(local.engine.config.system.data_path)
         self.role = role
+        self._master: MasterAddress | None = None
         self.slave: AsyncSlave | None = None
         self.follower: ConfigFollower | None = None
         self.receiver: SyncSlave | None = None
@@ -83,7 +85,9 @@ class Replication:
             self._refuse_as_fenced(self.standing)
             return
         if isinstance(role, SlaveConfig):
-            self.slave = AsyncSlave(self._local, role)
+            config = self._local.engine.config
+            self._master = MasterAddress(role.master, config.zookeeper, config.system.broker_id)
+            self.slave = AsyncSlave(self._local, role, self._master)
         elif isinstance(role, SamsaConfig) and isinstance(commit, PairedCommit):
             self.master = SyncMaster(self._local, commit, role, self._fence)
 
@@ -95,8 +99,8 @@ class Replication:
 
     def follow_config(self, reloader: Reloader) -> None:
         """Begin to follow the master's topics, if that is this broker's part; ``reloader`` takes them over."""
-        if self.slave is not None and isinstance(self.role, SlaveConfig) and self.role.follows_config:
-            self.follower = ConfigFollower(self.role.master, reloader.file, self._local.files, reloader.reload)
+        if self._master is not None and isinstance(self.role, SlaveConfig) and self.role.follows_config:
+            self.follower = ConfigFollower(self._master, reloader.file, self._local.files, reloader.reload)
             self.follower.start()
 
     async def stop(self) -> None:
@@ -106,6 +110,18 @@ class Replication:
                 await part.stop()
 
     # ---- who is the master
+
+    async def _check_gone(self, master: Address | None) -> None:
+        if master is None and self._master is not None:
+            try:
+                master = await self._master.find()
+            except MasterNotFound as error:
+                raise PromotionRefused(f"{error}: make sure that the master is gone, then --force") from error
+        if master is None:
+            raise PromotionRefused(
+                "where the master is is not configured ([gregor] master): make sure it is gone, --force"
+            )
+        await _check_unreachable(master)
 
     async def promote(self, *, force: bool) -> None:
         """Make a slave a master, for good; ``force``: without asking its master whether it lives.
@@ -117,7 +133,7 @@ class Replication:
         if not isinstance(role, SlaveConfig | GregorConfig):
             raise PromotionRefused("this broker is no slave")
         if not force:
-            await _check_gone(role.master)
+            await self._check_gone(role.master)
         if self.receiver is not None:
             self.receiver.fenced = True  # first: from here on nothing that a master sends is acknowledged
         await self.stop()
@@ -203,9 +219,7 @@ class Replication:
         }
 
 
-async def _check_gone(master: Address | None) -> None:
-    if master is None:
-        raise PromotionRefused("where the master is is not configured ([gregor] master): make sure it is gone, --force")
+async def _check_unreachable(master: Address) -> None:
     try:
         async with asyncio.timeout(ASK_S):
             _, writer = await asyncio.open_connection(master.host, master.port)

@@ -26,6 +26,7 @@ from metaq_broker.log.names import folder_name
 from metaq_broker.replication.holdings import Holding, Place, holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
+from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.partition_copy import PartitionCopy
 
 _LOG: Final = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ class MasterRefused(MetaqError):
 class AsyncSlave:
     """See the module: ``start``, then ``stop``."""
 
-    def __init__(self, local: LocalPartitions, config: SlaveConfig) -> None:
-        self._local, self._config = local, config
+    def __init__(self, local: LocalPartitions, config: SlaveConfig, master: MasterAddress) -> None:
+        self._local, self._config, self._master = local, config, master
         self._copies: dict[Place, PartitionCopy] = {}
         self._faults: dict[Place, _Fault] = {}
         self._view: Mapping[Place, Holding] = {}
@@ -110,7 +111,7 @@ class AsyncSlave:
                 await self._connect()
                 pause_s = CONNECT_S_MIN
                 await self._rounds()
-            except (LinkLost, RequestRefused, ProtocolError, MasterRefused) as error:
+            except (LinkLost, RequestRefused, ProtocolError, MasterRefused, MasterNotFound) as error:
                 self._note_trouble(str(error))
             except Exception as defect:  # it must not end the copying of everything, for ever
                 _LOG.exception("defect in the copying from the master")
@@ -124,14 +125,15 @@ class AsyncSlave:
             pause_s = min(pause_s * 2, RETRY_S)
 
     async def _connect(self) -> None:
-        self._link = await Link.open(self._config.master, REQUEST_S_MAX)
+        address = await self._master.find()
+        self._link = await Link.open(address, REQUEST_S_MAX)
         info = parse_broker(await self._link.stats(""))
         own_id = self._local.engine.config.system.broker_id
         if info.broker_id != own_id:
             ids = f"brokerId {info.broker_id}, this slave has {own_id}"
-            raise MasterRefused(f"broker {self._config.master} has {ids}; they must be the same")
+            raise MasterRefused(f"broker {address} has {ids}; they must be the same")
         self.trouble = None
-        fields = {"master": self._config.master, "segmentsKnown": "segments" in self._link.extensions}
+        fields = {"master": address, "segmentsKnown": "segments" in self._link.extensions}
         _LOG.info("copying from the master", extra={"fields": fields})
 
     def _note_trouble(self, reason: str) -> None:
