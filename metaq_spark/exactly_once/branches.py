@@ -22,6 +22,7 @@ from metaq.client.retry import Attempts
 from metaq.client.transactions import Posted, Transactions, Vote
 from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address, TopicPartition, Xid
+from metaq.wire.text.commands import Transaction
 from metaq_spark.columns.blocks import Block
 from metaq_spark.errors import BranchLost
 from metaq_spark.sessions import PatientSessions
@@ -75,6 +76,8 @@ class BrokerBranches:
         self._under_way: deque[Posted] = deque()
         self.prepared: list[Xid] = []
         """Keys in the order of their blocks; each counts once ``settle`` has returned."""
+        self.decided: int | None = None
+        """The newest batch of the query that the broker had decided behind the last PREPARE, once that is settled."""
 
     def put(self, target: TopicPartition, block: Block) -> None:
         """Add a block to the open branch, after beginning one if there is none.
@@ -111,6 +114,12 @@ class BrokerBranches:
         self.prepared.append(self._open.xid)
         self._open = None
 
+    def prepare_last(self) -> None:
+        """Send PREPARE for the open branch, and ask what has been decided of the query by then. Raises as ``put``."""
+        self.prepare()
+        if self.prepared:
+            self._under_way.append(self._transactions.post("DECIDED", None, unique=self.prepared[0].unique))
+
     def settle(self) -> None:
         """Wait until every branch that was to be prepared is. Raises as ``put``."""
         self._explaining(self._settle)
@@ -119,8 +128,17 @@ class BrokerBranches:
         while self._under_way:
             posted = self._under_way.popleft()
             text = self._transactions.settle(posted)
-            if posted.command.type == "PREPARE" and self._transactions.read_vote(text) is not Vote.PREPARED:
+            type_ = posted.command.type if isinstance(posted.command, Transaction) else ""
+            if type_ == "DECIDED":
+                self.decided = self._transactions.read_batch(text)
+            elif type_ == "PREPARE" and self._transactions.read_vote(text) is not Vote.PREPARED:
                 raise BranchLost(str(self._session.address), "it holds nothing")
+
+    def roll_back(self) -> None:
+        """Roll back what is prepared, because the batch was decided without it. Raises as ``put``."""
+        for posted in [self._transactions.post("ROLLBACK", key) for key in self.prepared]:
+            self._transactions.settle(posted)
+        self.prepared.clear()
 
     def close(self) -> None:
         """Give the session back."""

@@ -4,6 +4,8 @@ Between two record batches Spark may keep the task waiting for minutes, longer t
 thread looks after the branches and prepares an old one; the next block then begins another. One lock is around all of
 it.
 
+An attempt that finds its batch decided when everything is prepared rolls its branches back and reports none.
+
 Source: docs/transactions.md, "Exactly once".
 """
 
@@ -66,12 +68,24 @@ class TransactionalPuts:
         self._stop_watch()
         self._raise_failure()
         for broker in self._brokers.values():
-            broker.prepare()
+            broker.prepare_last()
         for broker in self._brokers.values():
             broker.settle()
+        if self._is_decided():
+            for broker in self._brokers.values():
+                broker.roll_back()
         for broker in self._brokers.values():
             broker.close()
         return tuple(key for broker in self._brokers.values() for key in broker.prepared)
+
+    def _is_decided(self) -> bool:
+        """Whether the batch was decided before this attempt has reported: then no decision can list its branches.
+
+        It is a repetition, or the slower one of two attempts. Nobody may come to clean up behind the last batch of a
+        query, so it does that itself.
+        """
+        batch_id = self._attempt.batch.batch_id
+        return any(broker.decided is not None and broker.decided >= batch_id for broker in self._brokers.values())
 
     def give_up(self, error: BaseException) -> None:
         """See ``Delivery``: no decision can list what this attempt has prepared, so it is rolled back."""
