@@ -54,6 +54,7 @@ from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.maintenance import PartitionMaintenance
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
 from metaq_broker.presence import Places, Presence, watched_places
+from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
@@ -250,7 +251,8 @@ class Broker:
             return  # another broker is the master of this id
         from metaq_broker.registration.registration import Registration, RegistrationFailed  # here: only who needs it
 
-        self._registration = Registration(zookeeper, self._wanted_nodes)
+        session = OwnSession(self._files, Path(self.config.system.data_path))
+        self._registration = Registration(zookeeper, self._wanted_nodes, session)
         self._closing.push_async_callback(self._end_registration)
         try:
             await self._registration.claim()

@@ -114,7 +114,8 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
 class ZooKeeperClient:
     """One session at ``hosts``, and a new one whenever it expires. ``start`` it, ``close`` it.
 
-    ``on_state`` is called in a thread of the client and must return at once.
+    ``on_state`` is called in a thread of the client and must return at once; so is ``on_change``, with the path of a
+    node that was read with ``watch`` when it is changed or deleted, once for each such read.
     All methods raise ``ZooKeeperAway``, or ``ZooKeeperRefused`` for example where an access list forbids something.
     """
 
@@ -124,6 +125,7 @@ class ZooKeeperClient:
         session_timeout_s: float,
         request_timeout_s: float,
         on_state: Callable[[SessionState], None] = lambda state: None,
+        on_change: Callable[[str], None] = lambda path: None,
     ) -> None:
         self._hosts, self._request_timeout_s = hosts, request_timeout_s
         handler = SequentialThreadingHandler()
@@ -133,6 +135,8 @@ class ZooKeeperClient:
         self._client = _Kazoo(hosts, timeout=session_timeout_s, handler=handler, connection_retry=retry, logger=quiet)
         self._client.add_listener(self._client.note_state)
         self._client.add_listener(lambda state: on_state(_STATES[state]))
+        # One function for all reads: the same node read twice is watched once.
+        self._watch = lambda event: on_change(event.path) if event.path else None
 
     def start(self) -> None:
         """Begin to connect, in the background."""
@@ -163,9 +167,10 @@ class ZooKeeperClient:
         found = self._each(paths, self._client.get_children_async, absent=(NoNodeError,))
         return [None if names is None else sorted(names) for names in found]
 
-    def read(self, paths: Iterable[str]) -> list[Node | None]:
-        """Each node; ``None`` where there is none."""
-        found = self._each(paths, self._client.get_async, absent=(NoNodeError,))
+    def read(self, paths: Iterable[str], *, watch: bool = False) -> list[Node | None]:
+        """Each node; ``None`` where there is none. ``watch``: hear of the next change of those that are there."""
+        watcher = self._watch if watch else None
+        found = self._each(paths, lambda path: self._client.get_async(path, watcher), absent=(NoNodeError,))
         return [each and Node((each[0] or b"").decode(errors="replace"), each[1].ephemeralOwner) for each in found]
 
     def ensure(self, paths: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ class Listing:
                 "loaded_ms": reloader.loaded_ms,
                 "restart_needed": list(reloader.restart_needed),
             },
-            "zookeeper": self._zookeeper(),
+            "zookeeper": await self._zookeeper(),
             "replication": self._services.replication.facts(),
             "durability": self._durability(),
             "connections": engine.statistics.connections,
@@ -70,12 +70,12 @@ class Listing:
             "lost": [_loss(*each) for each in self._stores.losses()],
         }
 
-    def _zookeeper(self) -> dict[str, str] | None:
+    async def _zookeeper(self) -> dict[str, str] | None:
         registration = self._services.registration
         if registration is None:
             return None
-        standing, reason = registration.standing.value, registration.reason
-        return {"address": str(registration.address), "state": standing, "reason": reason}
+        standing, reason = await registration.look()
+        return {"address": str(registration.address), "state": standing.value, "reason": reason}
 
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config

@@ -48,12 +48,7 @@ class Access:
     def refusal(self, command: object) -> Refused | None:
         """Return why a command is not carried out, ``None`` if it may be."""
         match command:
-            case (
-                Put(topic=topic)
-                | PutBatch(topic=topic)
-                | Sync(topic=topic)
-                | Copy(topic=topic)
-            ):
+            case Put(topic=topic) | PutBatch(topic=topic) | Sync(topic=topic) | Copy(topic=topic):
                 return self.publish(topic)
             case Oversized(word="put" | "mput", topic=topic):
                 return self.publish(topic)

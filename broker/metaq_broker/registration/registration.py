@@ -7,12 +7,12 @@
     keep     topics that come and go, a reload, a new session after the old one expired; away = try again later
     withdraw nodes away, time for clients to notice; then the end of serving
 
-The node of the broker id is the lock that two brokers of one id cannot both hold. It is ephemeral: after a kill -9
-ZooKeeper keeps it until the dead session expires, so a start waits for that long. Whoever holds it longer is alive. A
-node with this broker's own address is of an earlier life: this process has the port now. Clients that need no ZooKeeper
-are served meanwhile.
+The node of the broker id is the lock that two brokers of one id cannot both have. It is ephemeral: after a kill -9
+ZooKeeper keeps it until the dead session expires. If it is this broker's own earlier one, by its address and by the
+session that the data folder names, clients are served meanwhile, and the broker registers when it is gone. Otherwise
+the start waits for that long; whoever has it longer is alive.
 
-What somebody deletes or changes is made again: the nodes are looked at every few seconds.
+What others delete or change of this broker's is restored: its nodes are watched, and compared every now and then.
 
 State belongs to the loop. Calls to ZooKeeper run one after the other in a worker thread, on values made on the loop;
 what the client's threads notice is handed over by ``call_soon_threadsafe``.
@@ -33,6 +33,7 @@ from typing import Final, TypeVar
 from metaq.directory.zk_client import Node, SessionState, ZooKeeperClient
 from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperRefused
 from metaq_broker.config import ZooKeeperConfig
+from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.tree import BrokerTree
 from metaq_broker.registration.wanted import BrokerNodes
 
@@ -44,19 +45,20 @@ ANSWER_S_MAX: Final = 10.0
 CLAIM_PAUSE_S: Final = 0.2
 """Between two looks whether the broker id is free."""
 
+CHECK_S: Final = 10.0
+"""Between two comparisons of everything with what is there; changes are heard of at once, if nothing goes wrong."""
+
+CHECK_SHARE: Final = 50
+"""A comparison is followed by a pause of at least this many times what it took."""
+
+LOOK_S_MAX: Final = 3.0
+"""Longest wait for ZooKeeper when an operator asks how the broker stands."""
+
 AGAIN_S: Final = 2.0
 """Between two attempts when something other than the connection is wrong."""
 
-LOOK_S: Final = 3.0
-"""Between two looks whether the nodes are still there, ..."""
-
-LOOK_SHARE: Final = 20
-"""... or so many times as long as a look took, if that is more."""
-
 TOGETHER_S: Final = 0.05
-"""Topics that appear within this time are registered together."""
-
-OWN_SESSION: Final = "an earlier life of this broker is still registered, until its session expires"
+"""Topics that appear, and nodes that change, within this time are dealt with together."""
 
 _T = TypeVar("_T")
 
@@ -71,33 +73,41 @@ class Standing(enum.Enum):
     STARTING = "starting"
     WAITING = "waiting"
     REGISTERED = "registered"
+    INCOMPLETE = "incomplete"
     AWAY = "away"
     REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
 
 
 class Registration:
-    """See the module. ``wanted`` tells what the nodes should be now; it is called on the loop."""
+    """See the module. ``wanted`` says what the nodes should be now; it is called on the loop."""
 
-    def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes]) -> None:
-        self.address = config.address
+    def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes], session: OwnSession) -> None:
+        self.address = address = config.address
         self.standing, self.reason = Standing.STARTING, ""
         self._config, self._wanted = config, wanted
         self._loop = asyncio.get_running_loop()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
         timeout_s = min(config.connection_timeout_ms / 1000, ANSWER_S_MAX)
         self._client = ZooKeeperClient(
-            config.address.hosts, config.session_timeout_ms / 1000, timeout_s, self._tell_state_from_thread
+            address.hosts,
+            config.session_timeout_ms / 1000,
+            timeout_s,
+            self._tell_state_from_thread,
+            self._note_change_from_thread,
         )
-        self._tree = BrokerTree(self._client)
+        self._tree, self._session = BrokerTree(self._client), session
+        self._earlier_session = session.read()
         self._connected, self._due = asyncio.Event(), asyncio.Event()
         self._afresh = True
+        self._check_s, self._check_all = CHECK_S, False
         self._claimed = False
         self._task: asyncio.Task[None] | None = None
 
     # ---- life
 
     async def claim(self) -> None:
-        """Connect and take the broker id.
+        """Connect and take the broker id, or, while this broker's own earlier session has it, leave that for later.
 
         Raises:
             RegistrationFailed: ZooKeeper cannot be reached, refuses, or another broker has the id.
@@ -112,17 +122,18 @@ class Registration:
                 f"ZooKeeper at {self.address.hosts} cannot be reached within {timeout_ms} ms "
                 "(zk.zkConnectionTimeoutMs); check zk.zkConnect, or set zk.zkEnable=false to run without ZooKeeper"
             ) from None
-        self._claimed = await self._claim_id()
+        await self._claim_id()
+        self._claimed = True
 
-    async def _claim_id(self) -> bool:
-        """Take the broker id, or wait for it; false: an earlier life of this broker has it, ``publish`` takes it."""
+    async def _claim_id(self) -> None:
         patience_s = self._config.session_timeout_ms / 1000 * 1.5 + 5
         end_s = self._loop.time() + patience_s
         waiting = False
         while (problem := await self._try_claim()) is not None:
-            if self._is_own(problem):
-                self._stand(Standing.WAITING, OWN_SESSION)
-                return False
+            if self._is_earlier(problem):
+                fields = {"zookeeper": self.address}
+                _LOG.warning("waiting for the broker id, clients are served: an earlier run has it", extra={"fields": fields})
+                return
             if self._loop.time() >= end_s:
                 raise RegistrationFailed(self._taken(problem, patience_s))
             if not waiting:
@@ -130,19 +141,27 @@ class Registration:
                 fields = {"reason": _holder(problem), "wait_s_max": patience_s}
                 _LOG.warning("waiting for the broker id, it is still registered", extra={"fields": fields})
             await asyncio.sleep(CLAIM_PAUSE_S)
-        return True
-
-    def _is_own(self, problem: Node | ZooKeeperAway) -> bool:
-        return isinstance(problem, Node) and problem.text == self._wanted().address
 
     async def _try_claim(self) -> Node | ZooKeeperAway | None:
         nodes = self._wanted()
         try:
-            return await self._work(lambda: self._tree.claim(nodes))
+            return await self._work(lambda: self._claim(nodes))
         except ZooKeeperAway as error:
             return error
         except ZooKeeperRefused as error:
             raise RegistrationFailed(str(error)) from error
+
+    def _claim(self, nodes: BrokerNodes) -> Node | None:
+        holder = self._tree.claim(nodes)
+        if holder is None:
+            self._session.write(self._client.session_id)
+        return holder
+
+    def _is_earlier(self, problem: Node | ZooKeeperAway | None) -> bool:
+        """Say whether a node was made by this broker before it crashed: with its data folder, and at its address."""
+        if not isinstance(problem, Node) or problem.owner != self._earlier_session:
+            return False
+        return problem.text == self._wanted().address
 
     async def publish(self) -> None:
         """Register the topics, and keep everything registered from now on; ZooKeeper may come and go."""
@@ -160,6 +179,7 @@ class Registration:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         claimed, self._claimed = self._claimed, False
+        self._stand(Standing.WITHDRAWN)
         if not claimed or not self._connected.is_set():
             return
         nodes = self._wanted()
@@ -184,73 +204,90 @@ class Registration:
 
     # ---- keeping it
 
-    async def _keep(self) -> None:
-        pause_s = LOOK_S
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._due.wait()
-            await self._connected.wait()
-            if self._due.is_set():
-                await asyncio.sleep(TOGETHER_S)
-                self._due.clear()
-                await self._match()
-            elif self.registered:
-                began_s = self._loop.time()
-                await self._look()
-                pause_s = max(LOOK_S, LOOK_SHARE * (self._loop.time() - began_s))
-
-    async def _look(self) -> None:
-        """Have nodes again that somebody deleted or changed."""
+    async def look(self) -> tuple[Standing, str]:
+        """Return how the broker stands, and why, read from ZooKeeper now."""
+        if not (self._claimed and self._connected.is_set()):
+            return self.standing, self.reason
         nodes = self._wanted()
         try:
-            lost = await self._work(lambda: self._tree.lost(nodes))
-        except MetaqError as error:
-            self._failed(Standing.AWAY, str(error))
-            return
-        if lost:
-            fields = {"nodes": len(lost), "first": lost[0]}
-            _LOG.warning("nodes were deleted or changed by somebody, they are made again", extra={"fields": fields})
-            self._afresh = True
+            async with asyncio.timeout(LOOK_S_MAX):
+                differing = await self._work(lambda: self._tree.differing(nodes))
+        except TimeoutError:
+            return Standing.AWAY, f"no answer within {LOOK_S_MAX:g} s"
+        except ZooKeeperAway as error:
+            return Standing.AWAY, str(error)
+        except ZooKeeperRefused as error:
+            return Standing.REFUSED, str(error)
+        if not differing:
+            return Standing.REGISTERED, ""
+        if self.standing in (Standing.WAITING, Standing.REFUSED):
+            return self.standing, self.reason
+        self._check_all = True
+        self._due.set()
+        return Standing.INCOMPLETE, _differing_text(differing, len(nodes.texts()))
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._check_s):
+                    await self._due.wait()
+            except TimeoutError:
+                self._check_all = True
+            await self._connected.wait()
+            await asyncio.sleep(TOGETHER_S)
+            self._due.clear()
             await self._match()
 
     async def _match(self) -> None:
         """Have the nodes that are wanted; what goes wrong is noted, and tried again."""
         afresh, self._afresh = self._afresh, False
-        nodes = self._wanted()
+        check_all, self._check_all = self._check_all, False
+        nodes, began_s = self._wanted(), self._loop.time()
         try:
-            holder = await self._work(lambda: self._tree.match(nodes, afresh=afresh))
+            holder = await self._work(lambda: self._bring_about(nodes, afresh, check_all))
         except ZooKeeperAway as error:
             self._failed(Standing.AWAY, str(error))
         except ZooKeeperRefused as error:
             self._failed(Standing.REFUSED, str(error))
         else:
             if holder is None:
-                self._claimed = True
                 self._stand(Standing.REGISTERED)
-            elif self._is_own(holder):
-                self._failed(Standing.WAITING, OWN_SESSION)
+            elif self._is_earlier(holder):
+                reason = "ZooKeeper has not given up the session of this broker's earlier run yet"
+                self._failed(Standing.WAITING, reason, CLAIM_PAUSE_S)
             else:
                 self._failed(Standing.REFUSED, f"the broker id is registered by {_holder(holder)}")
+        self._check_s = max(CHECK_S, (self._loop.time() - began_s) * CHECK_SHARE)
 
-    def _failed(self, standing: Standing, reason: str) -> None:
+    def _bring_about(self, nodes: BrokerNodes, afresh: bool, check_all: bool) -> Node | None:
+        """Have the nodes, and hear from now on when they change; return one that somebody else has (blocking)."""
+        restored = [] if afresh else self._tree.check(nodes, all_of_them=check_all)
+        holder = self._tree.match(nodes, afresh=afresh)
+        if holder is None:
+            self._session.write(self._client.session_id)
+            if self._tree.check(nodes, all_of_them=False):  # they are watched now; changed in between: once more
+                self._change_from_thread()
+        if restored and self.standing is Standing.REGISTERED:
+            reason = _differing_text(restored, len(nodes.texts()))
+            _LOG.warning("nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}})
+        return holder
+
+    def _failed(self, standing: Standing, reason: str, pause_s: float = AGAIN_S) -> None:
         self._stand(standing, reason)
         self._afresh = True
-        self._loop.call_later(AGAIN_S, self._due.set)
+        self._loop.call_later(pause_s, self._due.set)
 
     def _stand(self, standing: Standing, reason: str = "") -> None:
         """Remember how the broker stands; say so when that is news."""
         if standing is not self.standing:
             if standing is Standing.REGISTERED:
                 _LOG.info("registered in ZooKeeper", extra={"fields": {"zookeeper": self.address}})
-            elif standing is Standing.WAITING:
-                _LOG.warning("waiting for the broker id, clients are served", extra={"fields": {"reason": reason}})
             elif standing is Standing.AWAY:
                 fields = {"zookeeper": self.address, "reason": reason}
                 _LOG.warning(
                     "ZooKeeper is away; serving goes on, it is registered again later", extra={"fields": fields}
                 )
-            else:
+            elif standing is Standing.REFUSED:
                 _LOG.error("not registered in ZooKeeper, serving goes on", extra={"fields": {"reason": reason}})
         self.standing, self.reason = standing, reason
 
@@ -259,6 +296,14 @@ class Registration:
     def _tell_state_from_thread(self, state: SessionState) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._state_changed, state)
+
+    def _note_change_from_thread(self, path: str) -> None:
+        self._tree.note_change(path)
+        self._change_from_thread()
+
+    def _change_from_thread(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._due.set)
 
     def _state_changed(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -290,3 +335,7 @@ class Registration:
 
 def _holder(problem: Node | ZooKeeperAway) -> str:
     return f"another broker, {problem.text}" if isinstance(problem, Node) else str(problem)
+
+
+def _differing_text(paths: list[str], total: int) -> str:
+    return f"{len(paths)} of {total} nodes are missing, or not as this broker makes them: first {paths[0]}"

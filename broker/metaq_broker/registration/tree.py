@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from metaq.directory.zk_client import Node, ZooKeeperClient
 from metaq_broker.registration.wanted import BrokerNodes
@@ -18,22 +18,31 @@ class BrokerTree:
         self._client = client
         self._made: dict[str, str] = {}
         self._own: str | None = None
+        self._watched: set[str] = set()
 
     def claim(self, nodes: BrokerNodes) -> Node | None:
-        """Take the broker id; return ``None``, or the node of the one who has it."""
-        self._client.ensure([nodes.parent, *nodes.lasting])
-        while self._client.create_ephemeral({nodes.own: nodes.address}):
-            [node] = self._client.read([nodes.own])
-            if node is not None and node.owner != self._client.session_id:
-                return node
-            if node is not None:  # made by an earlier call, whose answer was lost
+        """Take the broker id; return ``None``, or the node of the one who has it.
+
+        Nothing is written that is right already: who watches a node is not woken for nothing, this broker included.
+        """
+        own, *lasting = self._client.read([nodes.own, *nodes.lasting])
+        if own is None:
+            self._client.ensure([nodes.parent, *nodes.lasting])
+            while self._client.create_ephemeral({nodes.own: nodes.address}):
+                [own] = self._client.read([nodes.own])
+                if own is not None:
+                    break
+        if own is not None:
+            if own.owner != self._client.session_id:
+                return own
+            if own.text != nodes.address:
                 self._client.write({nodes.own: nodes.address})
-                break
-        self._client.write(nodes.lasting)
+        there = zip(nodes.lasting.items(), lasting, strict=True)
+        wrong = {path: text for (path, text), node in there if node is None or node.text != text}
+        self._client.ensure(wrong)
+        self._client.write(wrong)
         if self._own is not None and self._own != nodes.own:  # a slave that was made the master
-            [before] = self._client.read([self._own])
-            if before is not None and before.owner == self._client.session_id:
-                self._client.delete([self._own])
+            self._client.delete(self._of_this_session([self._own]))
         self._own = nodes.own
         return None
 
@@ -44,6 +53,7 @@ class BrokerTree:
         """
         if afresh:
             self._made.clear()
+            self._watched.clear()
         gone = [path for path in reversed(self._made) if path not in nodes.topics and path not in nodes.checksum]
         self._client.delete(gone)
         for path in gone:
@@ -55,29 +65,57 @@ class BrokerTree:
             or self._have(nodes.topics, self._client.replace_ephemeral)
         )
 
-    def lost(self, nodes: BrokerNodes) -> list[str]:
-        """Return the nodes that somebody deleted or changed since they were made; ``match`` makes them again."""
-        texts = {nodes.own: nodes.address, **nodes.lasting, **self._made}
-        lasting = set(nodes.lasting)
-        lost = []
-        for path, node in zip(texts, self._client.read(texts), strict=True):
-            is_ours = node is not None and (path in lasting or node.owner == self._client.session_id)
-            if node is None or not is_ours or node.text != texts[path]:
-                lost.append(path)
+    def check(self, nodes: BrokerNodes, *, all_of_them: bool) -> list[str]:
+        """Compare what is there with ``nodes``; return the paths that differ, which the next ``match`` makes anew.
+
+        Read are the nodes that were changed since the last call, or were not read yet, and from then on they are
+        watched; or ``all_of_them``, should a change have gone unheard.
+        """
+        texts = nodes.texts()
+        paths = [path for path in texts if all_of_them or path not in self._watched]
+        self._watched.update(paths)  # before they are read: what is heard afterwards counts
+        wrong = []
+        for path, node in zip(paths, self._client.read(paths, watch=True), strict=True):
+            if node is None:
+                self._watched.discard(path)
+            if not self._is_right(node, texts[path], lasting=path in nodes.lasting):
+                wrong.append(path)
                 self._made.pop(path, None)
-        return lost
+        return wrong
+
+    def differing(self, nodes: BrokerNodes) -> list[str]:
+        """The paths of ``nodes`` where ZooKeeper has something else, or nothing. Nothing is changed."""
+        texts = nodes.texts()
+        found = zip(texts.items(), self._client.read(texts), strict=True)
+        return [path for (path, text), node in found if not self._is_right(node, text, lasting=path in nodes.lasting)]
+
+    def note_change(self, path: str) -> None:
+        """Take note that a watched node is another one now. Any thread."""
+        self._watched.discard(path)
+
+    def _is_right(self, node: Node | None, text: str, *, lasting: bool) -> bool:
+        return node is not None and node.text == text and (lasting or node.owner == self._client.session_id)
 
     def withdraw(self, nodes: BrokerNodes) -> None:
-        """Delete what was made: topics first, so that nobody finds a topic without its broker."""
-        self._client.delete([path for path in reversed(self._made) if path not in nodes.checksum])
-        self._client.delete([*nodes.checksum, nodes.own])
+        """Delete what was made: topics first, so that nobody finds a topic without its broker.
+
+        What another session has in its place by now is not this broker's to delete.
+        """
+        made = [path for path in reversed(self._made) if path not in nodes.checksum]
         self._made.clear()
+        self._watched.clear()
         self._own = None
-        [parent] = self._client.read([nodes.parent])
-        if parent is None or not (nodes.lasting or parent.text == ""):
-            return  # the master's, for its return
+        self._client.delete(self._of_this_session([*made, *nodes.checksum, nodes.own]))
+        own, parent = self._client.read([nodes.own, nodes.parent])
+        if own is not None or parent is None or not (nodes.lasting or parent.text == ""):
+            return  # another broker's, or the master's, for its return
         if self._client.delete([nodes.parent]):  # slaves keep it
             self._client.write({nodes.parent: ""})
+
+    def _of_this_session(self, paths: Collection[str]) -> list[str]:
+        session_id = self._client.session_id
+        found = zip(paths, self._client.read(paths), strict=True)
+        return [path for path, node in found if node is not None and node.owner == session_id]
 
     def _have(self, texts: Mapping[str, str], change: Callable[[Mapping[str, str]], object]) -> Node | None:
         """Make ephemeral nodes, ``change`` the texts of those that are there; return one that somebody else has."""

@@ -30,6 +30,10 @@ class BrokerNodes:
     checksum: Mapping[str, str]
     topics: Mapping[str, str]
 
+    def texts(self) -> dict[str, str]:
+        """The text of every node but ``parent``, which is among them for a master only."""
+        return {self.own: self.address, **self.lasting, **self.checksum, **self.topics}
+
 
 def broker_nodes(
     root: str, config: BrokerConfig, address: Address, stored: Mapping[str, int], slave: int | None = None

@@ -213,18 +213,5 @@ class Oversized(NamedTuple):
     opaque: int
 
 
-Command = (
-    Put
-    | PutBatch
-    | Get
-    | GetFiltered
-    | GetOffset
-    | Stats
-    | Version
-    | Quit
-    | Transaction
-    | Sync
-    | Copy
-    | Decide
-)
+Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Copy | Decide
 Reply = Result | Value
