@@ -132,7 +132,9 @@ class Registration:
         while (problem := await self._try_claim()) is not None:
             if self._is_earlier(problem):
                 fields = {"zookeeper": self.address}
-                _LOG.warning("waiting for the broker id, clients are served: an earlier run has it", extra={"fields": fields})
+                _LOG.warning(
+                    "waiting for the broker id, clients are served: an earlier run has it", extra={"fields": fields}
+                )
                 return
             if self._loop.time() >= end_s:
                 raise RegistrationFailed(self._taken(problem, patience_s))
@@ -269,7 +271,9 @@ class Registration:
                 self._change_from_thread()
         if restored and self.standing is Standing.REGISTERED:
             reason = _differing_text(restored, len(nodes.texts()))
-            _LOG.warning("nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}})
+            _LOG.warning(
+                "nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}}
+            )
         return holder
 
     def _failed(self, standing: Standing, reason: str, pause_s: float = AGAIN_S) -> None:
