@@ -24,6 +24,7 @@ from metaq_broker.config_keys import (
     read_section,
 )
 from metaq_broker.config_replication import PLUGINS, Role, check_master, read_role
+from metaq_broker.config_shared import shared_text
 from metaq_broker.ini import ConfigError, Section, parse_ini
 from metaq_broker.log.names import topic_fault
 from metaq_broker.log.settings import Verify
@@ -148,8 +149,16 @@ class BrokerConfig:
 
     @property
     def checksum(self) -> int:
-        """CRC-32 of the file's bytes, unmasked, as ``stats`` and ZooKeeper show it."""
-        return zlib.crc32(self.text)
+        """CRC-32 of ``shared_text``, unmasked, as ``stats`` and ZooKeeper show it.
+
+        Not of the file's own bytes: a Java slave compares it with the checksum of what ``stats config`` answers.
+        """
+        return zlib.crc32(self.shared_text)
+
+    @property
+    def shared_text(self) -> bytes:
+        """The file without the keys that MetaQ does not know: what others are shown."""
+        return shared_text(self.text)
 
     def accepts(self, topic: str) -> bool:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""

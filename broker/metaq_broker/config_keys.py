@@ -55,13 +55,12 @@ _DISK_BYTES = number(0, 1 << 62)
 CLIENT_AUTH: Final = ("none", "optional", "required")
 """Values of ``tlsClientAuth``: whether clients show a certificate."""
 
-SYSTEM_KEYS: Final = (
+METAQ_SYSTEM_KEYS: Final = (
     Key("brokerId", "broker_id", number(0, BROKER_ID_MAX)),
     Key("numPartitions", "num_partitions", number(1, 100_000)),
     Key("serverPort", "server_port", number(0, 65535), 8123),
     Key("dashboardHttpPort", "dashboard_http_port", number(0, 65535), 8120),
     Key("hostName", "host_name", host, "127.0.0.1"),
-    Key("bindAddress", "bind_address", host, "127.0.0.1"),
     Key("dataPath", "data_path", plain, str(Path.home() / "meta")),
     Key("dataLogPath", "data_log_path", plain, ""),
     Key("appClassPath", "app_class_path", plain, ""),
@@ -84,7 +83,12 @@ SYSTEM_KEYS: Final = (
     Key("stat", "stat", boolean, False),
     Key("updateConsumerOffsets", "update_consumer_offsets", boolean, False),
     Key("loadMessageStoresInParallel", "load_message_stores_in_parallel", boolean, False),
-    # Keys of this broker, unknown to MetaQ.
+)
+"""The keys of ``[system]`` that MetaQ 1.4 knows; it refuses a file with any other."""
+
+SYSTEM_KEYS: Final = (
+    *METAQ_SYSTEM_KEYS,
+    Key("bindAddress", "bind_address", host, "127.0.0.1"),
     Key("maxMessageSize", "message_bytes_max", _BODY_BYTES, 4 * MIB),
     Key("maxBatchSize", "batch_bytes_max", _BODY_BYTES, 8 * MIB),
     Key("maxLineLength", "line_bytes_max", number(64, 16 * MIB), 65_536),
@@ -133,6 +137,7 @@ TOPIC_ATTRIBUTES: Final = (
     "allow_subscribe",
 )
 TOPIC_KEYS: Final = tuple(key for key in SYSTEM_KEYS if key.attribute in TOPIC_ATTRIBUTES)
+METAQ_TOPIC_KEYS: Final = tuple(key for key in METAQ_SYSTEM_KEYS if key.attribute in TOPIC_ATTRIBUTES)
 
 _GONE: Final = {
     "diamondZKDataId": "diamond is not supported; remove this key and write zk.zkConnect=HOST:PORT,... in [zookeeper]",

@@ -76,7 +76,7 @@ class StatsReport:
     def body(self, item: str) -> bytes:
         """Return the reply's body. Any unknown item is taken as a topic, as in MetaQ."""
         if item == "config":
-            return self._config.text
+            return self._config.shared_text
         lines = self._items[item]() if item in self._items else self._topic(item)
         return "".join(f"{line}\r\n" for line in ("STATS", *lines, "END")).encode("utf-8", "surrogateescape")
 

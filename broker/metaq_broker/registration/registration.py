@@ -131,9 +131,9 @@ class Registration:
         waiting = False
         while (problem := await self._try_claim()) is not None:
             if self._is_earlier(problem):
-                fields = {"zookeeper": self.address}
+                known: dict[str, object] = {"zookeeper": self.address}
                 _LOG.warning(
-                    "waiting for the broker id, clients are served: an earlier run has it", extra={"fields": fields}
+                    "waiting for the broker id, clients are served: an earlier run has it", extra={"fields": known}
                 )
                 return
             if self._loop.time() >= end_s:
