@@ -35,7 +35,7 @@ from metaq_broker.replication.holdings import holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.replication.shipment import Shipment, SlavePromoted
+from metaq_broker.replication.shipment import Acknowledged, Shipment, SlavePromoted
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class SyncMaster:
         self._local, self._commit, self._config, self._fence = local, commit, config, fence
         self._gate = local.engine.gate
         self._shipments: dict[PartitionLog, Shipment] = {}
+        self._acknowledged: dict[PartitionLog, Acknowledged] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
         self._in_step = False
@@ -146,8 +147,10 @@ class SyncMaster:
         if EXT_COPY in link.extensions:
             await self._check_slave(link)
         there = await holdings(link)
-        for log in list(self._local.engine.stores.logs()):
-            shipment = Shipment(link, log)
+        logs = list(self._local.engine.stores.logs())
+        self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
+        for log in logs:
+            shipment = self._shipment(link, log)
             job = dict(self._commit.out()).get(log)
             with self._named(log):
                 await shipment.meet(there.get((log.topic, log.index)), job)
@@ -161,6 +164,9 @@ class SyncMaster:
         self.trouble = None
         self._gate.open()
         _LOG.info("in step with the slave", extra={"fields": {"slave": link.address}})
+
+    def _shipment(self, link: Link, log: PartitionLog) -> Shipment:
+        return Shipment(link, log, self._acknowledged.setdefault(log, Acknowledged()))
 
     async def _check_slave(self, link: Link) -> None:
         """Make sure that who answers takes copies; a Java slave does not tell."""
@@ -202,7 +208,7 @@ class SyncMaster:
     async def _carry_one(self, log: PartitionLog, job: SyncJob) -> None:
         assert self._link is not None  # while in step
         assert self._broken is not None
-        shipment = self._shipments.setdefault(log, Shipment(self._link, log))
+        shipment = self._shipments.setdefault(log, self._shipment(self._link, log))
         try:
             with self._named(log):
                 await shipment.carry(job)

@@ -1,11 +1,15 @@
 """One partition of a synchronous pair's master on its way to the slave, in order, one piece at a time.
 
 A slave of ours gets ``copy`` commands, pieces of the log with the offset where they belong. A Java slave gets ``sync``,
-message by message, and says at which offset it stored each: that must be the offset here.
+message by message, and says at which offset it stored each: that must be the offset here. A Java slave that was
+restarted does not list every partition that it has, and stores what comes at its own end. So the first message of a
+partition is sent to it alone, from where it was known to end, and the offset that it reports is checked before the
+next.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import MetaqError
@@ -43,12 +47,24 @@ class SlavePromoted(MetaqError):
         return f"the slave {self.address} was promoted and is the master now"
 
 
+@dataclass(slots=True)
+class Acknowledged:
+    """What a slave that speaks no copy has acknowledged of one partition, over all connections to it.
+
+    ``end``: it has everything before, ``None`` if nothing was sent yet. ``fault``: why nothing is sent any more.
+    """
+
+    end: int | None = None
+    fault: str | None = None
+
+
 class Shipment:
     """The state of ``log`` on the slave at the other end of ``link``: it has everything before ``end``."""
 
-    def __init__(self, link: Link, log: PartitionLog) -> None:
-        self._link, self._log = link, log
+    def __init__(self, link: Link, log: PartitionLog, acknowledged: Acknowledged) -> None:
+        self._link, self._log, self._acknowledged = link, log, acknowledged
         self._copies = EXT_COPY in link.extensions
+        self._proven = False
         self._segment_start: int | None = None
         self._incarnation: str | None = None
         self.end = log.start_offset
@@ -61,6 +77,8 @@ class Shipment:
             LinkLost: The connection is gone.
         """
         log = self._log
+        if not self._copies and self._acknowledged.fault is not None:
+            self._still_misplaced(there)
         # The slave may have what is in the job already: the connection may have been lost before its answer.
         here = Holding(log.start_offset, self._goal(job), self._life(job))
 
@@ -73,8 +91,17 @@ class Shipment:
             self.end, self._segment_start = there.readable_end, there.last_start
             return
         self.end = log.start_offset
+        before = self._acknowledged.end
+        if not self._copies and there is None and before is not None and self.end <= before <= here.readable_end:
+            self.end = before  # it does not list what it has not opened since its start
+            return
         if not self._copies and self.end:
             raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
+
+    def _still_misplaced(self, there: Holding | None) -> None:
+        if there is not None:
+            raise CopyRefused(self._acknowledged.fault or "")
+        self._acknowledged.end = self._acknowledged.fault = None  # removed, as advised, or not opened since its start
 
     async def carry(self, job: SyncJob | None) -> None:
         """Send what is missing: up to the end of ``job``, which was synced here, or up to what can be read here.
@@ -140,6 +167,8 @@ class Shipment:
         else:
             await self._send_messages(run)
         self.end += len(run)
+        if not self._copies:
+            self._acknowledged.end = self.end
         self._segment_start = segment_start
 
     async def _send_piece(self, segment_start: int, run: bytes) -> None:
@@ -159,9 +188,26 @@ class Shipment:
             future = self._link.send(
                 lambda opaque, b=body, f=flag, m=message_id, c=crc: Sync(log.topic, log.index, b, f, m, opaque, c)  # type: ignore[misc]
             )
-            sent.append((future, f"{message_id} {log.index} {frame.offset}"))
+            expected = f"{message_id} {log.index} {frame.offset}"
+            if self._proven:
+                sent.append((future, expected))
+            else:
+                self._prove(await self._link.settle(future), expected)
         for future, expected in sent:
             self._expect(await self._link.settle(future), expected)
+
+    def _prove(self, reply: object, expected: str) -> None:
+        """Check where the slave has stored the first message that it was sent; nothing follows if that is wrong."""
+        stored = reply.text.split(" ") if isinstance(reply, Result) and reply.code == OK else []
+        if stored[:2] == expected.split(" ")[:2] and stored[2:] != expected.split(" ")[2:]:
+            where, wanted = stored[-1], expected.split(" ")[2]
+            self._acknowledged.fault = (
+                f"the slave did not say what it has of it, and stored the message of offset {wanted} at {where}; "
+                "nothing more is sent. Stop the slave, remove this partition's folder there, and start it again"
+            )
+            raise CopyRefused(self._acknowledged.fault)
+        self._expect(reply, expected)
+        self._proven = True
 
     def _expect(self, reply: object, text: str) -> None:
         if isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text == PROMOTED:

@@ -1,0 +1,107 @@
+"""A synchronous pair whose slave is a Java broker: after a restart it lists a partition only when it was written to."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from metaq_broker.app import Broker
+from metaq_broker.replication import samsa as samsa_module
+from metaq_broker.replication.gregor import Answer, SyncSlave
+from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.replication.link import Link
+from replicated import (
+    bodies,
+    client,
+    configured,
+    put,
+    put_many,
+    run,
+    running,
+    samsa,
+    segments,
+    until,
+    until_in_step,
+    until_same,
+)
+
+from metaq.wire.text.commands import Sync
+from metaq.wire.text.frames import walk
+
+pytestmark = pytest.mark.usefixtures("plain_brokers")
+
+
+class Unopened:
+    """The partitions that the slave has and does not list yet; a ``sync`` opens one, as in a Java broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.places: set[Place] = set()
+        self.synced = 0
+        holdings, sync = samsa_module.holdings, SyncSlave.sync
+
+        async def listed(link: Link) -> dict[Place, Holding]:
+            return {place: there for place, there in (await holdings(link)).items() if place not in self.places}
+
+        def opening(slave: SyncSlave, command: Sync, answer: Answer) -> None:
+            self.places.discard((command.topic, command.partition))
+            self.synced += 1
+            sync(slave, command, answer)
+
+        monkeypatch.setattr(samsa_module, "holdings", listed)
+        monkeypatch.setattr(SyncSlave, "sync", opening)
+
+
+@pytest.fixture
+def unopened(monkeypatch: pytest.MonkeyPatch) -> Unopened:
+    return Unopened(monkeypatch)
+
+
+async def trouble(master: Broker, words: str) -> None:
+    await until(lambda: words in str(master._replication.trouble), words)
+
+
+def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path: Path, unopened: Unopened) -> None:
+    async def actions() -> None:
+        async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
+            port = slave.port
+            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+                await until_in_step(master)
+                await put_many(producer, bodies(50))
+                await slave.close()
+                unopened.places, unopened.synced = {("t", 0)}, 0
+                async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
+                    await until_in_step(master)
+                    assert unopened.synced == 0
+                    await put_many(producer, bodies(20, mark=1))
+                    assert unopened.synced == 20
+                    await until_same(tmp_path / "m", tmp_path / "s")
+
+    run(actions())
+
+
+def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_message(
+    tmp_path: Path, unopened: Unopened
+) -> None:
+    async def actions() -> None:
+        async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
+            port = slave.port
+            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+                await until_in_step(master)
+                await put_many(producer, bodies(15))
+            unopened.places, unopened.synced = {("t", 0)}, 0
+            end = sum(map(len, segments(tmp_path / "m").values()))
+            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+                await trouble(master, f"stored the message of offset 0 at {end}; nothing more is sent")
+                await trouble(master, "remove this partition's folder there")
+                assert (await put(producer, b"x"))[0] == 500
+                assert unopened.synced == 1
+                await slave.close()
+                shutil.rmtree(tmp_path / "s" / "t-0")
+                async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
+                    await until_in_step(master)
+                    await until_same(tmp_path / "m", tmp_path / "s")
+                    frames = [frame for data in segments(tmp_path / "s").values() for frame in walk(data)]
+                    assert len(frames) == 15
+
+    run(actions())
