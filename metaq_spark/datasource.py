@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from metaq_spark.plain_errors import plain_errors
+
 if TYPE_CHECKING:
     from metaq_spark.sink.batch_writer import MetaQWriter
     from metaq_spark.sink.stream_writer import MetaQStreamWriter
     from metaq_spark.source.batch_reader import MetaQReader
+    from metaq_spark.source.refused_stream import RefusedStream
     from metaq_spark.source.stream_reader import MetaQStreamReader
 
 
@@ -38,12 +41,14 @@ class MetaQDataSource(DataSource):
         """The name of the format."""
         return "metaq"
 
+    @plain_errors
     def schema(self) -> str:
         """The columns of a read, as Spark SQL. Wrong options are told here, when the read is declared."""
         from metaq_spark.options import check_source_options
 
         return check_source_options(self._raw).ddl
 
+    @plain_errors
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
         from metaq_spark.options import Use, parse_source_options
@@ -55,16 +60,22 @@ class MetaQDataSource(DataSource):
         check_read_schema(schema, options.row_layout)
         return PushdownReader(options) if options.push_filters else MetaQReader(options)
 
-    def streamReader(self, schema: StructType) -> MetaQStreamReader:
-        """The streaming source."""
+    def streamReader(self, schema: StructType) -> MetaQStreamReader | RefusedStream:
+        """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
+        from metaq_spark.errors import ConnectorError
         from metaq_spark.options import Use, parse_source_options
         from metaq_spark.source.read_schema import check_read_schema
+        from metaq_spark.source.refused_stream import RefusedStream
         from metaq_spark.source.stream_reader import MetaQStreamReader
 
-        options = parse_source_options(self._raw, Use.STREAM_READ)
-        check_read_schema(schema, options.row_layout)
+        try:
+            options = parse_source_options(self._raw, Use.STREAM_READ)
+            check_read_schema(schema, options.row_layout)
+        except ConnectorError as error:
+            return RefusedStream(error)
         return MetaQStreamReader(options)
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
         """The batch write."""
         from metaq_spark.options import Use, parse_sink_options
@@ -72,6 +83,7 @@ class MetaQDataSource(DataSource):
 
         return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
         """The streaming sink."""
         from metaq_spark.options import Use, parse_sink_options

@@ -71,7 +71,7 @@ class DataLoss(ConnectorError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what}. Some messages may have been missed. To accept that and read on from what is there, "
+            f"{self.what}. Some messages may have been missed. Only to accept that and read on from what is there, "
             "set the option failOnDataLoss to false"
         )
 

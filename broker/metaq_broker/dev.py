@@ -35,12 +35,12 @@ def dev_config(folder: Path, port: int, partitions: int) -> BrokerConfig:
 
 
 def snippet(host: str, port: int) -> str:
-    """Return Spark code that reads from the broker, ready to paste."""
+    """Return Spark code that writes to the broker and shows what it has, ready to paste."""
     return f"""\
 Paste into PySpark:
 
-    df = (spark.readStream.format("metaq")
-          .option("brokers", "{host}:{port}")
-          .option("subscribe", "test")
-          .load())
+    broker = {{"brokers": "{host}:{port}"}}
+    rows = spark.createDataFrame([("one tea",), ("two scones",)], "value string")
+    rows.write.format("metaq").options(**broker).option("topic", "test").mode("append").save()
+    spark.read.format("metaq").options(**broker).option("subscribe", "test").load().selectExpr("string(value)").show()
 """

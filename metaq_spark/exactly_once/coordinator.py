@@ -61,9 +61,7 @@ WINDOW: Final = OUTSTANDING_MAX // 2
 class Coordinator:
     """Finishes batches with the brokers that take part."""
 
-    def __init__(
-        self, participants: Participants, sessions: PatientSessions, *, accept_repeated: bool = False
-    ) -> None:
+    def __init__(self, participants: Participants, sessions: PatientSessions, *, accept_repeated: bool = False) -> None:
         """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count."""
         self._participants, self._sessions, self._accept_repeated = participants, sessions, accept_repeated
 
@@ -213,9 +211,7 @@ class Conversation:
         elif refused is not None:
             raise refused
 
-    def _share(
-        self, batch: BatchName, decided: DecidedBatch, places: dict[int, list[Xid]]
-    ) -> TransactionError | None:
+    def _share(self, batch: BatchName, decided: DecidedBatch, places: dict[int, list[Xid]]) -> TransactionError | None:
         """Record the decision on the other brokers that have branches of it; the refusal of one that has lost some.
 
         The branches of a decision that an older version made may have been committed and forgotten.

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from metaq_spark.errors import OptionError
 from metaq_spark.options import SinkOptions
+from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import abort_write, commit_write
 from metaq_spark.sink.plan import plan_write
@@ -28,16 +29,19 @@ class MetaQWriter(DataSourceArrowWriter):
             raise OptionError("mode", 'overwrite: a topic can only be appended to; use .mode("append")')
         self._plan = plan_write(options, schema, streaming=False)
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessages:
         """Store the rows of one task."""
         return write_batches(iterator, self._plan)
 
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
         keep_modules_uncollected()
         if self._plan.transaction is not None:
             commit_write(self._plan.transaction, messages, PatientSessions(self._plan.options))
 
+    @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """At least once: messages cannot be taken back; say so. Exactly once: take back what was not decided."""
         if self._plan.transaction is None:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from metaq_spark.options import SinkOptions
+from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import commit_stream
 from metaq_spark.sink.plan import plan_write
@@ -30,16 +31,19 @@ class MetaQStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         self._plan = plan_write(options, schema, streaming=True)
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenMessages:
         """Store the rows of one task."""
         return write_batches(iterator, self._plan)
 
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
         keep_modules_uncollected()
         if self._plan.transaction is not None:
             commit_stream(self._plan.transaction, messages, batchId, PatientSessions(self._plan.options))
 
+    @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Say what becomes of the messages. Nothing is taken back: Spark also calls this after a commit that failed,
         and what was decided stays decided."""

@@ -12,6 +12,7 @@ from metaq.client.pool import SessionPool
 from metaq_spark.cluster import Cluster
 from metaq_spark.offsets import Progress, Ranges, incarnations_of
 from metaq_spark.options import SourceOptions
+from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.bundles import read_task
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.planning import ranges_between
@@ -33,6 +34,7 @@ class MetaQReader(DataSourceReader):
         self._options, self._pool, self._clock = options, pool, clock
         self._groups = required_groups(options, groups)
 
+    @plain_errors
     def partitions(self) -> list[InputPartition]:
         """The tasks; none where there is nothing to read."""
         keep_modules_uncollected()
@@ -52,6 +54,7 @@ class MetaQReader(DataSourceReader):
         """The ranges to read, for readers that know that parts of them are not wanted."""
         return ranges
 
+    @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         return read_task(partition, self._options, self._pool)

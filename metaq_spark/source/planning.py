@@ -33,7 +33,17 @@ ReportLoss = Callable[[str], None]
 
 NOT_LISTED: Final = (
     "the brokers do not list it any more. Either it was deleted, or its broker has not opened it since it was "
-    "restarted: a Java broker opens some of its partitions only with their next put"
+    "restarted: a Java broker opens some of its partitions only with their next put. If it was deleted for good, start "
+    "the query with a new checkpoint"
+)
+MADE_AGAIN: Final = (
+    "the topic was deleted and made again, or the broker has another data folder than before (metaq-broker dev without "
+    "a folder has a new one each time). Start the query with a new checkpoint to read what is there now, or start the "
+    "broker with the data folder that it had"
+)
+END_LOST: Final = (
+    "the topic was deleted and made again, or the broker lost its end. Restore the broker's data folder, with the "
+    "broker stopped; if the topic was made again, start the query with a new checkpoint"
 )
 
 
@@ -141,10 +151,10 @@ def _go_on(plan: Plan, where: TopicPartition, held: Held, overdue: bool, report_
     at, span = plan.at[where], held.offsets
     story = f"{where}: offset {at} was to be read next, but the broker holds [{span.start}, {span.end})"
     if _made_again(Progress({}, plan.incarnations), where, held):
-        report_loss(f"{story} of another incarnation: the topic was deleted and made again")
+        report_loss(f"{story} of another incarnation: {MADE_AGAIN}")
         at = span.start
     elif span.end < at and overdue:
-        report_loss(f"{story}: the topic was deleted and made again, or the broker lost its end")
+        report_loss(f"{story}: {END_LOST}")
         at = span.end
     elif span.end < at:
         return

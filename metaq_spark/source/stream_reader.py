@@ -34,6 +34,7 @@ from metaq.model import TopicPartition
 from metaq_spark.cluster import Cluster
 from metaq_spark.offsets import Offsets, Progress, ends_of, from_json, incarnations_of, read_progress, to_json
 from metaq_spark.options import SourceOptions
+from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.bundles import read_task
 from metaq_spark.source.data_loss import LossReport, is_gone
 from metaq_spark.source.frame_lookup import FrameLookup
@@ -66,6 +67,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacing = Pacing(clock, options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=options.fail_on_data_loss)
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
@@ -80,11 +82,13 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The option ``maxBytesPerTrigger``. Spark takes a single limit; the others are added in ``latestOffset``."""
         return ReadMaxBytes(self._options.trigger_bytes_max)
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: this run stops when it has been read."""
         if self._ceiling is None:
             self._ceiling = ends_of(self._lookup.latest(fresh=True, complete=True).held)
 
+    @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
         known = read_progress(start)
@@ -100,19 +104,23 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._end_of_batch(known, limit)
         return start if end == known else _as_json(end)
 
+    @plain_errors
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of all partitions, whatever limits apply: shows in the query's progress how far it is behind."""
         return _as_json(ends_of(self._lookup.latest().held))
 
+    @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
         upto = read_progress(end)
         return tasks(ranges_between(read_progress(start), upto), upto.incarnations, self._options, self._cluster)
 
+    @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         return read_task(partition, self._options, self._pool)
 
+    @plain_errors
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has the batch up to ``end`` in its checkpoint for good."""
         self._tell_group(from_json(end))

@@ -94,6 +94,16 @@ def made_again() -> None:
     stream_of(world, start)
 
 
+def end_lost() -> None:
+    world = filled()
+    reader = world.stream(startingOffsets="latest")
+    start = reader.initialOffset()
+    start["topics"]["orders"]["0-0"] += 1000
+    world.micro_batch(reader, start)
+    world.clock.advance(60)
+    world.micro_batch(reader, start)
+
+
 def not_named() -> None:
     world = filled()
     start = {"v": 1, "topics": {"orders": {"9-0": 0}}}
@@ -171,6 +181,7 @@ STORIES: dict[str, Callable[[], object]] = {
     "newer": lambda: stream_of(World(), {"v": 99, "topics": {}}),
     "retention": retention,
     "made again": made_again,
+    "end lost": end_lost,
     "not named": not_named,
     "task failed": read_failed,
     "no answer": raised(DeadlineExceeded(ADDRESSES[0], "get", 30.0)),

@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from fix_broker import StartBroker
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from metaq.model import Address
 from metaq_spark.columns.schema import READ_COLUMNS
 from metaq_spark.option_table import OPTIONS, READ, UNSET, WRITE, Use
 from metaq_spark.sink.columns import SINK_COLUMNS
@@ -81,3 +84,41 @@ def test_example_runs(spark: SparkSession, start_broker, tmp_path: Path, capsys:
     shown = capsys.readouterr().out.splitlines()
     assert shown[1] == "|     value|"
     assert sorted(shown[3:5]) == ["|   ONE TEA|", "|TWO SCONES|"]
+
+
+def run_example(broker: Address, folder: Path) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(example.replace("127.0.0.1:8123", str(broker)).replace("loud_orders_progress", str(folder / "progress")), {})
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_example_runs_again_with_a_restarted_broker(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the README starts the broker: with a folder."""
+    assert "metaq-broker dev metaq-data\n" in README
+    for rows in (2, 4):
+        broker = start_broker("dev", tmp_path / "data", "--port", "0")
+        run_example(broker.address, tmp_path)
+        assert capsys.readouterr().out.count("|   ONE TEA|") == rows // 2
+        assert broker.stop() == 0
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_example_with_a_broker_that_forgot_its_messages(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Without a folder. The remedies come before the option that gives up safety."""
+    for day in (1, 2):
+        broker = start_broker("dev", tmp_path / f"data-{day}", "--port", "0")
+        if day == 1:
+            run_example(broker.address, tmp_path)
+        else:
+            with pytest.raises(StreamingQueryException) as caught:
+                run_example(broker.address, tmp_path)
+        assert broker.stop() == 0
+    said = str(caught.value)
+    places = [said.index(words) for words in ("new checkpoint", "the data folder that it had", "failOnDataLoss")]
+    assert places == sorted(places)
