@@ -6,13 +6,12 @@ where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
-
-from metaq_spark.plain_errors import plain_errors
 
 if TYPE_CHECKING:
     from metaq_spark.sink.batch_writer import MetaQWriter
@@ -20,6 +19,22 @@ if TYPE_CHECKING:
     from metaq_spark.source.batch_reader import MetaQReader
     from metaq_spark.source.refused_stream import RefusedStream
     from metaq_spark.source.stream_reader import MetaQStreamReader
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _plain_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """``plain_errors``, imported when it is needed."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        from metaq_spark.plain_errors import plain_errors
+
+        return plain_errors(method)(*args, **kwargs)
+
+    return call
 
 
 class MetaQDataSource(DataSource):
@@ -41,14 +56,14 @@ class MetaQDataSource(DataSource):
         """The name of the format."""
         return "metaq"
 
-    @plain_errors
+    @_plain_errors
     def schema(self) -> str:
         """The columns of a read, as Spark SQL. Wrong options are told here, when the read is declared."""
         from metaq_spark.options import check_source_options
 
         return check_source_options(self._raw).ddl
 
-    @plain_errors
+    @_plain_errors
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
         from metaq_spark.options import Use, parse_source_options
@@ -75,7 +90,7 @@ class MetaQDataSource(DataSource):
             return RefusedStream(error)
         return MetaQStreamReader(options)
 
-    @plain_errors
+    @_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
         """The batch write."""
         from metaq_spark.options import Use, parse_sink_options
@@ -83,7 +98,7 @@ class MetaQDataSource(DataSource):
 
         return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
 
-    @plain_errors
+    @_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
         """The streaming sink."""
         from metaq_spark.options import Use, parse_sink_options
