@@ -91,7 +91,7 @@ class Services:
         self._clock.advance(STATS_MS)
         return b"STATS\r\nEND\r\n"
 
-    def transaction(self, owner: object, command: Any, replies: ReplyQueue) -> None:
+    def transaction(self, owner: object, command: Any, replies: ReplyQueue, visible: object = None) -> None:
         self._clock.advance(STATS_MS)
         replies.add(b"result 200 0 %d\r\n" % command.opaque)
 

@@ -129,7 +129,8 @@ class JournalSync:
             self.files.fdatasync(fd)
         if self.directory is not None:
             self.files.fsync_dir(self.directory)
-            self.extent.cover(self.newest_start + FILE_HEADER_BYTES)
+            with contextlib.suppress(OSError):  # what is recorded stays true; nothing is lost but a check
+                self.extent.cover(self.newest_start + FILE_HEADER_BYTES)
 
 
 @dataclass(slots=True)
@@ -477,5 +478,8 @@ class Journal:
             self._disk.fdatasync(file.fd)
         self._disk.fsync_dir(self._directory)
         self._durable_lsn, self._named_start = self.end_lsn, self._files[-1].start
-        self._extent.begin_at(self._files[0].start)
-        self._extent.cover(self.end_lsn)
+        try:
+            self._extent.begin_at(self._files[0].start)
+            self._extent.cover(self.end_lsn)
+        except OSError as error:  # a full disk: what is recorded stays true, and reads go on
+            _log.warning("transaction journal: how far it goes is not recorded: %s", error)
