@@ -229,8 +229,13 @@ OPTIONS: Final = (
     ),
     Option(
         "lossGraceMs", "loss_grace_ms", values.duration_ms, "30s", STREAM_READ,
-        "How long a partition may end before the place already read, be listed no more, or be away with its broker, "
+        "How long a partition may end before the place already read, or be listed no more by a broker that answers, "
         "until that fails the query.",
+    ),
+    Option(
+        "brokerWaitMs", "broker_wait_ms", values.duration_ms, "10m", STREAM_READ,
+        "How long a broker that cannot be reached is waited for, its partitions staying where they are, before the "
+        "query fails. A batch, and the first look of a run, do not wait.",
     ),
     Option(
         "onCorrupt", "on_corrupt", values.one_of("fail", "skip", "deadletter"), "fail", READ,

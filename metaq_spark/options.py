@@ -114,6 +114,7 @@ class SourceOptions(BrokerOptions):
     attribute_format: str
     fail_on_data_loss: bool
     loss_grace_ms: int
+    broker_wait_ms: int
     on_corrupt: str
     dead_letter_topic: str | None
     group: str | None

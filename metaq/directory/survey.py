@@ -76,12 +76,25 @@ class SurveyedDirectory(Directory):
         away: dict[Address, MetaqError] = {}
         for address in self._addresses():
             try:
-                answers.append(ask(self._pool, address, _item_of_what_is_held))
+                answers.append(self._ask_or_slave(address))
             except MetaqError as error:
                 if not error.retryable:
                     raise
                 away[address] = error
         return self._held(answers, None if topics is None else set(topics)), away
+
+    def _ask_or_slave(self, address: Address) -> Answers:
+        try:
+            return ask(self._pool, address, _item_of_what_is_held)
+        except MetaqError as error:
+            instead = self._instead_of(address) if error.retryable else None
+            if instead is None:
+                raise
+        return ask(self._pool, instead, _item_of_what_is_held)
+
+    def _instead_of(self, address: Address) -> Address | None:
+        """Another address of the same broker to read from, now that this one does not answer."""
+        return None
 
     def _held(self, answers: Iterable[Answers], wanted: set[str] | None) -> dict[TopicPartition, Held]:
         hidden = self._hidden()

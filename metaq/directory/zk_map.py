@@ -5,7 +5,7 @@ Source: docs/operations.md, "ZooKeeper".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from metaq.directory.stats import covers
@@ -38,7 +38,13 @@ class RegisteredBroker:
     @property
     def readable(self) -> Address | None:
         """The master, else a slave, else where the master was: then whoever asks there hears that it is away."""
+        return self.readable_without(())
+
+    def readable_without(self, avoided: Collection[Address]) -> Address | None:
+        """The same, with a slave before a master that is ``avoided``."""
         slave = self.slaves[min(self.slaves)] if self.slaves else None
+        if slave is not None and self.master in avoided:
+            return slave
         return self.master or slave or self.last
 
 

@@ -2,7 +2,11 @@
 
 A look is a session of some ten milliseconds, and nothing of it stays: no thread, no socket, no watch that a forked
 process would share. In between, what was seen last stands. While ZooKeeper is away that may become old: then brokers
-that have moved are not found, and everything else goes on.
+that have moved are not found, and everything else goes on. Only the first failure is waited for; from then on a thread
+looks every ``AWAY_PAUSE_S`` until ZooKeeper answers.
+
+A master that refuses connections stays registered until its session expires. Reads go to one of its slaves meanwhile,
+if it has any (``avoid``).
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
 from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.errors import ZooKeeperAway
+from metaq.errors import MetaqError, ZooKeeperAway
+from metaq.model import Address
 
 if TYPE_CHECKING:
     from metaq.directory.survey import Hidden
@@ -26,6 +31,9 @@ LOOK_AGE_S_MAX: Final = 5.0
 
 AWAY_PAUSE_S: Final = 10.0
 """How long ZooKeeper is left alone after it did not answer, if there is an older answer to go on with."""
+
+AVOID_S: Final = 30.0
+"""How long a master that did not answer is left alone by reads, if it has a slave."""
 
 FORGET_S: Final = 600.0
 """How long a broker is still asked that has left the tree: it may only be restarting, and have what nobody else has."""
@@ -55,6 +63,27 @@ class TreeMemory:
         self._seen: dict[str, _Seen] = {}
         self._left: dict[int, tuple[RegisteredBroker, float]] = {}
         self._away_until_s: float | None = None
+        self._avoided: dict[Address, float] = {}
+
+    def readable(self) -> dict[int, Address]:
+        """Broker id to where it is read: the master, else a slave, also in place of a master that is avoided."""
+        now_s = self._clock.monotonic()
+        return {
+            id_: address
+            for id_, broker in self.brokers().items()
+            if (address := broker.readable_without({at for at, until_s in self._avoided.items() if now_s < until_s}))
+            is not None
+        }
+
+    def avoid(self, address: Address) -> bool:
+        """Read from a slave of the master at ``address`` for a while; return whether there is another to read from."""
+        for broker in self.brokers().values():
+            if broker.master == address and broker.slaves:
+                if address not in self._avoided:
+                    _LOG.warning("broker %s does not answer; its slave is read", address)
+                self._avoided[address] = self._clock.monotonic() + AVOID_S
+                return True
+        return False
 
     def brokers(self) -> Mapping[int, RegisteredBroker]:
         """The brokers by id; those that have left not long ago are still among them, without a master."""
@@ -86,6 +115,10 @@ class TreeMemory:
         if seen is not None and (now_s - seen.at_s < LOOK_AGE_S_MAX or now_s < (self._away_until_s or now_s)):
             answer: _T = seen.answer
             return answer
+        if seen is not None and self._away_until_s is not None:
+            self._away_until_s = now_s + AWAY_PAUSE_S
+            threading.Thread(target=self._look_again, args=(key, read), name="metaq-zookeeper", daemon=True).start()
+            return seen.answer  # type: ignore[no-any-return]
         try:
             answer = self._look(read)
         except ZooKeeperAway as error:
@@ -95,11 +128,22 @@ class TreeMemory:
                 _LOG.warning("%s. Going on with the brokers as they were last known", error)
             self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
             return seen.answer  # type: ignore[no-any-return]
-        if self._away_until_s is not None:
-            _LOG.warning("ZooKeeper at %s is back", self.address.hosts)
-            self._away_until_s = None
         self._seen[key] = _Seen(answer, self._clock.monotonic())
         return answer
+
+    def _look_again(self, key: str, read: Callable[[TreeReader], Any]) -> None:
+        """Look whether ZooKeeper is back, in a thread of its own: nobody waits for that."""
+        try:
+            answer = self._look(read)
+        except MetaqError:
+            return
+        with self._lock:
+            _LOG.warning("ZooKeeper at %s is back", self.address.hosts)
+            self._away_until_s = None
+            before = self._seen.get(key)
+            if key == "brokers" and before is not None:
+                self._note_who_left(before.answer, answer)
+            self._seen[key] = _Seen(answer, self._clock.monotonic())
 
     def _look(self, read: Callable[[TreeReader], _T]) -> _T:
         from metaq.directory.zk_client import connected  # here: kazoo is for those who use ZooKeeper

@@ -13,7 +13,7 @@ from metaq.client.pool import SessionPool
 from metaq.directory.stats import TopicSettings
 from metaq.directory.survey import Answers, Choose, Hidden, SurveyedDirectory, survey
 from metaq.directory.zk_memory import TreeMemory
-from metaq.errors import MetaqError, TopicNotFound
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
 
 
@@ -30,8 +30,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
 
     def brokers(self) -> dict[int, Address]:
         """See ``Directory``; nobody but ZooKeeper is asked."""
-        found = self._memory.brokers()
-        return {broker_id: broker.readable for broker_id, broker in found.items() if broker.readable is not None}
+        return self._memory.readable()
 
     def masters(self) -> dict[int, Address]:
         """Broker id to where its master is or was; those that are away are among them."""
@@ -61,7 +60,20 @@ class ZooKeeperDirectory(SurveyedDirectory):
         return self._memory.hidden()
 
     def _survey_by(self, choose: Choose) -> list[Answers]:
-        return self._asked(self._addresses(), choose)
+        while True:
+            try:
+                return self._asked(self._addresses(), choose)
+            except (ConnectionFailed, DeadlineExceeded) as error:
+                if not self._memory.avoid(Address.parse(error.address)):
+                    raise
+
+    def _instead_of(self, address: Address) -> Address | None:
+        if not self._memory.avoid(address):
+            return None
+        return next((to for id_, to in self.brokers().items() if self._is_slave_of(id_, address)), None)
+
+    def _is_slave_of(self, broker_id: int, address: Address) -> bool:
+        return self._memory.brokers()[broker_id].master == address
 
     def _asked(self, addresses: Sequence[Address], choose: Choose) -> list[Answers]:
         try:

@@ -6,6 +6,7 @@ A group's offsets are kept in ZooKeeper, so only reads that find their brokers t
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
@@ -37,7 +38,8 @@ class ZooKeeperGroups:
     """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
 
     A commit that fails is told in the log, once, and made good by a later one: the query's own offsets are in its
-    checkpoint, and must not wait for a copy.
+    checkpoint, and must not wait for a copy. Only the first failure is waited for; a thread tries again, every
+    ``AWAY_PAUSE_S``, with what is newest then.
     """
 
     def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -57,11 +59,18 @@ class ZooKeeperGroups:
         failed_at_s, now_s = self._failed_at_s, self._clock.monotonic()
         if not changed or (failed_at_s is not None and now_s - failed_at_s < AWAY_PAUSE_S):
             return
+        if failed_at_s is not None:
+            self._failed_at_s = now_s
+            threading.Thread(target=self._write, args=(group, changed), name="metaq-group", daemon=True).start()
+            return
+        self._write(group, changed)
+
+    def _write(self, group: str, changed: Offsets) -> None:
         try:
             self._warn_of_others(group)
             self._store.write(group, {where: GroupOffset(offset) for where, offset in changed.items()})
         except MetaqError as error:
-            if failed_at_s is None:
+            if self._failed_at_s is None:
                 _log.warning("the offsets of group %s are not written for now: %s", group, error)
             self._failed_at_s = self._clock.monotonic()
         else:

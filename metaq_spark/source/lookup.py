@@ -4,10 +4,11 @@ Spark polls an idle query every few milliseconds; the brokers are asked at most 
 answer stands in between. Where asking takes long, because of many partitions or a far broker, it is done more rarely,
 down to every 100 ms, so that it takes a twentieth of the time at most.
 
-When a broker cannot be asked even after retries, the others are asked alone from then on. Partitions of the one that is
-away are then simply not there, which the planning takes as "stay". Only when it has been away for ``lossGraceMs`` does
-the lookup fail, with an error that names the broker. A lookup that must be complete (the first of a run, and those of
-AvailableNow, which ends when there is nothing left) fails at once.
+When a broker cannot be asked even after retries, the others are asked alone from then on. Partitions of the one that
+is away are then simply not there, which the planning takes as "stay". Only when it has been away for ``brokerWaitMs``
+does the lookup fail, with an error that names the broker. The log says when a broker is away, and when it is back. A
+lookup that must be complete (the first of a run, and those of AvailableNow, which ends when there is nothing left)
+fails at once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Lookup:
     def __init__(self, cluster: Cluster, options: SourceOptions, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._selection = options.selection
-        self._poll_s, self._grace_s = options.offset_poll_ms / 1000, options.loss_grace_ms / 1000
+        self._poll_s, self._wait_s = options.offset_poll_ms / 1000, options.broker_wait_ms / 1000
         self._last: Snapshot | None = None
         self._took_s = 0.0
         self._away_since_s: dict[Address, float] = {}
@@ -84,7 +85,7 @@ class Lookup:
                 if complete or not error.retryable:
                     raise
             else:
-                self._away_since_s.clear()
+                self._note({})
                 return found
         held, away = self._cluster.held_by_reachable(self._selection)
         self._note(away)
@@ -95,7 +96,9 @@ class Lookup:
         for address, error in away.items():
             if address not in self._away_since_s:
                 _log.warning("%s. Its partitions wait; the query goes on with the others", error)
+        for address in self._away_since_s.keys() - away.keys():
+            _log.warning("broker %s is back after %.0f s", address, now_s - self._away_since_s[address])
         self._away_since_s = {address: self._away_since_s.get(address, now_s) for address in away}
         for address, error in away.items():
-            if now_s - self._away_since_s[address] >= self._grace_s:
+            if now_s - self._away_since_s[address] >= self._wait_s:
                 raise error

@@ -36,14 +36,15 @@ def test_one_broker_away_holds_its_partitions_and_no_others(world: World, caplog
     assert world.micro_batch(reader, position)[1] == [b"b1", b"b2"]
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     warnings = [text for text in warnings if "does not list it" not in text]  # of partitions without messages
-    assert [text.split(":")[0] for text in warnings] == ["broker b1"]
+    assert [text.split(":")[0] for text in warnings] == ["broker b1"] * 2
     assert "Its partitions wait; the query goes on with the others" in warnings[0]
+    assert "is back after" in warnings[1]
 
 
 def test_a_broker_that_is_away_for_too_long_is_named(world: World) -> None:
     world.put("orders", 0, 0, b"a1")
     world.put("orders", 1, 0, b"b1")
-    reader = world.stream(startingOffsets="earliest", lossGraceMs="20s")
+    reader = world.stream(startingOffsets="earliest", brokerWaitMs="20s", lossGraceMs="1s")
     position, _ = world.micro_batch(reader, reader.initialOffset())
     world.brokers[1].kill()
     for _ in range(15):
@@ -51,6 +52,22 @@ def test_a_broker_that_is_away_for_too_long_is_named(world: World) -> None:
     world.clock.advance(10)
     with pytest.raises(ConnectionFailed, match=r"broker b1:1: connect failed"):
         world.micro_batch(reader, position)
+
+
+def test_a_broker_that_reboots_is_waited_for_and_the_log_says_when_it_is_back(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put("orders", 1, 0, b"b1")
+    reader = world.stream(startingOffsets="earliest")
+    position, _ = world.micro_batch(reader, reader.initialOffset())
+    world.brokers[1].kill()
+    for _ in range(3):
+        assert world.micro_batch(reader, position) == (position, [])
+        world.clock.advance(120)
+    world.brokers[1].start()
+    world.put("orders", 1, 0, b"b2")
+    assert world.micro_batch(reader, position)[1] == [b"b2"]
+    assert "broker b1:1 is back after" in caplog.text
 
 
 def test_a_run_that_ends_by_itself_does_not_end_without_a_broker(world: World) -> None:
