@@ -16,6 +16,7 @@ there. Without ``brokers`` it asks nobody and tells bytes only.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import threading
@@ -47,6 +48,8 @@ _LOGGER: Final = logging.getLogger("metaq_spark.lag")
 _PATIENCE: Final = {"connectTimeoutMs": "2000", "requestTimeoutMs": "5000"}
 """Deadlines of lookups unless the caller gives others."""
 REFRESH_S: Final = 15.0
+EXIT_S: Final = 2.0
+"""How long the end of a program waits for the end of its queries to be reported, and then for their last lags."""
 _STOPPED_MAX: Final = 1000
 """Runs that are remembered as stopped, so that a lookup that was under way does not bring their gauges back."""
 
@@ -85,9 +88,11 @@ class MetaQLagListener(StreamingQueryListener):
         self._busy = self._started = False
         self._stopped: deque[str] = deque(maxlen=_STOPPED_MAX)
         self._shown: dict[str, QueryProgress] = {}
+        self._running: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Remember that the query runs. Nothing is known of it yet."""
+        self._guarded(lambda: self._note_start(str(event.runId)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Leave the progress for the listener's thread; a progress of the same run that still waits is dropped."""
@@ -97,7 +102,7 @@ class MetaQLagListener(StreamingQueryListener):
         """Spark tells no offsets with it."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Remove what is shown of the query."""
+        """Remove what is shown of the query. A progress that still waits is logged."""
         self._guarded(lambda: self._forget(str(event.runId)))
 
     def drain(self, timeout_s: float) -> bool:
@@ -105,11 +110,23 @@ class MetaQLagListener(StreamingQueryListener):
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
+    def _finish(self) -> None:
+        """The program ends. Spark reports the last progress and the end of a query after ``awaitTermination``."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, EXIT_S)
+        self.drain(EXIT_S)
+
     def _guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
         except Exception as error:
             self._tell_once(error)
+
+    def _note_start(self, run_id: str) -> None:
+        with self._changed:
+            if not self._running and not self._stopped:
+                atexit.register(self._finish)
+            self._running.add(run_id)
 
     def _leave(self, tree: Mapping[str, Any]) -> None:
         with self._changed:
@@ -122,7 +139,7 @@ class MetaQLagListener(StreamingQueryListener):
     def _forget(self, run_id: str) -> None:
         with self._changed:
             self._stopped.append(run_id)
-            self._waiting.pop(run_id, None)
+            self._running.discard(run_id)
             shown = self._shown.pop(run_id, None)
             others = {progress.query for progress in self._shown.values()}
             if self._gauges is not None and shown is not None and shown.query not in others:
@@ -148,18 +165,17 @@ class MetaQLagListener(StreamingQueryListener):
         if not progress.sources:
             return
         lags = self._show(progress)
-        if self._level is not None and lags is not None:
+        if self._level is not None:
             self._logger.log(self._level, "%s", summarize(progress, lags))
 
-    def _show(self, progress: QueryProgress) -> list[PartitionLag] | None:
-        """Measure and set the gauges; ``None`` if the query has stopped meanwhile."""
+    def _show(self, progress: QueryProgress) -> list[PartitionLag]:
+        """Measure, and set the gauges unless the query has stopped meanwhile."""
         lags = merged(self._lags(source) for source in progress.sources)
         with self._changed:
-            if progress.run_id in self._stopped:
-                return None
-            self._shown[progress.run_id] = progress
-            if self._gauges is not None:
-                self._gauges.show(progress, lags)
+            if progress.run_id not in self._stopped:
+                self._shown[progress.run_id] = progress
+                if self._gauges is not None:
+                    self._gauges.show(progress, lags)
         return lags
 
     def _lags(self, source: SourceProgress) -> list[PartitionLag]:

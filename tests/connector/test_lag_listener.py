@@ -226,6 +226,21 @@ def test_a_lookup_that_ends_after_its_query_shows_nothing(
     assert shown(registry) == {}
 
 
+def test_the_last_progress_of_a_query_is_logged_though_it_has_ended(
+    held_up: tuple[World, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    world, asked, go_on = held_up
+    caplog.set_level(logging.INFO)
+    listener = world.listener()
+    listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
+    assert asked.wait(DEADLINE_S)
+    listener.onQueryProgress(event(offset(p0_0=0), batchId=1))
+    listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
+    go_on.set()
+    assert listener.drain(DEADLINE_S)
+    assert [record.getMessage().split()[1] for record in caplog.records] == ["batch=0", "batch=1"]
+
+
 def test_the_gauges_of_a_query_that_hangs_go_on(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.put(0, 0, 9.0)

@@ -56,6 +56,14 @@ def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> N
     assert not any(name.startswith((".venv/", "dist/", ".git/")) for name in names)
 
 
+def test_extra_for_spark_takes_a_pandas_that_pyspark_does_not_warn_of(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = (name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    [pandas] = (line for line in lines if line.startswith("Requires-Dist: pandas") and "extra == 'spark'" in line)
+    assert "<3" in pandas
+
+
 def test_licence_is_in_the_wheel(wheel: Path) -> None:
     [licence] = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("licenses/LICENSE"))
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
