@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+TABLE_MARK: Final = "provider"
+"""Among the options only where they are those of a table in Spark's catalog."""
 
 
 def _plain_errors(method: Callable[P, R]) -> Callable[P, R]:
@@ -47,9 +51,14 @@ class MetaQDataSource(DataSource):
         >>> df.write.format("metaq").mode("append").option("brokers", "127.0.0.1:8123").option("topic", "orders").save()
     """
 
+    @_plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._raw = dict(options)
+        if TABLE_MARK in {key.lower() for key in options}:
+            from metaq_spark.errors import TablesUnsupported
+
+            raise TablesUnsupported
 
     @classmethod
     def name(cls) -> str:
@@ -66,11 +75,14 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
+        from metaq_spark.errors import TablesUnsupported
         from metaq_spark.options import Use, parse_source_options
         from metaq_spark.source.batch_reader import MetaQReader
         from metaq_spark.source.pushdown import PushdownReader
         from metaq_spark.source.read_schema import check_read_schema
 
+        if not self._raw:  # a read that is declared by itself has met ``schema`` before
+            raise TablesUnsupported
         options = parse_source_options(self._raw, Use.BATCH_READ)
         check_read_schema(schema, options.row_layout)
         return PushdownReader(options) if options.push_filters else MetaQReader(options)

@@ -11,6 +11,7 @@
         ├── ReadFailed        a task could not get its bytes from the broker
         ├── BrokerNotNamed    a partition's broker is none of those that the options name
         ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now
+        ├── TablesUnsupported a table was to be made in Spark's catalog
         ├── RowError          one row cannot become a message
         ├── BranchLost        a broker forgot what a task of an exactly-once write had put there
         ├── BatchSuperseded   a later batch of the same query has been decided
@@ -193,6 +194,17 @@ class BatchConflict(ConnectorError):
             "one, or begin with a new checkpoint behind the rows that were written. If instead the query's rows differ "
             "whenever it repeats a batch (rand(), a lookup elsewhere), set the option repeatedBatch to accept: the "
             "rows that were written first count"
+        )
+
+
+class TablesUnsupported(ConnectorError):
+    """A table ``USING metaq`` was to be made in Spark's catalog, which does not hand its options back to the reader."""
+
+    def __str__(self) -> str:
+        return (
+            "a table USING metaq does not work, because Spark does not give the options of a table to a Python data "
+            "source when the table is used; for SQL use CREATE TEMPORARY VIEW ... USING metaq OPTIONS (...), and to "
+            'write df.write.format("metaq").option("topic", ...).mode("append").save()'
         )
 
 

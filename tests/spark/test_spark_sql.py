@@ -1,0 +1,36 @@
+"""SQL over topics: views work, tables of Spark's catalog are refused in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from fix_spark import Topic
+from pyspark.errors import PySparkException
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+
+def test_a_temporary_view_is_read(topic: Topic) -> None:
+    topic.put("a", "b")
+    options = f"OPTIONS (brokers '{topic.brokers}', subscribe '{topic.name}')"
+    topic.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING metaq {options}")
+    rows = topic.spark.sql("SELECT topic, string(value) AS value FROM seen ORDER BY value").collect()
+    assert [tuple(row) for row in rows] == [(topic.name, "a"), (topic.name, "b")]
+
+
+REFUSED = r"a table USING metaq does not work, .*CREATE TEMPORARY VIEW"
+
+
+def test_a_table_is_refused_when_it_is_made(topic: Topic) -> None:
+    with pytest.raises(PySparkException, match=REFUSED):
+        topic.spark.sql(f"CREATE TABLE wrong USING metaq OPTIONS (brokers '{topic.brokers}', subscribe 't')")
+
+
+def test_a_table_with_columns_is_refused_when_it_is_read(topic: Topic) -> None:
+    """Spark makes it without a question."""
+    options = f"OPTIONS (brokers '{topic.brokers}', subscribe '{topic.name}')"
+    topic.spark.sql(f"CREATE TABLE wrong (value binary) USING metaq {options}")
+    try:
+        with pytest.raises(PySparkException, match=REFUSED):
+            topic.spark.sql("SELECT * FROM wrong").collect()
+    finally:
+        topic.spark.sql("DROP TABLE wrong")
