@@ -18,7 +18,9 @@ One value per window and component, sent when the watermark has passed the windo
      "component":"dfs.FSDataset","lines":94,"errors":4,"error_rate":0.0426}
 
 ``errors`` are lines at WARN, ERROR or FATAL. Time moves on with the newest line seen: lines that come later than
-``--lateness`` behind it are not counted, and the last windows wait for newer lines.
+``--lateness`` behind it are not counted, and the last windows wait for newer lines. Without ``--every`` the input is
+taken as finished: the windows that still wait are sent as they stand. Should a later run bring more lines for one of
+them, it is sent again with all of its lines, so the newest value of a window counts.
 """
 
 from __future__ import annotations
@@ -79,25 +81,42 @@ def _syslog_level() -> Column:
 def count_errors(parsed: DataFrame, window: str, lateness: str) -> DataFrame:
     """Lines, errors and error rate (0..1, four digits) by window and component."""
     is_error = F.col("level").isin(*ERROR_LEVELS)
-    return (
+    counts = (
         parsed.withWatermark("event_time", lateness)
         .groupBy(F.window("event_time", window), "component")
         .agg(F.count("*").alias("lines"), F.count_if(is_error).alias("errors"))
-        .select(
-            F.col("window.start").alias("window_start"),
-            F.col("window.end").alias("window_end"),
-            "component",
-            "lines",
-            "errors",
-            F.round(F.col("errors") / F.col("lines"), 4).alias("error_rate"),
-        )
+    )
+    return _rates(counts)
+
+
+def _rates(counts: DataFrame) -> DataFrame:
+    return counts.select(
+        F.col("window.start").alias("window_start"),
+        F.col("window.end").alias("window_end"),
+        "component",
+        "lines",
+        "errors",
+        F.round(F.col("errors") / F.col("lines"), 4).alias("error_rate"),
     )
 
 
 def transform(lines: DataFrame, window: str = "5 minutes", lateness: str = "10 minutes") -> DataFrame:
     """From log lines (``value``, ``timestamp``) to one JSON document a row (``value``, binary)."""
     rates = count_errors(parse_lines(lines), window, lateness)
+    return _as_json(rates)
+
+
+def _as_json(rates: DataFrame) -> DataFrame:
     return rates.select(F.to_json(F.struct("*")).cast("binary").alias("value"))
+
+
+def waiting_windows(spark: SparkSession, checkpoint: str) -> DataFrame:
+    """The windows that a stopped query has counted and not sent, in the form of ``transform``, from its checkpoint."""
+    state = spark.read.format("statestore").load(checkpoint).select("key.window", "key.component", "value")
+    # The two counts have the same name in the state, so they are taken by their places.
+    rows = [(tuple(row.window), row.component, row.value[0], row.value[1]) for row in state.collect()]
+    kind = "window struct<start: timestamp, end: timestamp>, component string, lines bigint, errors bigint"
+    return _as_json(_rates(spark.createDataFrame(rows, kind).coalesce(1)))
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
@@ -122,6 +141,14 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     )
 
 
+def finish(spark: SparkSession, arguments: argparse.Namespace, query: StreamingQuery) -> None:
+    """Wait for the end of the input, then send the windows that wait for newer lines."""
+    query.awaitTermination()
+    if any(progress["numInputRows"] for progress in query.recentProgress):
+        rows = waiting_windows(spark, arguments.checkpoint).write.format("metaq").mode("append")
+        rows.option("brokers", arguments.brokers).option("topic", arguments.to_topic).save()
+
+
 def duration(text: str) -> str:
     """A Spark interval such as ``5 minutes``, for argparse."""
     if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
@@ -144,7 +171,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("error_rates").getOrCreate()
-    run(spark, arguments).awaitTermination()
+    finish(spark, arguments, run(spark, arguments))
 
 
 if __name__ == "__main__":

@@ -203,8 +203,9 @@ class TablesUnsupported(ConnectorError):
     def __str__(self) -> str:
         return (
             "a table USING metaq does not work, because Spark does not give the options of a table to a Python data "
-            "source when the table is used; for SQL use CREATE TEMPORARY VIEW ... USING metaq OPTIONS (...), and to "
-            'write df.write.format("metaq").option("topic", ...).mode("append").save()'
+            "source when the table is used; for SQL use CREATE TEMPORARY VIEW ... USING metaq OPTIONS (...), to "
+            "write one with its columns, such as (value STRING), and the option topic, or "
+            'df.write.format("metaq").option("topic", ...).mode("append").save()'
         )
 
 

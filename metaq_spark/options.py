@@ -359,10 +359,16 @@ def _read_all(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> di
     """The value of each option by its field. There must be one way to the brokers."""
     values = {option.field: _read(option, raw, use) for option in options}
     if values["brokers"] is None and values["zookeeper"] is None:
-        raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are")
+        raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are" + _in_sql(raw))
     if values["brokers"] is not None and values["zookeeper"] is not None:
         raise OptionError("brokers, zookeeper", "only one of them can say where the brokers are")
     return values | {"brokers": values["brokers"] or ()}
+
+
+def _in_sql(raw: Mapping[str, str]) -> str:
+    """What an INSERT INTO a table meets: Spark gives the options of a table to nobody, so there are none at all."""
+    advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS, or INSERT INTO ... WITH (...) options"
+    return "" if raw else advice
 
 
 def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:

@@ -103,7 +103,10 @@ def test_topic_to_parquet_adds_what_is_new(
         assert (tmp_path / "lake" / "topic=orders" / f"date={row.date}" / f"hour={row.hour:02}").is_dir()
 
 
-def test_error_rates_sends_windows_that_are_over(submit: Submit, broker: Address) -> None:
+LAST_WINDOW = {"window_start": "2008-11-09T20:50:00.000Z", "window_end": "2008-11-09T20:55:00.000Z"}
+
+
+def test_error_rates_sends_every_window_of_a_finished_input(submit: Submit, broker: Address) -> None:
     put_lines(
         broker,
         "logs",
@@ -117,7 +120,16 @@ def test_error_rates_sends_windows_that_are_over(submit: Submit, broker: Address
     assert done.returncode == 0, done.stderr
     sent = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
     window = {"window_start": "2008-11-09T20:35:00.000Z", "window_end": "2008-11-09T20:40:00.000Z"}
-    assert sorted(sent, key=lambda rate: rate["component"]) == [
+    assert sorted(sent, key=lambda rate: (rate["component"], rate["window_start"])) == [
         {**window, "component": "dfs.DataNode", "lines": 1, "errors": 0, "error_rate": 0.0},
+        {**LAST_WINDOW, "component": "dfs.DataNode", "lines": 1, "errors": 0, "error_rate": 0.0},
         {**window, "component": "dfs.FSDataset", "lines": 2, "errors": 1, "error_rate": 0.5},
     ]
+    put_lines(broker, "logs", b"081109 205001 1 ERROR dfs.DataNode: more for the last window\n")
+    done = submit("error_rates.py", "--brokers", str(broker), *topics, "--checkpoint", "progress")
+    assert done.returncode == 0, done.stderr
+    again = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
+    assert [rate for rate in again if rate not in sent] == [
+        {**LAST_WINDOW, "component": "dfs.DataNode", "lines": 2, "errors": 1, "error_rate": 0.5}
+    ]
+    assert len(again) == len(sent) + 1

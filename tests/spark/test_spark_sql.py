@@ -34,3 +34,24 @@ def test_a_table_with_columns_is_refused_when_it_is_read(topic: Topic) -> None:
             topic.spark.sql("SELECT * FROM wrong").collect()
     finally:
         topic.spark.sql("DROP TABLE wrong")
+
+
+def test_rows_are_inserted_into_a_view_with_columns(topic: Topic) -> None:
+    options = f"OPTIONS (brokers '{topic.brokers}', topic '{topic.name}')"
+    topic.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink (value STRING) USING metaq {options}")
+    topic.spark.sql("INSERT INTO sink VALUES ('a'), ('b')")
+    topic.frame([("c",)], "value string").write.insertInto("sink")
+    assert topic.values() == ["a", "b", "c"]
+
+
+def test_a_table_with_columns_is_refused_when_it_is_written_without_options(topic: Topic) -> None:
+    options = f"OPTIONS (brokers '{topic.brokers}', topic '{topic.name}')"
+    topic.spark.sql(f"CREATE TABLE wrong_sink (value STRING) USING metaq {options}")
+    try:
+        with pytest.raises(PySparkException, match="in SQL, INSERT INTO a temporary view with columns"):
+            topic.spark.sql("INSERT INTO wrong_sink VALUES ('a')")
+        with_options = f"WITH ('brokers' = '{topic.brokers}', 'topic' = '{topic.name}')"
+        topic.spark.sql(f"INSERT INTO wrong_sink {with_options} VALUES ('a')")
+        assert topic.values() == ["a"]
+    finally:
+        topic.spark.sql("DROP TABLE wrong_sink")
