@@ -148,6 +148,10 @@ class ZooKeeperRefused(MetaqError):
         return f"ZooKeeper at {self.hosts}, node {self.path}: {self.reason}"
 
 
+class ZooKeeperChanged(ZooKeeperRefused):
+    """Another client deleted nodes while they were worked on; what was asked can be tried again at once."""
+
+
 class ExtensionMissing(MetaqError):
     """The broker at ``address`` does not announce ``extension`` in its version reply."""
 

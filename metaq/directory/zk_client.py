@@ -32,7 +32,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from metaq.client.clock import SYSTEM_CLOCK
-from metaq.errors import ZooKeeperAway, ZooKeeperRefused
+from metaq.errors import ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
 
 PERSISTENT: Final = 0
 """Owner of a node that belongs to no session."""
@@ -252,7 +252,8 @@ class ZooKeeperClient:
             raise ZooKeeperAway(self._hosts, f"no answer within {self._request_timeout_s:g} s") from error
         if isinstance(error, _AWAY):
             raise ZooKeeperAway(self._hosts, "the connection was lost") from error
-        raise ZooKeeperRefused(self._hosts, path, type(error).__name__) from error
+        refused = ZooKeeperChanged if isinstance(error, NoNodeError) else ZooKeeperRefused
+        raise refused(self._hosts, path, type(error).__name__) from error
 
 
 @contextmanager

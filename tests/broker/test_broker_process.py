@@ -55,7 +55,7 @@ def test_the_development_mode_needs_nothing_and_leaves_nothing(start_broker: Sta
     assert placed(client.ask(put("anything", b"x", 1)))[2] == 0
     assert broker.stop() == 0
     assert broker.process.stdout is not None
-    assert f'.option("brokers", "{broker.address}")' in broker.process.stdout.read()
+    assert f'{{"brokers": "{broker.address}"}}' in broker.process.stdout.read()
     assert not broker.data.exists()
 
 

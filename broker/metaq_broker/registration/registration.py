@@ -31,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from metaq.directory.zk_client import Node, SessionState, ZooKeeperClient
-from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperRefused
+from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
 from metaq_broker.config import ZooKeeperConfig
 from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.tree import BrokerTree
@@ -249,6 +249,8 @@ class Registration:
             holder = await self._work(lambda: self._bring_about(nodes, afresh, check_all))
         except ZooKeeperAway as error:
             self._failed(Standing.AWAY, str(error))
+        except ZooKeeperChanged as error:
+            self._failed(Standing.INCOMPLETE, f"node {error.path} was deleted while others were made", TOGETHER_S)
         except ZooKeeperRefused as error:
             self._failed(Standing.REFUSED, str(error))
         else:
@@ -271,10 +273,14 @@ class Registration:
                 self._change_from_thread()
         if restored and self.standing is Standing.REGISTERED:
             reason = _differing_text(restored, len(nodes.texts()))
-            _LOG.warning(
-                "nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}}
-            )
+            self._warn_of_changes(reason)
         return holder
+
+    @staticmethod
+    def _warn_of_changes(reason: str) -> None:
+        _LOG.warning(
+            "nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}}
+        )
 
     def _failed(self, standing: Standing, reason: str, pause_s: float = AGAIN_S) -> None:
         self._stand(standing, reason)
@@ -291,6 +297,8 @@ class Registration:
                 _LOG.warning(
                     "ZooKeeper is away; serving goes on, it is registered again later", extra={"fields": fields}
                 )
+            elif standing is Standing.INCOMPLETE:
+                self._warn_of_changes(reason)
             elif standing is Standing.REFUSED:
                 _LOG.error("not registered in ZooKeeper, serving goes on", extra={"fields": {"reason": reason}})
         self.standing, self.reason = standing, reason
