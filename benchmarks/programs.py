@@ -172,6 +172,11 @@ BESIDE: Final[tuple[Program, ...]] = (
     ),
     Program("idle-memory", "idle_memory.py", "a broker's memory with 1,000 partitions and 10,000 idle connections"),
     Program(
+        "fairness",
+        "fairness.py",
+        "how long a put waits beside 10 to 1,000 connections that send as fast as they can",
+    ),
+    Program(
         "read-memory", "read_memory.py", "the memory of a task that reads, and that it does not grow with what is read"
     ),
     Program("cluster", "cluster.py", "ZooKeeper: registration, first plan, a client's first map, a lost master"),

@@ -71,8 +71,8 @@ class Transactions:
     def begin(self, transaction: TransactionId, timeout_s: int = 0) -> None:
         """Start a transaction; again for one that is open changes nothing.
 
-        ``timeout_s`` (0 = the broker's maximum or never) is how long it may stay unprepared and unfinished before the
-        broker rolls it back.
+        ``timeout_s`` is how long it may stay unprepared and unfinished before the broker rolls it back; 0 = the
+        broker's maximum, or never if it is a Java broker.
         """
         self._step("BEGIN", transaction, timeout_s=timeout_s)
 

@@ -63,6 +63,7 @@ class TreeMemory:
         self._seen: dict[str, _Seen] = {}
         self._left: dict[int, tuple[RegisteredBroker, float]] = {}
         self._away_until_s: float | None = None
+        self._looking = False
         self._avoided: dict[Address, float] = {}
 
     def readable(self) -> dict[int, Address]:
@@ -117,7 +118,9 @@ class TreeMemory:
             return answer
         if seen is not None and self._away_until_s is not None:
             self._away_until_s = now_s + AWAY_PAUSE_S
-            threading.Thread(target=self._look_again, args=(key, read), name="metaq-zookeeper", daemon=True).start()
+            if not self._looking:
+                self._looking = True
+                threading.Thread(target=self._look_again, args=(key, read), name="metaq-zookeeper", daemon=True).start()
             return seen.answer  # type: ignore[no-any-return]
         try:
             answer = self._look(read)
@@ -132,11 +135,15 @@ class TreeMemory:
         return answer
 
     def _look_again(self, key: str, read: Callable[[TreeReader], Any]) -> None:
-        """Look whether ZooKeeper is back, in a thread of its own: nobody waits for that."""
+        """Look whether ZooKeeper is back, in a thread of its own, one at a time: nobody waits for that."""
         try:
-            answer = self._look(read)
+            self._learn(key, self._look(read))
         except MetaqError:
-            return
+            pass  # still away
+        finally:
+            self._looking = False
+
+    def _learn(self, key: str, answer: Any) -> None:
         with self._lock:
             _LOG.warning("ZooKeeper at %s is back", self.address.hosts)
             self._away_until_s = None

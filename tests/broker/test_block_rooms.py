@@ -24,7 +24,7 @@ class TestRooms:
         rooms.give_back(first)
         assert rooms.kept_bytes == MIB
         again = rooms.take(MIB - 77)
-        assert (again.obj is memory, len(again), rooms.kept_bytes) == (True, MIB - 77, 0)
+        assert (again.obj is memory, len(again), rooms.kept_bytes) == (True, MIB - 77, MIB)
 
     def test_two_blocks_at_a_time_have_two_rooms(self) -> None:
         rooms = BlockRooms()
@@ -43,6 +43,14 @@ class TestRooms:
         for room in [rooms.take(MIB) for _ in range(5)]:
             rooms.give_back(room)
         assert rooms.kept_bytes == 2 * MIB
+
+    def test_memory_that_is_in_use_again_counts_as_kept(self) -> None:
+        rooms = BlockRooms(kept_bytes_max=2 * MIB)
+        for _ in range(5):  # a block comes whole, then the next begins and stops
+            rooms.give_back(rooms.take(MIB))
+            rooms.take(MIB)
+        used_again = len(rooms._kept)
+        assert (used_again, rooms.kept_bytes) == (2, 2 * MIB)
 
 
 def block(writer: int, number: int, count: int) -> bytes:

@@ -57,10 +57,10 @@ def connections(client: WireClient) -> int:
     return int(line)
 
 
-def memory_bytes(broker: RunningBroker) -> int:
-    """Resident memory of the broker's process."""
+def memory_bytes(broker: RunningBroker, kind: str = "VmRSS") -> int:
+    """Resident memory of the broker's process; ``RssShmem`` is that of blocks."""
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
-    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
+    (kib,) = re.findall(rf"{kind}:\s+(\d+) kB", status)
     return int(kib) * KIB
 
 
@@ -146,6 +146,41 @@ class TestBodies:
         assert "all together hold too many bytes" in broker.log_text()
 
 
+class TestBlocks:
+    """Memory for a block is taken as it arrives, so the limit holds for any number of connections."""
+
+    SYSTEM = f"maxBufferedBytes={32 * MIB}\nmaxConnections=1100\n"
+
+    @pytest.mark.parametrize("count", [10, 100, 1000])
+    def test_blocks_that_begin_and_stop(self, tmp_path: Path, count: int) -> None:
+        broker = launch_with(tmp_path, self.SYSTEM)
+        others_go_on(broker)
+        before = memory_bytes(broker)
+        announced = b"mput t 0 %d 1000 1\r\n" % (8 * MIB) + bytes(280 * KIB)
+        with ExitStack() as clients:
+            for _ in range(count):
+                with suppress(ConnectionError):  # those that hold most are cut
+                    clients.enter_context(closing(broker.client())).send(announced)
+            others_go_on(broker)
+            assert memory_bytes(broker, "RssShmem") <= 32 * MIB
+            assert memory_bytes(broker) - before < (32 + 48) * MIB, "the rest is 1,000 connections"
+        broker.end()
+
+    def test_blocks_that_begin_and_stop_where_others_were_whole(self, tmp_path: Path) -> None:
+        broker = launch_with(tmp_path, self.SYSTEM)
+        body = encode_frame(0, 0, bytes(MIB - 20))
+        whole = encode(PutBatch("t", 0, body, 1, 1))
+        begun = whole[: 100 * KIB]
+        with ExitStack() as clients:
+            for _ in range(100):
+                client = clients.enter_context(closing(broker.client()))
+                assert client.result(whole)[0] == 200
+                client.send(begun)
+            others_go_on(broker)
+            assert memory_bytes(broker, "RssShmem") <= (10 + 16) * MIB, "not 100 MiB: what has come, and what is kept"
+        broker.end()
+
+
 class TestRequests:
     def test_an_absurd_count_takes_no_ids(self, broker: RunningBroker) -> None:
         block = encode_frame(0, 0, b"x")
@@ -208,6 +243,24 @@ class TestRequests:
         scanner.send(b"fget plain g 0 0 1048576 kind 7\r\n" * 100)
         others_go_on(broker)
         assert [len(value.data) for value in scanner.replies(100) if isinstance(value, Value)] == [8] * 100
+
+
+class TestTransactions:
+    """What a client begins and leaves behind does not stop the others for ever."""
+
+    @pytest.mark.parametrize("key", ["TX:s:%d", "XID:1:%08x:62:q"], ids=["local", "xa"])
+    def test_many_begun_without_a_timeout_by_a_client_that_goes_away(self, tmp_path: Path, key: str) -> None:
+        broker = launch_with(tmp_path, "maxTxTimeoutTimerCapacity=1000\nmaxTxTimeoutInSeconds=2\n")
+        with closing(broker.client()) as client, closing(broker.client()) as other:
+            keys = [key % number for number in range(1000)]
+            client.send(b"".join(b"transaction %b s BEGIN 0 null 1\r\n" % each.encode() for each in keys))
+            assert {reply.code for reply in client.replies(1000) if isinstance(reply, Result)} == {200}
+            begin = b"transaction TX:other:1 s BEGIN 0 null 1\r\n"
+            code, text = other.result(begin)
+            assert (code, "1000 transactions are open" in text) == (500, True)
+            client.close()
+            wait_until(lambda: other.result(begin)[0] == 200, "what was left behind is rolled back")
+        broker.end()
 
 
 class TestConnections:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.tcp import Connection
+from metaq_broker.frontend.turns import Turns
 from metaq_broker.text_puts import TextPuts
 
 
@@ -29,6 +30,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         opened=lambda connection: None,
         closed=lambda connection: None,
         holds=lambda connection, held_bytes: None,
+        turns=Turns(loop),
     )
 
 

@@ -12,6 +12,7 @@ from metaq_broker.frontend.block_rooms import BlockRooms
 from metaq_broker.frontend.replies import ReplyQueue
 from metaq_broker.frontend.tcp import READ_AHEAD_BYTES, TURN_S, Connection
 from metaq_broker.frontend.text import TextSession
+from metaq_broker.frontend.turns import ROUND_S, Turns
 from metaq_broker.text_puts import TextPuts
 
 from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
@@ -104,6 +105,7 @@ def server(loop: Loop) -> Any:
         access_of=lambda transport: None,
         opened=lambda connection: None,
         holds=lambda connection, held_bytes: None,
+        turns=Turns(loop),  # type: ignore[arg-type]
     )
 
 
@@ -134,6 +136,53 @@ def test_many_questions_of_one_client_do_not_hold_up_another() -> None:
         loop.run_once()
         assert loop.clock.monotonic() - before < TURN_S + STATS_MS / 1000
         assert greedy_wire.opaques == list(range(PER_TURN * (round_ + 1)))
+
+
+def test_a_round_over_many_busy_connections_is_short_and_a_modest_one_is_in_every_round() -> None:
+    loop = Loop()
+    shared = server(loop)
+    busy = [connect(shared) for _ in range(50)]
+    modest, modest_wire = connect(shared)
+    for connection, _ in busy:
+        connection.data_received(begins(1000))
+    busy_for_s = loop.clock.monotonic()
+    assert busy_for_s < ROUND_S + TURN_S + STATS_MS / 1000, "those who come when the time is spent wait"
+    for round_ in range(1, 100):
+        before = loop.clock.monotonic()
+        modest.data_received(b"stats offsets %d\r\n" % round_)
+        assert modest_wire.opaques[-1] == round_
+        loop.run_once()
+        assert loop.clock.monotonic() - before < ROUND_S + TURN_S + 2 * STATS_MS / 1000
+    turns = [len(wire.opaques) // PER_TURN for _, wire in busy]
+    assert max(turns) - min(turns) <= 2, "first come, first served"
+    assert min(turns) >= 2
+
+
+def test_small_pieces_do_not_count_as_modest_when_there_are_many() -> None:
+    """Whoever asks little gets a command or so ahead of its turn; what is left waits for the turn."""
+    loop = Loop()
+    shared = server(loop)
+    (busy, _), (sly, sly_wire) = connect(shared), connect(shared)
+    while not shared.turns.spent:
+        busy.data_received(stats(100))
+        loop.due.clear()  # the round does not end
+        busy._scheduled = False
+    sly.data_received(stats(100))
+    assert sly_wire.opaques == [0]
+    sly.data_received(stats(100))
+    assert sly_wire.opaques == [0]
+
+
+def test_who_waits_for_its_turn_is_not_read_from() -> None:
+    loop = Loop()
+    shared = server(loop)
+    connections = [connect(shared) for _ in range(10)]
+    for connection, _ in connections:
+        connection.data_received(begins(1000))
+    assert [wire.reading for _, wire in connections] == [True] * 2 + [False] * 8
+    while loop.due:
+        loop.run_once()
+    assert all(wire.reading and len(wire.opaques) == 1000 for _, wire in connections)
 
 
 def test_sending_more_gives_no_more_turns() -> None:

@@ -126,6 +126,7 @@ class Transactions(RuleBasedStateMachine):
     @rule()
     def an_hour_passes(self) -> None:
         self.world.pass_time(3600)
+        self.open_now.clear()  # the prepared ones stay
 
     @rule()
     def stop_and_start(self) -> None:

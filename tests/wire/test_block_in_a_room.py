@@ -82,9 +82,18 @@ def test_a_room_is_taken_when_a_part_of_the_block_has_really_come() -> None:
     assert feed(decoder, [b"mput t 1 %d 40 7\r\n" % len(BLOCK) + BLOCK[: enough - 1]]) == []
     assert (rooms.given, decoder.room, decoder.reserved_bytes) == ([], None, enough - 1)
     assert feed(decoder, [BLOCK[enough - 1 : enough]]) == []
-    assert (decoder.pending_bytes, decoder.reserved_bytes) == (enough, len(BLOCK))
+    assert (decoder.pending_bytes, decoder.reserved_bytes) == (enough, enough)
     assert decoder.room is not None
     assert len(decoder.room) == len(BLOCK) - enough
+
+
+def test_a_decoder_that_is_abandoned_gives_its_room_back() -> None:
+    decoder = CommandDecoder(rooms=Rooms())
+    assert decoder.abandon() is None
+    assert feed(decoder, [encode(BATCH)[:3000]]) == []
+    room = decoder.abandon()
+    assert room is not None
+    assert (len(room), decoder.room, decoder.reserved_bytes) == (len(BLOCK), None, 0)
 
 
 def test_what_comes_behind_a_full_room_waits_until_the_block_is_taken() -> None:

@@ -16,6 +16,7 @@ from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import TlsHandshake, names_of
+from metaq_broker.frontend.turns import Turns
 from metaq_broker.log.handles import OPEN_HANDLES_MAX
 
 _LOG: Final = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ OTHER_FILES: Final = OPEN_HANDLES_MAX + 64
 
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes that are taken from a connection at once, except those of a block."""
+
+RECEIVE_BYTES_LOW: Final = 1 << 15
+"""The same while all connections together hold a quarter of what they may."""
 
 CONNECTION_FILES_SHARE: Final = 0.75
 """Connections never get more than this share of the files that the process may open: partitions need some each."""
@@ -75,8 +79,8 @@ class TextServer:
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
         self._connections_max = min(limits.connections_max, connections_that_fit())
-        self.received: Final = memoryview(bytearray(RECEIVE_BYTES))
-        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
+        self.turns: Final = Turns(self.loop)
+        self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._held_bytes = 0
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -131,6 +135,13 @@ class TextServer:
             fields = {"peer": connection.peer, "maxConnections": self._connections_max}
             _LOG.warning("connection refused, there are too many", extra={"fields": fields})
             connection.abort()
+
+    @property
+    def received(self) -> memoryview:
+        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
+        if self._held_bytes > self.limits.buffered_bytes_max // 4:
+            return self._received[:RECEIVE_BYTES_LOW]
+        return self._received
 
     def holds(self, connection: Connection, held_bytes: int) -> None:
         """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""

@@ -12,7 +12,7 @@ turns suffice for. Nothing is dropped. A slow or silent client costs only its ow
 it.
 
 Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
-until the others had theirs.
+until the others had theirs (see ``Turns``).
 
 Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
 server, which keeps the sum over all connections in bounds.
@@ -61,6 +61,15 @@ TURN_BYTES: Final = 1 << 22
 
 TURN_S: Final = 0.005
 """Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
+
+LITTLE_BYTES: Final = 1 << 14
+"""A connection with no more than this to carry out and to send does not queue for its turn."""
+
+LITTLE_TURN_S: Final = 0.0002
+"""Seconds of the turn that it takes instead."""
+
+ROOM_BYTES: Final = 1 << 18
+"""Bytes of a block that are received at once while others wait for their turn."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -112,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
         room = self._session.room
         if room is not None:
-            return room
+            return room[:ROOM_BYTES] if self._server.turns.spent else room
         received = self._server.received
         return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
@@ -125,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         self._session.room_taken(size)
         if self._session.room is None:
             self._carry_out()
+        else:
+            self._report()
 
     def data_received(self, data: Buffer) -> None:
         """Carry out what arrived elsewhere; a copy of it is taken."""
@@ -136,7 +147,9 @@ class Connection(asyncio.BufferedProtocol):
     def _carry_out(self) -> None:
         self._input = True
         if not self._scheduled:  # else its turn comes, and it is not to have two
-            self._work()
+            self._take_turn()
+        elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
+            self._read(False)
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked is still answered."""
@@ -190,14 +203,32 @@ class Connection(asyncio.BufferedProtocol):
             self._scheduled = True
             self._loop.call_soon(self._take_turn)
 
+    def _wait(self) -> None:
+        # For its turn: there is more to do than others are to wait for.
+        if not self._scheduled:
+            self._scheduled = True
+            self._server.turns.wait(self._take_turn_waited_for)
+
     def _take_turn(self) -> None:
         self._scheduled = False
-        self._work()
+        if not self._server.turns.spent:
+            self._work(TURN_S)
+        elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:
+            self._work(LITTLE_TURN_S)
+        else:
+            self._read(False)
+            self._report()
+            self._wait()
 
-    def _work(self, turn_s: float = TURN_S) -> None:
+    def _take_turn_waited_for(self) -> None:
+        self._scheduled = False
+        self._work(TURN_S)
+
+    def _work(self, turn_s: float) -> None:
         if self._transport.is_closing():
             return
-        self._turn_end = self._now() + turn_s
+        began = self._now()
+        self._turn_end = began + turn_s
         self._send()
         requests = TURN_REQUESTS
         while self._input and not self._session.finished and requests > 0 and not self._turn_over():
@@ -207,9 +238,10 @@ class Connection(asyncio.BufferedProtocol):
             self._input = self._session.handle(room, self._turn_over)
             requests -= room
             self._send()
+        self._server.turns.charge(self._now() - began)
         self._regulate()
         if self._input and not self._paused:
-            self._schedule()
+            self._wait()
         self._report()
         self._close_when_done()
 
@@ -226,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         quota, replies = TURN_BYTES, self._replies
         while not self._blocked and (self._file is not None or not replies.empty):
             if quota <= 0 or self._now() >= self._turn_end:
-                self._schedule()
+                self._wait()
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)

@@ -55,6 +55,10 @@ from metaq_broker.type_filter import LargeFrame
 _LOG: Final = logging.getLogger(__name__)
 
 
+GATHERED_PUTS: Final = 256
+"""Plain puts that are carried out together; more of them would be hardly quicker each."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextServices:
     """What all text sessions of a broker share. ``version`` is the text of the version reply.
@@ -122,7 +126,7 @@ class TextSession:
     def handle(self, requests_max: int, over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``over``; return whether there may be more.
 
-        Plain puts are gathered, however many there are: they are quick, and the more the quicker each.
+        Plain puts are gathered: they are quick, and the more the quicker each.
         Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
         """
         puts: list[Put] = []
@@ -148,6 +152,12 @@ class TextSession:
                 left -= 1
                 if type(command) is Put and command.transaction is None:
                     puts.append(command)
+                    if len(puts) < GATHERED_PUTS:
+                        continue
+                    self._put(PutRun.of(puts))
+                    puts = []
+                    if over():
+                        break
                     continue
                 if puts:
                     self._put(PutRun.of(puts))
@@ -168,6 +178,9 @@ class TextSession:
         """Forget the connection: its local transactions are rolled back."""
         self._finished = True
         self._services.transactions.connection_lost(self)
+        room = self._decoder.abandon()  # at once: connection and session refer to each other
+        if room is not None:
+            self._services.rooms.give_back(room)
 
     def _end(self, error: ProtocolError) -> None:
         _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})

@@ -158,7 +158,8 @@ class TransactionManager:
     ) -> None:
         """Begin a transaction; one that exists already is left as it is. ``unique`` is part of the key already.
 
-        ``timeout_s`` seconds later it is rolled back, unless it is prepared or ended by then; ``None`` or 0 = never.
+        ``timeout_s`` seconds later it is rolled back, unless it is prepared or ended by then; ``None`` or 0: after the
+        maximum.
 
         Raises:
             TransactionRefused: Too many are open, the key is null or an operator or a decision ended it, its query is
@@ -186,9 +187,8 @@ class TransactionManager:
             self.counters.tx_xa_begin += 1
         else:
             self.counters.tx_begin += 1
-        if timeout_s > 0:
-            delay_s = min(timeout_s, self._timeout_s_max)
-            transaction.timer = self._call_later(delay_s, partial(self._expired, transaction))
+        delay_s = min(timeout_s or self._timeout_s_max, self._timeout_s_max)
+        transaction.timer = self._call_later(delay_s, partial(self._expired, transaction))
 
     def _expired(self, transaction: Transaction) -> None:
         if self._ending.lose(transaction, Event.EXPIRE):

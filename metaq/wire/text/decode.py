@@ -131,8 +131,14 @@ class CommandDecoder(_Decoder):
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of memory in use here: what is pending, and the part of a room that is still to be filled."""
-        return self.pending_bytes + (0 if self._room is None else len(self._room) - self._filled)
+        """Bytes of memory in use here. A room counts as far as it is filled: its pages come with the bytes."""
+        return self.pending_bytes
+
+    def abandon(self) -> memoryview | None:
+        """Forget what waits here, for nobody will ask for it; return the room that was to be filled, if any."""
+        room, self._room, self._filled, self._head = self._room, None, 0, None
+        self._inbox = Inbox()
+        return room
 
     def next_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         """Return the next complete command.
