@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -151,10 +151,24 @@ def first_line(process: subprocess.Popen[str]) -> str:
         return process.stdout.readline() if selector.select(DEADLINE_S) else ""
 
 
-def launch(arguments: Sequence[str | Path], log_path: Path, file_bytes_max: int | None = None) -> RunningBroker:
-    """Start a broker, wait until it is ready. ``file_bytes_max``: no file of it can grow beyond this (a full disk)."""
+def _limit(limits: Mapping[int, int | None]) -> None:
+    for kind, most in limits.items():
+        if most is not None:
+            resource.setrlimit(kind, (most, most))
+
+
+def launch(
+    arguments: Sequence[str | Path],
+    log_path: Path,
+    file_bytes_max: int | None = None,
+    open_files_max: int | None = None,
+) -> RunningBroker:
+    """Start a broker, wait until it is ready.
+
+    ``file_bytes_max``: no file of it can grow beyond this (a full disk). ``open_files_max``: ``ulimit -Hn``.
+    """
     log = open(log_path, "w")  # noqa: SIM115 - the broker's, closed with it
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (file_bytes_max,) * 2) if file_bytes_max else None
+    limit = partial(_limit, {resource.RLIMIT_FSIZE: file_bytes_max, resource.RLIMIT_NOFILE: open_files_max})
     process = subprocess.Popen(
         broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit
     )

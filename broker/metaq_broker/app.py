@@ -12,7 +12,6 @@ import dataclasses
 import errno
 import logging
 import os
-import resource
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -52,6 +51,7 @@ from metaq_broker.frontend.transactions import TransactionCommands
 from metaq_broker.log.flush import FlushPolicy, GroupCommit
 from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.maintenance import PartitionMaintenance
+from metaq_broker.open_files import raise_limit
 from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
 from metaq_broker.presence import Places, Presence, watched_places
 from metaq_broker.registration.own_session import OwnSession
@@ -375,7 +375,7 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
     Raises:
         StartFailed: It could not start.
     """
-    raise_open_files_limit()
+    raise_limit()
     asyncio.run(_serve(config, announce, file))
 
 
@@ -439,14 +439,6 @@ def _written_folders(config: BrokerConfig) -> list[str]:
 def _places(config: BrokerConfig) -> Places:
     journal_lock = f"{TRANSACTIONS_NAME}/{folder.LOCK_NAME}"
     return watched_places(config.data_paths(), LOCK_NAME, config.system.data_log_path, journal_lock)
-
-
-def raise_open_files_limit() -> None:
-    """Let this process open as many files as the system allows it: every partition and every connection needs one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listen_fault(host: str, port: int, error: OSError) -> str:

@@ -30,6 +30,7 @@ from metaq_broker.log.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.flush import GroupCommit
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.reads import AtEnd, Moved, Slice
+from metaq_broker.open_files import OpenFiles
 from metaq_broker.outcomes import (
     BAD_REQUEST,
     FAILED,
@@ -93,6 +94,7 @@ class Engine:
         self.gate = PutGate()
         self.port = config.system.server_port
         self._system = config.system
+        self._files = OpenFiles.of_process()
         self._commit = commit
         self._ids = ids
         self._clock = clock
@@ -281,10 +283,7 @@ class Engine:
         return log if log is not None else self._create_log(topic, partition)
 
     def _create_log(self, topic: str, partition: int) -> PartitionLog | Refused:
-        if self.stores.partition_count >= self._system.partitions_max:
-            count = self.stores.partition_count
-            return Refused(FAILED, f"the broker has {count} partitions, maxPartitions allows no more")
-        fault = self.stores.refusal(topic, partition)
+        fault = self.more_partitions_refusal() or self.stores.refusal(topic, partition)
         if fault is not None:
             return Refused(FAILED, fault)
         try:
@@ -292,6 +291,18 @@ class Engine:
         except (OSError, MetaqError) as error:
             self.note_failure(topic, error)
             return Refused(FAILED, str(error))
+
+    def more_partitions_refusal(self) -> str | None:
+        """Return why no partition can be made beside those that there are, ``None`` if one can."""
+        count = self.stores.partition_count
+        if count >= self._system.partitions_max:
+            return f"the broker has {count} partitions, maxPartitions allows no more"
+        if count >= self._files.partitions_max:
+            return (
+                f"the broker has {count} partitions, its limit of open files (ulimit -n), {self._files.limit}, allows "
+                "no more"
+            )
+        return None
 
     def note_failure(self, topic: str, failure: Exception) -> None:
         """Take note of why something could not be stored: if there was no space, no more is tried for a while."""

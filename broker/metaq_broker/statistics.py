@@ -58,6 +58,7 @@ class Statistics:
         self._tracked = tracked
         self._started = monotonic()
         self.connections = 0
+        self.connections_refused = 0
         self.commands: Counter[str] = Counter()
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)

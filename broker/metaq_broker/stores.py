@@ -12,11 +12,13 @@ from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
 from metaq_broker.config import BrokerConfig
 from metaq_broker.files import Files
+from metaq_broker.log.errors import is_out_of_files
 from metaq_broker.log.log_store import LogStore
 from metaq_broker.log.losses import Loss
 from metaq_broker.log.names import parse_folder_name
 from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.log.settings import LogSettings
+from metaq_broker.open_files import PARTITION_FILES, OpenFiles
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -29,7 +31,13 @@ class DataFolderFailed(MetaqError):
         super().__init__(path, error)
 
     def __str__(self) -> str:
-        return f"data folder {self.path} cannot be used: {self.error.strerror}: {self.error.filename}"
+        remedy = ""
+        if is_out_of_files(self.error):
+            remedy = (
+                f". This process may open {OpenFiles.of_process().limit} files, and each partition needs up to "
+                f"{PARTITION_FILES}: raise the limit (ulimit -Hn, or LimitNOFILE of the service)"
+            )
+        return f"data folder {self.path} cannot be used: {self.error.strerror}: {self.error.filename}{remedy}"
 
 
 class TopicStores:

@@ -65,6 +65,7 @@ def test_every_figure_is_what_was_done(broker: RunningBroker, port: int) -> None
     expected = {
         "metaq_build_info{broker_id=7,version=0.1.0}": 1,
         "metaq_connections": 1,
+        "metaq_connections_refused_total": 0,
         "metaq_put_messages_total": 16,
         "metaq_put_failed_messages_total": 1,
         "metaq_gets_total": 2,

@@ -5,39 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import socket
 import ssl
 from typing import Final
 
-from metaq.model import INT32_MAX
 from metaq_broker.config import SystemConfig
+from metaq_broker.frontend.acceptor import Acceptor
 from metaq_broker.frontend.access import Access
 from metaq_broker.frontend.tcp import Connection
 from metaq_broker.frontend.text import TextServices
 from metaq_broker.frontend.tls import TlsHandshake, names_of
 from metaq_broker.frontend.turns import Turns
-from metaq_broker.log.handles import OPEN_HANDLES_MAX
+from metaq_broker.open_files import OpenFiles
 
 _LOG: Final = logging.getLogger(__name__)
-
-BACKLOG: Final = 1024
-"""Connections that the kernel holds while the broker is busy."""
-
-ACCEPTED_AT_ONCE: Final = 32
-"""Connections that one turn of the loop accepts; only after it can those that are too many be closed."""
-
-OTHER_FILES: Final = OPEN_HANDLES_MAX + 64
-"""Open files that are no connections: read handles, the newest segments of some partitions, locks, the journal."""
 
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes that are taken from a connection at once, except those of a block."""
 
 RECEIVE_BYTES_LOW: Final = 1 << 15
 """The same while all connections together hold a quarter of what they may."""
-
-CONNECTION_FILES_SHARE: Final = 0.75
-"""Connections never get more than this share of the files that the process may open: partitions need some each."""
 
 SWEEP_INTERVAL_S_MAX: Final = 15.0
 """Longest time between two looks for idle connections."""
@@ -60,15 +47,6 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def connections_that_fit() -> int:
-    """Return how many connections the limit of open files leaves room for."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return INT32_MAX
-    room = files - ACCEPTED_AT_ONCE
-    return max(1, files // 8, min(room - OTHER_FILES, int(room * CONNECTION_FILES_SHARE)))
-
-
 class TextServer:
     """The listening socket and its connections, secured by ``tls`` if that is given."""
 
@@ -78,11 +56,11 @@ class TextServer:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
-        self._connections_max = min(limits.connections_max, connections_that_fit())
+        self._files = OpenFiles.of_process()
         self.turns: Final = Turns(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._held_bytes = 0
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -93,11 +71,10 @@ class TextServer:
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
-        # asyncio accepts as many in one go as its backlog. When no file is left it logs a traceback for each of them.
-        self._server = await self.loop.create_server(self._client, sock=listener, backlog=ACCEPTED_AT_ONCE)
-        listener.listen(BACKLOG)
-        if self._connections_max < self.limits.connections_max:
-            fields = {"maxConnections": self.limits.connections_max, "connections": self._connections_max}
+        self._acceptor = Acceptor(self.loop, listener, self._client, self._room, self._refused)
+        self._acceptor.start()
+        if self.connections_max < self.limits.connections_max:
+            fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
             _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
         self._sweep_later()
 
@@ -105,8 +82,8 @@ class TextServer:
         """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
         if self._sweep is not None:
             self._sweep.cancel()
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop()
         for connection in list(self._connections):
             connection.finish()
         with contextlib.suppress(TimeoutError):
@@ -115,6 +92,14 @@ class TextServer:
             _LOG.warning("connection cut at stop", extra={"fields": {"peer": connection.peer}})
             connection.abort()
         await self._empty.wait()
+
+    def _room(self) -> int:
+        assert self._acceptor is not None
+        arriving = sum(each not in self._connections for each in self._acceptor.arriving)
+        return self.connections_max - len(self._connections) - arriving
+
+    def _refused(self) -> None:
+        self.services.engine.statistics.connections_refused += 1
 
     def _client(self) -> asyncio.BaseProtocol:
         return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
@@ -126,15 +111,17 @@ class TextServer:
         engine = self.services.engine
         return Access(names_of(transport.get_extra_info("peercert")), lambda: engine.config)
 
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be now."""
+        fit = self._files.connections_max(self.services.engine.stores.partition_count)
+        return min(self.limits.connections_max, fit)
+
     def opened(self, connection: Connection | TlsHandshake) -> None:
-        """Note a new connection; close it at once when there are too many."""
+        """Note a new connection."""
         self._connections.add(connection)
         self._empty.clear()
         self._count()
-        if len(self._connections) > self._connections_max:
-            fields = {"peer": connection.peer, "maxConnections": self._connections_max}
-            _LOG.warning("connection refused, there are too many", extra={"fields": fields})
-            connection.abort()
 
     @property
     def received(self) -> memoryview:

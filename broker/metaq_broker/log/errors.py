@@ -41,6 +41,11 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+def is_out_of_files(error: OSError) -> bool:
+    """Return whether a file was not opened because this process, or the system, may open no more."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 class PartitionRefused(MetaqError):
     """The files in ``directory`` do not make up a partition; ``reason`` names the ones that do not fit."""
 

@@ -24,7 +24,13 @@ from metaq_broker.files import Files
 from metaq_broker.log import durable_ends
 from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.log.durable_ends import DurableEnds, KnownEnd, NotedEnd, known_ends, read_durable_ends
-from metaq_broker.log.errors import LogFailed, PartitionRefused, StoreLocked, TopicNameRefused
+from metaq_broker.log.errors import (
+    LogFailed,
+    PartitionRefused,
+    StoreLocked,
+    TopicNameRefused,
+    is_out_of_files,
+)
 from metaq_broker.log.folders import DELETED_SUFFIX, delete_folder, finish_deletions, rename_folder
 from metaq_broker.log.handles import OPEN_HANDLES_MAX, HandleCache
 from metaq_broker.log.losses import FOLDER, Loss, Losses, loss_of_end
@@ -108,6 +114,8 @@ class LogStore:
                 trusted = verify != "full" and self._unchanged(directory, clean.get(directory.name))
                 return self._open_log(key, "trust" if trusted else verify)
             except (OSError, PartitionRefused) as error:
+                if isinstance(error, OSError) and is_out_of_files(error):
+                    raise  # nothing is wrong with this one, and the next would fail as well
                 return str(error)
 
         with ThreadPoolExecutor(max(1, load_threads), "metaq-load") as pool:

@@ -117,6 +117,8 @@ def _broker(engine: Engine) -> Iterator[Measure]:
     yield Measure("gauge", "metaq_build_info", "Always 1; the labels tell.", ("broker_id", "version"), [(info, 1)])
     yield _gauge("metaq_uptime_seconds", "Time since the start.", engine.statistics.uptime_s)
     yield _gauge("metaq_connections", "Connections of clients.", engine.statistics.connections)
+    refused = engine.statistics.connections_refused
+    yield _counter("metaq_connections_refused", "Connections that were closed at once, there were too many.", refused)
 
 
 def _requests(engine: Engine) -> Iterator[Measure]:

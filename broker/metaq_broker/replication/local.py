@@ -55,8 +55,9 @@ class LocalPartitions:
             CopyRefused: The disk refuses, or there are too many partitions.
         """
         stores, system = self.engine.stores, self.engine.config.system
-        if stores.partition_count >= system.partitions_max:
-            raise CopyRefused(f"the broker has {stores.partition_count} partitions, maxPartitions allows no more")
+        fault = self.engine.more_partitions_refusal()
+        if fault is not None:
+            raise CopyRefused(fault)
         store = stores.store_of(place[0])
         directory = Path(store.data_path) / folder_name(*place)
         seed = holding.start, ordinal, holding.incarnation, system.index_interval_bytes
