@@ -40,6 +40,7 @@ from archive_manifests import (
 )
 from job_arguments import pattern
 from job_failures import sentence
+from job_report import JobReport
 from numbered_files import NumberedFiles, open_folder, spark_path
 from pyarrow import fs
 from pyspark.errors import PySparkException
@@ -105,10 +106,11 @@ def read_manifests(files: NumberedFiles) -> list[Manifest]:
 
 
 class Archive:
-    """Adds batches to an archive."""
+    """Adds batches to an archive. ``report`` counts their messages."""
 
-    def __init__(self, spark: SparkSession, arguments: argparse.Namespace) -> None:
+    def __init__(self, spark: SparkSession, arguments: argparse.Namespace, report: JobReport | None = None) -> None:
         self._spark, self._arguments = spark, arguments
+        self._report = report or JobReport("archive_topics")
         self._pool = SessionPool()
         self._directory = FixedDirectory([Address.parse(one) for one in arguments.brokers.split(",")], self._pool)
         self._files = NumberedFiles(f"{arguments.output}/manifests")
@@ -178,6 +180,8 @@ class Archive:
         self._files.add(batch, manifest)
         self._next, self._places = batch + 1, self._places | places_after([manifest])
         messages = sum(entry["messages"] for entry in manifest["ranges"])
+        self._report.rows_in += messages
+        self._report.rows_out += messages
         print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
 
     def _refuse_new_lives(self, ranges: Iterable[Piece]) -> None:
@@ -238,11 +242,13 @@ def verify(spark: SparkSession, output: str) -> list[str]:
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Archive what is there; with ``--every-seconds`` again and again."""
-    archive, pause = Archive(spark, arguments), threading.Event()
-    archive.catch_up()
-    while arguments.every_seconds is not None:
-        pause.wait(arguments.every_seconds)
+    pause = threading.Event()
+    with JobReport("archive_topics") as report:
+        archive = Archive(spark, arguments, report)
         archive.catch_up()
+        while arguments.every_seconds is not None:
+            pause.wait(arguments.every_seconds)
+            archive.catch_up()
 
 
 def size(text: str) -> int:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from job_report import JobReport, count_rows_out
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -130,7 +131,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     )
     trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
-        transform(lines, arguments.window, arguments.lateness)
+        count_rows_out(transform(lines, arguments.window, arguments.lateness))
         .writeStream.format("metaq")
         .option("brokers", arguments.brokers)
         .option("topic", arguments.to_topic)
@@ -141,12 +142,14 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     )
 
 
-def finish(spark: SparkSession, arguments: argparse.Namespace, query: StreamingQuery) -> None:
+def finish(spark: SparkSession, arguments: argparse.Namespace, query: StreamingQuery, report: JobReport) -> None:
     """Wait for the end of the input, then send the windows that wait for newer lines."""
-    query.awaitTermination()
-    if any(progress["numInputRows"] for progress in query.recentProgress):
-        rows = waiting_windows(spark, arguments.checkpoint).write.format("metaq").mode("append")
-        rows.option("brokers", arguments.brokers).option("topic", arguments.to_topic).save()
+    report.follow(query)
+    if report.rows_in:
+        rows = waiting_windows(spark, arguments.checkpoint)
+        sending = rows.write.format("metaq").mode("append")
+        sending.option("brokers", arguments.brokers).option("topic", arguments.to_topic).save()
+        report.rows_out += rows.count()
 
 
 def duration(text: str) -> str:
@@ -171,7 +174,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("error_rates").getOrCreate()
-    finish(spark, arguments, run(spark, arguments))
+    with JobReport("error_rates") as report:
+        finish(spark, arguments, run(spark, arguments), report)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 from pyarrow import fs
@@ -31,6 +31,9 @@ from metaq.client.pool import SessionPool
 from metaq.directory.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address
+
+if TYPE_CHECKING:
+    from job_report import JobReport
 
 BLOCK_BYTES = 1 << 20
 BLOCK_SCHEMA = "partition int, sequence long, path string, start long, end long"
@@ -124,13 +127,20 @@ def count_partitions(brokers: str, topic: str) -> int:
     return len(FixedDirectory(addresses, SessionPool()).writable(topic))
 
 
-def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
-    """Read and send everything."""
+def run(spark: SparkSession, arguments: argparse.Namespace, report: JobReport | None = None) -> None:
+    """Read and send everything; ``report`` counts it."""
     partitions = count_partitions(arguments.brokers, arguments.topic)
     blocks = deal(list_files(arguments.input), partitions, arguments.block_bytes)
     lines = transform(spark.createDataFrame([astuple(block) for block in blocks], BLOCK_SCHEMA), partitions)
-    sending = lines.write.format("metaq").mode("append")
-    sending.option("brokers", arguments.brokers).option("topic", arguments.topic).save()
+
+    def send(rows: DataFrame) -> None:
+        sending = rows.write.format("metaq").mode("append")
+        sending.option("brokers", arguments.brokers).option("topic", arguments.topic).save()
+
+    if report is None:
+        send(lines)
+    else:
+        report.write(lines, lambda rows: rows, send)
 
 
 def bytes_of_a_block(text: str) -> int:
@@ -154,8 +164,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("lines_to_topic").getOrCreate()
+    from job_report import JobReport  # here: the tasks import this module, and the report is the driver's
+
     try:
-        run(spark, arguments)
+        with JobReport("lines_to_topic") as report:
+            run(spark, arguments, report)
     except (FileNotFoundError, ValueError, MetaqError) as problem:
         sys.exit(f"lines_to_topic: {problem}")
 

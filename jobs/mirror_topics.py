@@ -26,6 +26,7 @@ from typing import Any
 
 from job_arguments import pattern
 from job_failures import sentence
+from job_report import JobReport
 from numbered_files import NumberedFiles, spark_path
 from partition_places import (
     Places,
@@ -37,7 +38,7 @@ from partition_places import (
     whole_attribute,
 )
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
@@ -112,6 +113,7 @@ class Mirror:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
+        self.rows_out = 0
         self._memory = Memory(arguments.checkpoint, arguments.prefix)
         self._source = FixedDirectory(addresses(arguments.from_brokers), SessionPool())
         self._target = FixedDirectory(addresses(arguments.to_brokers), SessionPool())
@@ -167,7 +169,10 @@ class Mirror:
             "txnAppId": memory.name,
             "txnVersion": batch_id,
         }
-        copies.write.format("metaq").mode("append").options(**options).save()
+        rows = Observation()
+        counted = copies.observe(rows, F.count(F.lit(1)).alias("rows"))
+        counted.write.format("metaq").mode("append").options(**options).save()
+        self.rows_out += rows.get["rows"]
 
 
 def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:
@@ -193,9 +198,9 @@ def refuse_circles(topics: list[str], prefix: str) -> None:
             )
 
 
-def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
-    """Start the query that mirrors. What stands against it is said before anything is written."""
-    mirror = Mirror(arguments)
+def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | None = None) -> StreamingQuery:
+    """Start the query of ``mirror``, or of a new one. What stands against it is said before anything is written."""
+    mirror = mirror or Mirror(arguments)
     mirror.settle_places()
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
     options = {"brokers": arguments.from_brokers, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
@@ -251,7 +256,9 @@ def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("mirror_topics").getOrCreate()
     try:
-        run(spark, arguments).awaitTermination()
+        mirror = Mirror(arguments)
+        with JobReport("mirror_topics") as report:
+            report.follow(run(spark, arguments, mirror), lambda: mirror.rows_out)
     except (OSError, ValueError, MetaqError, StreamingQueryException) as problem:
         sys.exit(f"mirror_topics: {sentence(problem)}")
 

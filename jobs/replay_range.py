@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from job_failures import sentence
+from job_report import JobReport, append
 from partition_places import (
     Places,
     all_targets,
@@ -135,8 +136,12 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
             "txnAppId": name,
             "txnVersion": 0,
         }
-        replayed = transform(messages, arguments.topic, places, arguments.replaced_attributes)
-        replayed.write.format("metaq").mode("append").options(**options).save()
+        with JobReport("replay_range") as report:
+            report.write(
+                messages,
+                lambda rows: transform(rows, arguments.topic, places, arguments.replaced_attributes),
+                lambda rows: append(rows, options),
+            )
     print(f"{name}: the messages are in topic {arguments.to_topic} once; the same replay again writes nothing")
 
 

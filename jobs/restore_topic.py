@@ -22,6 +22,7 @@ from typing import Any
 from archive_manifests import ArchiveError, Manifest, check_chain, where_of
 from archive_topics import ARCHIVE_SCHEMA, read_manifests
 from job_failures import sentence
+from job_report import JobReport, append
 from numbered_files import NumberedFiles, spark_path
 from partition_places import Places, all_targets, assign, ordered_partitions, place_messages, whole_attribute
 from pyspark.errors import PySparkException
@@ -101,8 +102,12 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
         "txnAppId": name,
         "txnVersion": 0,
     }
-    restored = transform(archived, arguments.topic, places, arguments.replaced_attributes)
-    restored.write.format("metaq").mode("append").options(**options).save()
+    with JobReport("restore_topic") as report:
+        report.write(
+            archived,
+            lambda rows: transform(rows, arguments.topic, places, arguments.replaced_attributes),
+            lambda rows: append(rows, options),
+        )
     print(f"{name}: the messages are in topic {arguments.to_topic} once; the same restore again writes nothing")
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from job_report import JobReport, count_rows_out
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -44,7 +45,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     )
     trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
-        transform(messages)
+        count_rows_out(transform(messages))
         .writeStream.format("parquet")
         .partitionBy(*FOLDERS)
         .option("path", arguments.output)
@@ -75,7 +76,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("topic_to_parquet").getOrCreate()
-    run(spark, arguments).awaitTermination()
+    with JobReport("topic_to_parquet") as report:
+        report.follow(run(spark, arguments))
 
 
 if __name__ == "__main__":

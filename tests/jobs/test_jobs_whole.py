@@ -133,3 +133,4 @@ def test_error_rates_sends_every_window_of_a_finished_input(submit: Submit, brok
         {**LAST_WINDOW, "component": "dfs.DataNode", "lines": 2, "errors": 1, "error_rate": 0.5}
     ]
     assert len(again) == len(sent) + 1
+    assert "error_rates: done: 1 rows in, 1 rows out, " in done.stdout
