@@ -18,7 +18,9 @@ from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
 from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
 from metaq_broker.fsck.command import add_fsck_command
 from metaq_broker.ini import ConfigError
+from metaq_broker.init import add_init_command
 from metaq_broker.registration.forget import add_forget_command
+from metaq_broker.stats_command import add_stats_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="metaq-broker", description="A MetaQ 1.4 message broker.")
     parser.add_argument("--version", action="version", version=f"metaq-broker {metaq.__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(command=lambda _: _show_usage(parser))
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     start = commands.add_parser("start", help="run a broker from a server.ini")
     start.add_argument("-f", "--file", required=True, type=Path, help="the configuration, in MetaQ's server.ini format")
@@ -59,10 +62,17 @@ def _parser() -> argparse.ArgumentParser:
     for command in (start, dev):
         command.add_argument("--log-level", choices=LEVELS, default="info", help="default %(default)s")
         command.add_argument("--log-format", choices=FORMATS, default="text", help="default %(default)s")
+    add_init_command(commands)
     add_ctl_command(commands)
+    add_stats_command(commands)
     add_fsck_command(commands)
     add_forget_command(commands)
     return parser
+
+
+def _show_usage(parser: argparse.ArgumentParser) -> int:
+    parser.print_help(sys.stderr)
+    return EXIT_USAGE
 
 
 def _start(options: argparse.Namespace) -> int:

@@ -207,9 +207,14 @@ def data_path_in(path: Path | str) -> Path:
     Raises:
         ConfigError: The file cannot be read, or is no configuration file.
     """
-    sections = {section.name: section for section in parse_ini(read_file(path), str(path))}
+    return data_path_of(read_file(path), str(path))
+
+
+def data_path_of(raw: bytes, source: str) -> Path:
+    """Return the same of the bytes of a configuration; ``source`` names it in errors. Raises as ``data_path_in``."""
+    sections = {section.name: section for section in parse_ini(raw, source)}
     if "system" not in sections:
-        raise ConfigError(str(path), "section [system] is missing")
+        raise ConfigError(source, "section [system] is missing")
     default = next(str(key.default) for key in SYSTEM_KEYS if key.attribute == "data_path")
     return Path(sections["system"].values.get("dataPath") or default).expanduser().absolute()
 

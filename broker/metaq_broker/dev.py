@@ -29,18 +29,27 @@ def dev_config(folder: Path, port: int, partitions: int) -> BrokerConfig:
     Raises:
         ConfigError: The folder's name cannot be written into a configuration, or a number is outside its range.
     """
+    return development(checked_folder(folder), port, partitions)
+
+
+def checked_folder(folder: Path) -> Path:
+    """Return ``folder``, whose name can be written into a configuration.
+
+    Raises:
+        ConfigError: It cannot.
+    """
     if any(character in str(folder) for character in "\r\n") or str(folder) != str(folder).strip():
         raise ConfigError("DATA", f"folder {str(folder)!r} has a line end or a blank at its end; choose another")
-    return development(folder, port, partitions)
+    return folder
 
 
 def snippet(host: str, port: int) -> str:
     """Return Spark code that writes to the broker and shows what it has, ready to paste."""
     return f"""\
-Paste into PySpark:
+Paste into pyspark:
 
-    broker = {{"brokers": "{host}:{port}"}}
-    rows = spark.createDataFrame([("one tea",), ("two scones",)], "value string")
-    rows.write.format("metaq").options(**broker).option("topic", "test").mode("append").save()
-    spark.read.format("metaq").options(**broker).option("subscribe", "test").load().selectExpr("string(value)").show()
+broker = {{"brokers": "{host}:{port}"}}
+rows = spark.createDataFrame([("one tea",), ("two scones",)], "value string")
+rows.write.format("metaq").options(**broker).option("topic", "test").mode("append").save()
+spark.read.format("metaq").options(**broker).option("subscribe", "test").load().selectExpr("string(value)").show()
 """

@@ -35,7 +35,8 @@ Commands = Any
 def add_checkpoint_command(commands: Commands) -> None:
     """Add ``checkpoint`` and its three verbs."""
     checkpoint = commands.add_parser("checkpoint", help="look at a stopped query's checkpoint, or move the query")
-    verbs = checkpoint.add_subparsers(required=True, metavar="VERB")
+    checkpoint.set_defaults(command=lambda _: show_usage(checkpoint))
+    verbs = checkpoint.add_subparsers(metavar="VERB")
     show = verbs.add_parser("show", help="where the query is, beside what the brokers hold")
     _add_folder(show)
     _add_brokers(show, required=False)
@@ -171,6 +172,12 @@ def _choice(arguments: argparse.Namespace) -> Choice:
         raise ValueError("--partition: give --topic as well, the topic that it is a partition of")
     partitions = frozenset(TopicPartition(arguments.topic, Partition.parse(name)) for name in arguments.partition)
     return Choice(arguments.source, arguments.topic, partitions)
+
+
+def show_usage(parser: argparse.ArgumentParser) -> int:
+    """List the commands on standard error; return the exit status of wrong arguments."""
+    parser.print_help(sys.stderr)
+    return 2
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -73,15 +73,6 @@ def test_the_ini_is_what_the_broker_shows(ini: Path, start_broker: StartBroker) 
     assert f"port {broker.address.port}" in stats(broker)
 
 
-def test_the_shipped_sample_works(tmp_path: Path, start_broker: StartBroker) -> None:
-    sample = (Path(__file__).parents[2] / "broker" / "conf" / "server.ini").read_text()
-    file = tmp_path / "server.ini"
-    file.write_text(sample.replace("~/meta", str(tmp_path / "data")))
-    broker = start_broker("start", "-f", file, "--port", "0")
-    assert placed(broker.client().ask(put("meta-test", b"x", 1, 1)))[2] == 0
-    assert broker.log_text().count("WARNING") == 0
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

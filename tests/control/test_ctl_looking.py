@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, wait_until
+from fix_broker import RunningBroker, StartBroker, broker_command, wait_until
 from operated import ask, ctl, refusal, stored, tell
 
 import metaq
@@ -110,9 +112,56 @@ def test_partitions(start_broker: StartBroker, ini: Path) -> None:
     ]
 
 
-def test_partitions_of_no_topic(broker: RunningBroker) -> None:
+def test_partitions_of_no_topic(broker: RunningBroker, start_broker: StartBroker, tmp_path: Path) -> None:
     assert refusal(broker, "partitions", "nothing") == "this broker has no topic 'nothing'"
     assert tell(broker, "partitions", "orders") == ["no partitions"]
+    dev_broker = start_broker("dev", tmp_path / "dev", "--port", "0")
+    assert refusal(dev_broker, "partitions", "nope") == "this broker has no topic 'nope' yet; the first put makes it"
+
+
+def test_a_broker_is_found_by_its_address(dev_broker: RunningBroker, tmp_path: Path) -> None:
+    by_address = ctl("--brokers", str(dev_broker.address), "status", "--json")
+    assert by_address.status == 0
+    assert by_address.document["address"] == str(dev_broker.address)
+    nobody = ctl("--brokers", "127.0.0.1:1", "status")
+    assert (nobody.status, nobody.lines) == (3, [])
+    assert "127.0.0.1:1" in nobody.error
+    two = ctl("--brokers", "127.0.0.1:1,127.0.0.1:2", "status")
+    assert (two.status, "ctl looks after one broker at a time" in two.error) == (2, True)
+
+
+def test_a_broker_whose_folder_is_not_here(dev_broker: RunningBroker) -> None:
+    dev_broker.data.rename(dev_broker.data.with_name("elsewhere"))
+    answer = ctl("--brokers", str(dev_broker.address), "status")
+    assert answer.status == 3
+    assert "which is not on this machine; ctl works on the broker's machine, `metaq-broker stats" in answer.error
+
+
+def test_stats_of_brokers_by_address(dev_broker: RunningBroker) -> None:
+    def stats(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = broker_command("stats", *arguments)
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    one = stats("--brokers", str(dev_broker.address), "config")
+    assert (one.returncode, one.stderr) == (0, "")
+    assert f"dataPath={dev_broker.data}\n" in one.stdout
+    several = stats("--brokers", f"{dev_broker.address},127.0.0.1:1")
+    assert several.returncode == 1
+    assert several.stdout.startswith(f"broker {dev_broker.address}\nSTATS\npid {dev_broker.process.pid}\n")
+    assert several.stderr.startswith("metaq-broker: ")
+    assert several.stderr.count("\n") == 1
+    wrong = stats("--brokers", "nonsense")
+    assert (wrong.returncode, "'nonsense'" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subcommands"), [([], ["start", "dev", "init", "ctl", "stats"]), (["ctl"], ["status", "partitions"])]
+)
+def test_without_a_subcommand_they_are_listed(arguments: list[str], subcommands: list[str]) -> None:
+    done = subprocess.run(broker_command(*arguments), capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    for name in subcommands:
+        assert re.search(rf"^ +{name}  +\w", done.stderr, re.MULTILINE), done.stderr
 
 
 def test_a_development_broker_is_operated_too(dev_broker: RunningBroker) -> None:
@@ -203,7 +252,7 @@ def test_a_broker_that_does_not_answer(broker: RunningBroker) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["status"], "ctl needs --data DIR or -f server.ini"),
+        (["status"], "ctl needs --data DIR, -f server.ini or --brokers HOST:PORT"),
         (["--data", "x", "-f", "y", "status"], "not allowed with argument"),
         (["--data", "x"], "ACTION"),
         (["--data", "x", "explode"], "invalid choice: 'explode'"),

@@ -7,20 +7,23 @@ import subprocess
 import tarfile
 import textwrap
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import metaq_broker
 import pytest
 from environments import ROOT, Environment
+from fix_broker import RunningBroker
 
 import metaq
 import metaq_spark
+from metaq_spark.finished_jobs import JOBS
 
 pytestmark = pytest.mark.slow
 
 
 def modules_in_wheel(wheel: Path) -> set[str]:
-    names = (Path(name) for name in zipfile.ZipFile(wheel).namelist())
+    names = (Path(name) for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("metaq_spark/jobs/"))
     paths = (name.with_suffix("") for name in names if name.suffix == ".py")
     return {".".join(path.parent.parts if path.name == "__init__" else path.parts) for path in paths}
 
@@ -46,6 +49,23 @@ def test_wheel_has_the_four_import_names_and_no_others(wheel: Path) -> None:
 
 def test_wheel_and_editable_installation_have_the_same_modules(wheel: Path) -> None:
     assert modules_in_wheel(wheel) == modules_imported_here()
+
+
+def test_the_jobs_and_all_that_they_import_are_in_the_wheel(wheel: Path) -> None:
+    """As files for spark-submit, with Spark's settings for them; the demonstrations need a clone."""
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name.rpartition("/")[2]: archive.read(name) for name in archive.namelist() if "/jobs/" in name}
+    assert {f"{name}.py" for name in JOBS} <= inside.keys()
+    here = {path.stem for path in (ROOT / "jobs").glob("*.py")}
+    for name, content in inside.items():
+        source = ROOT / ("jobs" if name.endswith(".py") else "spark-conf") / name
+        assert content == source.read_bytes()
+        imported = set(re.findall(r"^ *(?:from|import) (\w+)", content.decode(), re.MULTILINE)) & here
+        assert {f"{module}.py" for module in imported} <= inside.keys(), name
+
+
+def test_the_sample_configuration_is_in_the_wheel(wheel: Path) -> None:
+    assert "metaq_broker/server.ini" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> None:
@@ -112,6 +132,23 @@ def test_broker_tells_its_version(bare_environment: Environment) -> None:
 def test_the_command_for_queries_is_installed(spark_environment: Environment, tmp_path: Path) -> None:
     said = spark_environment.run(spark_environment.folder / "bin" / "metaq-spark", "--version")
     assert said == f"metaq-spark {metaq.__version__}\n"
+
+
+@pytest.mark.spark
+def test_a_job_of_the_wheel_runs(spark_environment: Environment, dev_broker: RunningBroker, tmp_path: Path) -> None:
+    command = spark_environment.folder / "bin" / "metaq-spark"
+    listed = spark_environment.run(command, "jobs").splitlines()
+    assert [line.split()[0] for line in listed] == list(JOBS)
+    job = Path(spark_environment.run(command, "jobs", "lines_to_topic").strip())
+    assert job.is_relative_to(spark_environment.folder)
+    (tmp_path / "lines.txt").write_bytes(b"one\ntwo\n")
+    spark_environment.run(
+        *("env", f"PYSPARK_PYTHON={spark_environment.python}", spark_environment.python, job),
+        *("--brokers", str(dev_broker.address), "--topic", "lines", tmp_path / "lines.txt"),
+    )
+    with closing(dev_broker.client()) as client:
+        _, text = client.result(b"stats lines\r\n")
+    assert "message_count 2" in text
 
 
 FIND_FORMAT = """

@@ -14,21 +14,28 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from metaq_broker.config import data_path_in
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq_broker.config import data_path_in, data_path_of
 from metaq_broker.control.answers import ANSWERS
 from metaq_broker.control.client import ControlClient, NoAnswer, NoBroker
 from metaq_broker.control.messages import MALFORMED, CommandRefused, Request
+from metaq_broker.stats_command import addresses, ask_stats
 
 EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_NO_BROKER = 0, 1, 2, 3
 TIMEOUT_S: Final = 60.0
+
+
+class BrokerElsewhere(MetaqError):
+    """The broker that ``--brokers`` names does not answer, or is not on this machine."""
 
 
 def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``ctl`` to the commands of ``metaq-broker``."""
     ctl = commands.add_parser("ctl", help="look after a running broker")
     _add_common(ctl)
-    ctl.set_defaults(command=run_ctl)
-    actions = ctl.add_subparsers(required=True, metavar="ACTION", dest="action")
+    ctl.set_defaults(command=lambda options: run_ctl(options) if options.action else _usage(ctl))
+    actions = ctl.add_subparsers(metavar="ACTION", dest="action")
     for name, text in (
         ("status", "how the broker is"),
         ("topics", "topics, with their sizes and rules"),
@@ -72,9 +79,17 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--data", type=Path, metavar="DIR", help="the broker's data folder (dataPath)", **default)
     where.add_argument("-f", "--file", type=Path, help="the broker's server.ini, which names the folder", **default)
+    where.add_argument("--brokers", type=_address, metavar="HOST:PORT", help="ask the broker for its folder", **default)
     parser.add_argument("--json", action="store_true", help="machine-readable output", **default)
     limit = default or {"default": TIMEOUT_S}
     parser.add_argument("--timeout", type=_seconds, metavar="S", help=f"longest wait, default {TIMEOUT_S:g} s", **limit)
+
+
+def _address(text: str) -> Address:
+    found = addresses(text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: ctl looks after one broker at a time")
+    return found[0]
 
 
 def _add_partitions(parser: argparse.ArgumentParser) -> None:
@@ -90,27 +105,49 @@ def _add_move(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     target.add_argument("--to", type=_index, metavar="INDEX", help="the first one gets this index")
 
 
+def _usage(parser: argparse.ArgumentParser) -> int:
+    parser.print_help(sys.stderr)
+    return EXIT_USAGE
+
+
 def run_ctl(options: argparse.Namespace) -> int:
     """Carry out one ``ctl`` command line; return the exit status.
 
     Raises:
         ConfigError: The file given with ``-f`` does not tell the data folder.
     """
-    if options.data is None and options.file is None:
-        print("metaq-broker: ctl needs --data DIR or -f server.ini, to know which broker is meant", file=sys.stderr)
+    if options.data is None and options.file is None and options.brokers is None:
+        choice = "--data DIR, -f server.ini or --brokers HOST:PORT"
+        print(f"metaq-broker: ctl needs {choice}, to know which broker is meant", file=sys.stderr)
         return EXIT_USAGE
-    directory = options.data or data_path_in(options.file)
     try:
-        result = _ask(directory, options)
+        result = _ask(_directory(options), options)
     except CommandRefused as refused:
         return _complain(refused.kind, refused, options.json, EXIT_USAGE if refused.kind == MALFORMED else EXIT_REFUSED)
-    except (NoBroker, NoAnswer) as error:
-        return _complain(
-            "no_broker" if isinstance(error, NoBroker) else "no_answer", error, options.json, EXIT_NO_BROKER
-        )
+    except (NoBroker, BrokerElsewhere) as error:
+        return _complain("no_broker", error, options.json, EXIT_NO_BROKER)
+    except NoAnswer as error:
+        return _complain("no_answer", error, options.json, EXIT_NO_BROKER)
     _print([json.dumps(result, indent=2)] if options.json else ANSWERS[options.action](result))
     failed = options.action == "retention" and any(row["failure"] for row in result["removed"])
     return EXIT_REFUSED if failed else EXIT_OK
+
+
+def _directory(options: argparse.Namespace) -> Path:
+    """The data folder of the broker that is meant."""
+    if options.brokers is None:
+        return options.data or data_path_in(options.file)
+    try:
+        text = ask_stats(options.brokers, "config")
+    except MetaqError as error:
+        raise BrokerElsewhere(str(error)) from error
+    directory = data_path_of(text.encode(), f"stats config of {options.brokers}")
+    if not directory.is_dir():
+        raise BrokerElsewhere(
+            f"broker {options.brokers} has its data in {directory}, which is not on this machine; ctl works on the "
+            f"broker's machine, `metaq-broker stats --brokers {options.brokers}` from anywhere"
+        )
+    return directory
 
 
 def _ask(directory: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -132,7 +132,9 @@ class Listing:
             if number % ROWS_A_TURN == 0:
                 await asyncio.sleep(0)
         rows += self._not_served(topic)
-        if not rows and topic is not None and not self._engine.config.accepts(topic):
+        if not rows and topic is not None and topic not in self._engine.config.topics:
+            if self._engine.config.accepts(topic):
+                raise CommandRefused(REFUSED, f"this broker has no topic {topic!r} yet; the first put makes it")
             raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
         return {"partitions": sorted(rows, key=lambda row: (row["topic"], row["index"]))}
 
