@@ -19,7 +19,7 @@ PARTITION_FILES: Final = 2
 """Files of a partition in service."""
 
 OTHER_FILES: Final = OPEN_HANDLES_MAX + 96
-"""Files that are neither of connections nor of partitions in service; a quarter of all where few are allowed."""
+"""Files that are neither of connections nor of partitions in service; three quarters of all where few are allowed."""
 
 CONNECTION_FILES_MIN: Final = 8
 """Connections get an eighth of all files however many partitions there are, and never fewer than this."""
@@ -52,7 +52,7 @@ class OpenFiles:
 
     @property
     def _others(self) -> int:
-        return min(OTHER_FILES, self.limit // 4)
+        return min(OTHER_FILES, self.limit * 3 // 4)
 
 
 def raise_limit() -> None:

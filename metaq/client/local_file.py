@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 from typing import Final, NamedTuple
 
 from metaq.client.fetch import GROUP
@@ -28,8 +30,8 @@ BYTES_MIN: Final = 512 << 10
 PIECE_BYTES: Final = 512 << 10
 """Read at a time, at most: what is read is still in the core's cache when it is decoded. More would not be."""
 
-SEGMENT_SUFFIXES: Final = (".meta", ".meta.new")
-"""Names of segment files end so; the second one before it has its final name."""
+_SEGMENT_NAME: Final = re.compile(r"\d{20}\.meta(\.new)?", re.ASCII)
+"""Of segment files; with the suffix, before it has its final name."""
 
 _UNAVAILABLE: Final = 503
 
@@ -80,7 +82,7 @@ class LocalFile:
     def _open(self, offset: int) -> _Opened | None:
         self.close()
         place = self._ask(offset)
-        fd = None if place is None else _open_same(place)
+        fd = None if place is None else _open_same(place, f"{self._topic}-{self._index}")
         if place is None or fd is None:
             return None
         self._opened = _Opened(fd, offset, offset + place.length, place.position)
@@ -104,16 +106,22 @@ class LocalFile:
         return place if session.may_share_files else None
 
 
-def _open_same(place: FilePlace) -> int | None:
-    """The file that the broker means, open for reading; ``None`` if there is none here, or another one."""
-    if not place.path.endswith(SEGMENT_SUFFIXES):
-        return None  # whoever listens there is not to choose freely what this process opens
+def _open_same(place: FilePlace, folder: str) -> int | None:
+    """The file that the broker means, open for reading; ``None`` if there is none here, or another one.
+
+    Whoever listens at the broker's address is not to choose what this process opens: only a regular file that has the
+    name of a segment, lies in the folder of the partition that was asked for and has no second name is opened.
+    """
+    parent, _, name = place.path.rpartition("/")
+    if not _SEGMENT_NAME.fullmatch(name) or parent.rpartition("/")[2] != folder:
+        return None
     try:
         fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, ValueError):
         return None
     status = os.fstat(fd)
-    if (status.st_dev, status.st_ino) == (place.device, place.inode):
+    named = (status.st_dev, status.st_ino) == (place.device, place.inode)
+    if named and stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return fd
     os.close(fd)
     return None

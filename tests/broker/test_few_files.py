@@ -33,10 +33,10 @@ FILES = 400
 @pytest.mark.parametrize(
     ("files", "partitions", "connections"),
     [
-        (64, 0, 48),
+        (64, 0, 16),
         (64, 500, 8),
-        (400, 0, 300),
-        (400, 100, 100),
+        (400, 0, 176),
+        (400, 50, 76),
         (400, 125, 50),
         (1024, 0, 768),
         (1024, 300, 200),
@@ -54,7 +54,7 @@ def test_partitions_leave_files_for_connections_and_for_the_rest(files: int) -> 
     partitions = budget.partitions_max
     connections = budget.connections_max(partitions)
     assert connections >= files // 8
-    assert partitions * 2 + connections + min(224, files // 4) <= files
+    assert partitions * 2 + connections + min(224, files * 3 // 4) <= files
 
 
 @pytest.fixture

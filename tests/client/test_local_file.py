@@ -201,9 +201,13 @@ def place_of(file: Path, **other: object) -> str:
     return encode_file_place(place._replace(**other))  # type: ignore[arg-type]
 
 
+SEGMENT = "00000000000000000000.meta"
+
+
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    path = tmp_path / "0.meta"
+    path = tmp_path / "t-0" / SEGMENT
+    path.parent.mkdir()
     path.write_bytes(encode_block([Message(b"y")])[0])
     return path
 
@@ -218,9 +222,33 @@ def _named(path: Path, name: str) -> Path:
 
 
 def _folder(path: Path) -> Path:
-    folder = path.with_name("1.meta")
+    folder = path.with_name("00000000000000000001.meta")
     folder.mkdir()
     return folder
+
+
+def _pipe(path: Path) -> Path:
+    pipe = path.with_name("00000000000000000001.meta")
+    os.mkfifo(pipe)
+    return pipe
+
+
+def _secret(path: Path) -> Path:
+    """A file of somebody else, made of valid messages, so that only its place tells that it is not the partition's."""
+    secret = path.parents[1] / "secret"
+    secret.write_bytes(encode_block([Message(b"s")])[0])
+    return secret
+
+
+def _link(path: Path, make: Callable[[Path, Path], None]) -> str:
+    secret, link = _secret(path), path.with_name("00000000000000000001.meta")
+    make(secret, link)
+    return place_of(secret, path=str(link))
+
+
+def _through(path: Path, name: str) -> str:
+    """The secret by a path that goes through the partition's folder."""
+    return place_of(_secret(path), path=f"{path.parent}/{name}")
 
 
 WRONG: dict[str, Callable[[Path], str]] = {
@@ -228,7 +256,17 @@ WRONG: dict[str, Callable[[Path], str]] = {
     "another file": lambda path: place_of(path, inode=1),
     "another disk": lambda path: place_of(path, device=1),
     "no file": lambda path: place_of(path, path=str(path.with_suffix(".new.meta"))),
-    "no segment": lambda path: place_of(_named(path, "0.log")),
+    "no segment": lambda path: place_of(_named(path, "00000000000000000000.log")),
+    "a short name": lambda path: place_of(_named(path, "0.meta")),
+    "another partition": lambda path: place_of(path.parent.rename(path.parents[1] / "t-1") / SEGMENT),
+    "a secret": lambda path: place_of(_secret(path)),
+    "a secret upwards": lambda path: _through(path, "../secret"),
+    "a secret below a name": lambda path: _through(path, f"{SEGMENT}/../../secret"),
+    "a symbolic link": lambda path: _link(path, lambda secret, link: link.symlink_to(secret)),
+    "a second name": lambda path: _link(path, lambda secret, link: link.hardlink_to(secret)),
+    "this process": lambda path: place_of(Path("/proc/self/environ")),
+    "a device": lambda path: place_of(Path("/dev/zero")),
+    "a pipe": lambda path: place_of(_pipe(path)),
     "a folder": lambda path: place_of(_folder(path)),
     "no name of a file": lambda path: place_of(path, path=f"{path}\0.meta"),
     "behind its end": lambda path: place_of(path, position=500),
@@ -241,6 +279,26 @@ def test_what_cannot_be_read_here_is_sent(segment: Path, case: str) -> None:
     session, _ = scripted_session(*VERSION, QUESTION, says(WRONG[case](segment)), *SENT)
     assert read(session, 0, 21) == [b"x"]
     assert open_files() == before
+
+
+def test_a_file_that_is_exchanged_after_the_answer_is_not_read(segment: Path) -> None:
+    answer, other = place_of(segment), _secret(segment)
+    other.rename(segment)
+    session, _ = scripted_session(*VERSION, QUESTION, says(answer), *SENT)
+    assert read(session, 0, 21) == [b"x"]
+
+
+def test_a_length_that_is_a_lie_reads_no_more_than_there_is(segment: Path) -> None:
+    session, _ = scripted_session(*VERSION, QUESTION, says(place_of(segment, length=1 << 60)))
+    assert read(session, 0, 21) == [b"y"]
+
+
+def test_what_is_in_a_wrong_file_is_in_no_error(segment: Path) -> None:
+    segment.write_bytes(b"a secret that is no message" * 100)
+    session, _ = scripted_session(*VERSION, QUESTION, says(place_of(segment)))
+    with pytest.raises(CorruptFrame) as corrupt:
+        read(session, 0, 21)
+    assert "secret" not in str(corrupt.value)
 
 
 @pytest.mark.parametrize("refused", [says("not here", 503), None])
