@@ -177,7 +177,17 @@ BESIDE: Final[tuple[Program, ...]] = (
         "how long a put waits beside 10 to 1,000 connections that send as fast as they can",
     ),
     Program(
+        "many-partitions",
+        "many_partitions.py",
+        "a streaming query over 4,000 partitions: CPU while nothing comes, and the trigger with one row",
+    ),
+    Program(
         "read-memory", "read_memory.py", "the memory of a task that reads, and that it does not grow with what is read"
+    ),
+    Program(
+        "zookeeper-away",
+        "zookeeper_away.py",
+        "micro-batches a second while ZooKeeper is up, refuses, is frozen, or is cut off in one direction",
     ),
     Program("cluster", "cluster.py", "ZooKeeper: registration, first plan, a client's first map, a lost master"),
 )

@@ -20,6 +20,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from archive_manifests import (
@@ -52,6 +53,7 @@ from metaq.client.pool import SessionPool
 from metaq.directory.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.sizes import parse_size
 
 ARCHIVE_SCHEMA = (
     "topic string, broker_id int, partition int, offset bigint, message_id bigint, timestamp timestamp, "
@@ -252,11 +254,11 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def size(text: str) -> int:
-    """A number of bytes of at least 1, or with k, m or g behind it, for argparse."""
-    match = re.fullmatch(r"([1-9]\d*)([kmg]?)", text.lower())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1, such as 512k, 64m or 1g")
-    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+    """A number of bytes of at least 1, alone or with a unit such as k or MB behind it, for argparse."""
+    with suppress(ValueError):
+        if (total := parse_size(text)) > 0:
+            return total
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1, such as 512k, 64m or 1g")
 
 
 def seconds(text: str) -> int:

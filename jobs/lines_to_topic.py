@@ -20,6 +20,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -31,6 +32,7 @@ from metaq.client.pool import SessionPool
 from metaq.directory.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq.sizes import parse_size
 
 if TYPE_CHECKING:
     from job_report import JobReport
@@ -144,10 +146,11 @@ def run(spark: SparkSession, arguments: argparse.Namespace, report: JobReport | 
 
 
 def bytes_of_a_block(text: str) -> int:
-    """A number of bytes of at least 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1")
-    return int(text)
+    """A number of bytes of at least 1, alone or with a unit such as k or MB behind it, for argparse."""
+    with suppress(ValueError):
+        if (total := parse_size(text)) > 0:
+            return total
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes of at least 1, such as 512k or 1 MB")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -1,12 +1,14 @@
 """The nouns of the queue: messages, partitions, offset ranges and transaction names.
 
-Values only. Offsets are byte positions of a frame's first byte in its partition, never counts.
+Values only. Offsets are byte positions of a frame's first byte in its partition, never counts. What names a
+partition is a tuple: such names are keys by the thousand, and a tuple's hash and order are computed in C.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BROKER_ID_MAX = 1023
 """Broker ids take ten bits of every message id."""
@@ -23,18 +25,38 @@ _SESSION = re.compile(r"[^ \t\r\n:]+")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a user sends: a payload and, optionally, one attribute string (``None`` = no attribute block at all)."""
+    """What a user sends: a payload and, optionally, one attribute string (``None`` = no attribute block at all).
+
+    Raises:
+        TypeError: The payload is not bytes, or the attribute not a string.
+    """
 
     payload: bytes
     attribute: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.payload, Buffer):
+            hint = "; encode it first: text.encode()" if isinstance(self.payload, str) else ""
+            raise TypeError(f"payload of a message: expected bytes, got {type(self.payload).__name__}{hint}")
+        if not isinstance(self.attribute, str | None):
+            raise TypeError(f"attribute of a message: expected a string, got {type(self.attribute).__name__}")
 
-@dataclass(frozen=True, slots=True, order=True)
-class Partition:
+    @staticmethod
+    def require(given: object) -> None:
+        """Check an argument that is to be a message.
+
+        Raises:
+            TypeError: It is something else.
+        """
+        if not isinstance(given, Message):
+            raise TypeError(f"message: expected a Message such as Message(b'...'), got {type(given).__name__}")
+
+
+class Partition(NamedTuple):
     """One partition of a topic: ``broker_id`` 0..1023 and ``index`` >= 0. Orders numerically, prints as ``0-3``."""
 
     broker_id: int
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the method of tuples
 
     def __str__(self) -> str:
         return f"{self.broker_id}-{self.index}"
@@ -52,8 +74,7 @@ class Partition:
         return cls(int(match[1]), int(match[2]))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
+class TopicPartition(NamedTuple):
     """A topic and one of its partitions. Prints as ``orders/0-3``."""
 
     topic: str

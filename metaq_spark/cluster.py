@@ -7,7 +7,7 @@ say. Nothing is cached here but the brokers' addresses; sockets are pooled for t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -49,24 +49,35 @@ class Cluster:
         self._policy = options.retry_policy
         self._clock = clock
         self._addresses: dict[int, Address] = {}
+        self._found: Mapping[TopicPartition, Held] = {}
+        self._chosen: tuple[Selection | None, Mapping[TopicPartition, Held]] = (None, {})
 
-    def held(self, selection: Selection) -> dict[TopicPartition, Held]:
-        """What can be read now of every selected partition that was ever written to."""
+    def held(self, selection: Selection) -> Mapping[TopicPartition, Held]:
+        """What can be read now of every selected partition that was ever written to; the same object while it is."""
         found = self._persist(lambda: self._directory.held(topics_of(selection)))
-        self._note_addresses(found)
-        return chosen(selection, found)
+        return self._chosen_of(selection, found)
 
-    def held_by_reachable(self, selection: Selection) -> tuple[dict[TopicPartition, Held], dict[Address, MetaqError]]:
+    def held_by_reachable(
+        self, selection: Selection
+    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
         """Like ``held``, of those brokers that answer at once; and why the others do not."""
         found, away = self._directory.held_by_reachable(topics_of(selection))
-        if self._moving:
-            self._note_addresses(found)
-        return chosen(selection, found), away
+        return self._chosen_of(selection, found, ask=self._moving), away
 
-    def _note_addresses(self, found: Iterable[TopicPartition]) -> None:
-        """Remember where brokers are. By ZooKeeper one may be found elsewhere the next time, a slave for its master."""
-        if self._moving or any(where.partition.broker_id not in self._addresses for where in found):
+    def _chosen_of(
+        self, selection: Selection, found: Mapping[TopicPartition, Held], ask: bool = True
+    ) -> Mapping[TopicPartition, Held]:
+        """The part that is selected; with ``ask`` it is also asked where brokers that are new are."""
+        same = found is self._found
+        if ask and (self._moving or (not same and self._has_unknown_brokers(found))):
+            # By ZooKeeper one may be found elsewhere the next time, a slave for its master.
             self._addresses = self._addresses | self._persist(self._directory.brokers)
+        if not same or self._chosen[0] is not selection:
+            self._found, self._chosen = found, (selection, chosen(selection, found))
+        return self._chosen[1]
+
+    def _has_unknown_brokers(self, found: Iterable[TopicPartition]) -> bool:
+        return any(where.partition.broker_id not in self._addresses for where in found)
 
     def writable(self, topic: str) -> dict[Partition, Address]:
         """Where messages of ``topic`` can be put, in the order of the partitions.
@@ -87,8 +98,9 @@ class Cluster:
         """
         if isinstance(selection, Matching):
             return
-        known = self._persist(self._directory.topics)
-        for topic in topics_of(selection) or ():
+        named = topics_of(selection) or []
+        known = self._persist(lambda: self._directory.topics(named))
+        for topic in named:
             if topic not in known:
                 if stored:
                     raise TopicNotFound(topic, self._names, sorted(known))

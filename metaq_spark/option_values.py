@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from metaq.model import BROKER_ID_MAX, INT64_MAX, Address, Partition
+from metaq.sizes import parse_size
 from metaq.wire.text.filtered import TYPE_CHARS_MAX, is_message_type
 
 MILLISECONDS_MAX: Final = 24 * 3600 * 1000
@@ -16,8 +17,6 @@ COUNT_MAX: Final = 1000
 TASK_COUNT_MAX: Final = 100_000
 DURATION_MS_MAX: Final = 366 * MILLISECONDS_MAX
 
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE: Final = re.compile(r"(\d{1,18})([kmgt]?)b?")
 _TOPIC: Final = re.compile(r"[^\s,/@*]+")
 _TRANSACTION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _BROKER_COUNT: Final = re.compile(r"(\d{1,4})\s*:\s*(\d{1,6})")
@@ -65,9 +64,11 @@ def boolean(text: str) -> bool:
 
 
 def size(text: str) -> int:
-    """Bytes, at least 1: a number, alone or with k, m, g or t (binary multiples) behind it."""
-    match = _SIZE.fullmatch(text.strip().lower())
-    total = int(match[1]) * _UNITS[match[2]] if match else 0
+    """Bytes, at least 1: a number, alone or with a unit behind it, as ``parse_size`` reads it."""
+    try:
+        total = parse_size(text)
+    except ValueError:
+        total = 0
     if not 1 <= total <= INT64_MAX:
         raise ValueError("expected a number of bytes of at least 1, such as 65536, 512k, 64m or 1g")
     return total

@@ -111,6 +111,7 @@ class Broker:
         self._file, self._stop = file, stop
         self._operating: Operating | None = None
         self._registration: Registration | None = None
+        self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
         paired = isinstance(config.role, SamsaConfig)
@@ -263,12 +264,14 @@ class Broker:
         address = Address(self.config.system.host_name, self.port)
         slave = self.config.role.slave_id if isinstance(self.config.role, SlaveConfig) else None
         root, stored = self.config.zookeeper.address.root, self._stores.partition_counts()
-        return broker_nodes(root, self.config, address, stored, slave)
+        others = self._coming | {topic for topic, _, _ in self._stores.refused()}
+        return broker_nodes(root, self.config, address, stored, slave, others)
 
     async def _open_to_operators(self) -> None:
         parts = OperatedBroker(
             lambda: self.config,
             self._apply,
+            self._announce,
             self._stop,
             self._clock,
             Address(self.config.system.host_name, self.port),
@@ -288,6 +291,12 @@ class Broker:
     async def _close_operating(self) -> None:
         if self._operating is not None:
             await self._operating.close()
+
+    async def _announce(self, config: BrokerConfig) -> None:
+        """Have ZooKeeper say that there may be messages of the topics in ``config``, before there are."""
+        self._coming |= config.topics.keys()
+        if self._registration is not None:
+            await self._registration.announce(self._wanted_nodes())
 
     def _apply(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics from now on."""

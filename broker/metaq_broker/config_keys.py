@@ -18,6 +18,7 @@ from metaq.model import BROKER_ID_MAX, INT32_MAX, INT32_MIN
 from metaq_broker.config_values import (
     Reader,
     boolean,
+    byte_count,
     delete_policy,
     file_path,
     host,
@@ -49,8 +50,8 @@ class Key:
 
 _COUNT = number(0, INT32_MAX)
 _MILLISECONDS = number(1, INT32_MAX)
-_BODY_BYTES = number(1, GIB)
-_DISK_BYTES = number(0, 1 << 62)
+_BODY_BYTES = byte_count(1, GIB)
+_DISK_BYTES = byte_count(0, 1 << 62)
 
 CLIENT_AUTH: Final = ("none", "optional", "required")
 """Values of ``tlsClientAuth``: whether clients show a certificate."""
@@ -66,8 +67,8 @@ METAQ_SYSTEM_KEYS: Final = (
     Key("appClassPath", "app_class_path", plain, ""),
     Key("unflushThreshold", "unflush_threshold", number(INT32_MIN, INT32_MAX)),
     Key("unflushInterval", "unflush_interval_ms", _MILLISECONDS),
-    Key("maxSegmentSize", "segment_bytes_max", number(1, INT32_MAX)),
-    Key("maxTransferSize", "transfer_bytes_max", number(20, INT32_MAX)),
+    Key("maxSegmentSize", "segment_bytes_max", byte_count(1, INT32_MAX)),
+    Key("maxTransferSize", "transfer_bytes_max", byte_count(20, INT32_MAX)),
     Key("getProcessThreadCount", "get_process_thread_count", number(1, INT32_MAX), 1),
     Key("putProcessThreadCount", "put_process_thread_count", number(1, INT32_MAX), 1),
     Key("deletePolicy", "delete_policy", delete_policy, "delete,168"),
@@ -91,14 +92,14 @@ SYSTEM_KEYS: Final = (
     Key("bindAddress", "bind_address", host, "127.0.0.1"),
     Key("maxMessageSize", "message_bytes_max", _BODY_BYTES, 4 * MIB),
     Key("maxBatchSize", "batch_bytes_max", _BODY_BYTES, 8 * MIB),
-    Key("maxLineLength", "line_bytes_max", number(64, 16 * MIB), 65_536),
+    Key("maxLineLength", "line_bytes_max", byte_count(64, 16 * MIB), 65_536),
     Key("maxConnections", "connections_max", number(1, 1_000_000), 10_000),
     Key("maxPipelinedRequests", "pipelined_requests_max", number(1, 10_000_000), 10_000),
-    Key("maxOutputBuffer", "output_bytes_max", number(4 * KIB, GIB), 8 * MIB),
-    Key("maxBufferedBytes", "buffered_bytes_max", number(MIB, 1 << 40), 256 * MIB),
+    Key("maxOutputBuffer", "output_bytes_max", byte_count(4 * KIB, GIB), 8 * MIB),
+    Key("maxBufferedBytes", "buffered_bytes_max", byte_count(MIB, 1 << 40), 256 * MIB),
     Key("maxPartitions", "partitions_max", number(1, 10_000_000), 10_000),
     Key("idleTimeout", "idle_timeout_ms", number(100, INT32_MAX), 300_000),
-    Key("indexInterval", "index_interval_bytes", number(32, GIB), 4096),
+    Key("indexInterval", "index_interval_bytes", byte_count(32, GIB), 4096),
     Key("verifyAtStart", "verify_at_start", one_of("tail", "full"), "tail"),
     Key("diskFreeMinBytes", "disk_free_bytes_min", _DISK_BYTES, None),
     Key("diskFreeResumeBytes", "disk_free_bytes_resume", _DISK_BYTES, None),

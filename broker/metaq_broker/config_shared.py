@@ -2,8 +2,8 @@
 
 A Java slave with ``autoSyncMasterConfig=true`` reads its master's answer with MetaQ's own parser, which stops at the
 first key of ``[system]``, ``[zookeeper]`` or a topic that it does not know. What slaves and clients need are MetaQ's
-keys only. Every other line stays as it is, in the file's own encoding. A file without keys of this broker is shown
-unchanged.
+keys only. A size with a unit becomes a number, because MetaQ knows no units. Every other line stays as it is, in the
+file's own encoding. A file without keys and units of this broker is shown unchanged.
 
 Source: docs/protocol.md (stats).
 """
@@ -14,12 +14,14 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from metaq.sizes import parse_size
 from metaq_broker.config_keys import FILTER_PREFIX, METAQ_SYSTEM_KEYS, METAQ_TOPIC_KEYS, ZOOKEEPER_KEYS
 
 _SYSTEM: Final = frozenset(key.name.encode() for key in METAQ_SYSTEM_KEYS)
 _ZOOKEEPER: Final = frozenset(key.name.encode() for key in ZOOKEEPER_KEYS)
 _TOPIC: Final = frozenset(key.name.encode() for key in METAQ_TOPIC_KEYS)
 _KEY_END: Final = re.compile(rb"[=:]")
+_SIZE_LINE: Final = re.compile(rb"(\s*(?:maxSegmentSize|maxTransferSize)\s*[=:]\s*)([0-9]+ *[A-Za-z]+)(\s*)")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -33,8 +35,13 @@ def shared_text(text: bytes) -> bytes:
             section = words[1:-1].strip()
         elif words and words[:1] not in (b";", b"#") and not _is_metaqs(section, words):
             continue
-        lines.append(line)
+        lines.append(_without_unit(line) if section == b"system" else line)
     return b"".join(lines)
+
+
+def _without_unit(line: bytes) -> bytes:
+    match = _SIZE_LINE.fullmatch(line)
+    return line if match is None else match[1] + str(parse_size(match[2].decode())).encode() + match[3]
 
 
 def _is_metaqs(section: bytes, line: bytes) -> bool:

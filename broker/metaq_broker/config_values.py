@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.sizes import parse_size
 from metaq_broker.log.retention import RetentionPolicy
 from metaq_broker.quartz import Schedule
 
@@ -82,6 +83,33 @@ def number(low: int, high: int) -> Reader:
         return value
 
     return read
+
+
+def byte_count(low: int, high: int) -> Reader:
+    """Return a reader of sizes ``low..high``: like ``number``, or a number with a unit, as ``parse_size`` reads it."""
+
+    def read(text: str) -> int:
+        if not low <= (value := bytes_of(text)) <= high:
+            raise ValueError(f"a number of bytes, {low}..{high}")
+        return value
+
+    return read
+
+
+def bytes_of(text: str) -> int:
+    """Return how many bytes ``text`` is.
+
+    Raises:
+        ValueError: It is neither an expression nor a number with a unit.
+    """
+    try:
+        return parse_size(text)
+    except ValueError:
+        pass
+    try:
+        return evaluate(text)
+    except ValueError:
+        raise ValueError("a number of bytes such as 65536, 1024*1024, 64m or 10 MB") from None
 
 
 def boolean(text: str) -> bool:

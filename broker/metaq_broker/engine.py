@@ -41,7 +41,7 @@ from metaq_broker.outcomes import (
     BlockAppended,
     Refused,
 )
-from metaq_broker.put_block import BlockRefused, check_count, number_block
+from metaq_broker.put_block import BlockRefused, block_fault, check_count, number_block
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.statistics import Statistics
 from metaq_broker.stores import TopicStores
@@ -129,14 +129,20 @@ class Engine:
     def _put(
         self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
     ) -> Appended | Refused:
-        log = self.log_for_put(topic, partition)
+        log = self._known_log_for_put(topic, partition)
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
         computed = [crc32(body) & CHECKSUM_MASK for body in bodies]
+        rejected: dict[int, Refused] = {}
         if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
             rejected = self._reject(topic, partition, checksums, computed, bodies)
-            if rejected:
-                return self._put_rest(log, flags, computed, bodies, rejected)
+        if log is None:
+            if len(rejected) == len(bodies):  # no partition is made for that
+                return Appended(partition, [0] * len(bodies), [0] * len(bodies), 0, rejected)
+            if isinstance(log := self._create_log(topic, partition), Refused):
+                return self.put_refused(topic, partition, log.text, log.code)
+        if rejected:
+            return self._put_rest(log, flags, computed, bodies, rejected)
         return self._append(log, flags, computed, bodies)
 
     def _append(
@@ -155,12 +161,7 @@ class Engine:
         return Appended(log.index, ids, offsets[:-1], offsets[-1], {})
 
     def _reject(
-        self,
-        topic: str,
-        partition: int,
-        checksums: Sequence[int | None],
-        computed: Sequence[int],
-        bodies: Sequence[bytes],
+        self, topic: str, partition: int, checksums: Sequence[int | None], computed: list[int], bodies: Sequence[bytes]
     ) -> dict[int, Refused]:
         rejected = {}
         for position, (given, actual, body) in enumerate(zip(checksums, computed, bodies, strict=True)):
@@ -179,24 +180,26 @@ class Engine:
         rejected: dict[int, Refused],
     ) -> Appended | Refused:
         keep = [position for position in range(len(bodies)) if position not in rejected]
+        ids, offsets = [0] * len(bodies), [0] * len(bodies)
         if not keep:
-            return Appended(log.index, [0] * len(bodies), [0] * len(bodies), log.start_offset, rejected)
+            return Appended(log.index, ids, offsets, log.start_offset, rejected)
         rest = self._append(log, [flags[i] for i in keep], [sums[i] for i in keep], [bodies[i] for i in keep])
         if isinstance(rest, Refused):
             return rest
-        ids, offsets = [0] * len(bodies), [0] * len(bodies)
         for position, message_id, offset in zip(keep, rest.message_ids, rest.offsets, strict=True):
             ids[position], offsets[position] = message_id, offset
         return Appended(log.index, ids, offsets, rest.log_end, rejected)
 
     def put_framed(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | None:
-        """Append plain puts that have been made frames already, with ids of 0; they get theirs where they are.
+        """Append plain puts that are frames already, with ids of 0; they get theirs where they are.
 
         ``None``: nothing was stored, and ``put`` says which of them can be, and why the others cannot.
         """
-        log = self.log_for_put(topic, partition)
-        if isinstance(log, Refused) or not log.has_room_for(len(block)):  # puts roll between each other, blocks do not
-            return None
+        log = self._known_log_for_put(topic, partition)
+        if log is None and block_fault(block, count, self._system.message_bytes_max, self._mark_bytes) is None:
+            log = self._create_log(topic, partition)
+        if log is None or isinstance(log, Refused) or not log.has_room_for(len(block)):
+            return None  # puts roll between each other, blocks do not
         try:
             appended = self._append_block(log, block, count)
         except (BlockRefused, LogFailed):
@@ -217,14 +220,20 @@ class Engine:
         return outcome
 
     def _put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
-        log = self.log_for_put(topic, partition)
+        log = self._known_log_for_put(topic, partition)
+        if log is None:
+            if (
+                fault := block_fault(block, count, self._system.message_bytes_max, self._mark_bytes)
+            ) is not None:  # no partition is made for that
+                return self.put_refused(topic, partition, str(fault))
+            log = self._create_log(topic, partition)
         if isinstance(log, Refused):
             return self.put_refused(topic, partition, log.text, log.code)
         try:
             appended = self._append_block(log, block, count)
-        except (BlockRefused, LogFailed) as fault:
-            self.note_failure(topic, fault)
-            return self.put_refused(topic, partition, str(fault))
+        except (BlockRefused, LogFailed) as error:
+            self.note_failure(topic, error)
+            return self.put_refused(topic, partition, str(error))
         self.statistics.stored(topic, count, len(block))
         return appended
 
@@ -248,6 +257,9 @@ class Engine:
         ``requests`` is how many puts wait on it, for the statistics. ``done`` may be called before this returns.
         """
         log = self.stores.get(topic, partition)
+        if log is None and log_end == 0:  # everything was refused, and no partition made for it
+            done(None)
+            return
         assert log is not None  # it was just appended to
         appended = self._clock.monotonic()
 
@@ -262,10 +274,12 @@ class Engine:
         self._commit.wait(log, log_end, finished)
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused:
-        """Return the partition's log, made when absent, or why nothing may be put there, in MetaQ's order of checks.
+        """Return the partition's log, made when absent, or why nothing may be put there: the bare reason."""
+        log = self._known_log_for_put(topic, partition)
+        return log if log is not None else self._create_log(topic, partition)
 
-        The refusal's text is the bare reason; ``put_refused`` makes MetaQ's sentence of it.
-        """
+    def _known_log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused | None:
+        """The same, in MetaQ's order of checks; ``None`` where the partition is to be made first."""
         if self.gate.shut_by is not None:
             return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
@@ -279,8 +293,7 @@ class Engine:
             return Refused(FAILED, reason)
         if not self.id_clock.is_believed():
             return Refused(FAILED, self.id_clock.fault or "")
-        log = self.stores.get(topic, partition)
-        return log if log is not None else self._create_log(topic, partition)
+        return self.stores.get(topic, partition)
 
     def _create_log(self, topic: str, partition: int) -> PartitionLog | Refused:
         fault = self.more_partitions_refusal() or self.stores.refusal(topic, partition)

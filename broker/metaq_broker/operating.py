@@ -9,7 +9,7 @@ import asyncio
 import importlib.util
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -70,6 +70,7 @@ class OperatedBroker:
 
     config: Callable[[], BrokerConfig]
     apply: Callable[[BrokerConfig], None]
+    announce: Callable[[BrokerConfig], Awaitable[None]]
     stop: Callable[[], None]
     clock: Clock
     address: Address
@@ -89,7 +90,7 @@ class Operating:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         engine = broker.engine
-        self.reloader = Reloader(file, broker.config, engine.stores, broker.apply, broker.clock)
+        self.reloader = Reloader(file, broker.config, engine.stores, broker.apply, broker.clock, broker.announce)
         self._sources = Sources(
             engine,
             broker.commit,

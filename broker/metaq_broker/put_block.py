@@ -134,3 +134,13 @@ BLOCKS: Final = BlockNumbering()
 
 number_block: Final = BLOCKS.number
 """Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""
+
+
+def block_fault(block: Buffer, count: int, message_bytes_max: int, mark_bytes: int) -> BlockRefused | None:
+    """Return why a block can be stored nowhere, ``None`` if it can; it is not changed, and no ids are taken."""
+    try:
+        check_count(block, count)
+        number_block(bytes(block), count, IdRange(0, 0, count, 0), message_bytes_max, mark_bytes)
+    except BlockRefused as fault:
+        return fault
+    return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +59,10 @@ class ReloadReport:
 
 
 class Reloader:
-    """Reloads ``file`` (``None``: there is none). ``apply`` takes over a configuration at once and cannot fail."""
+    """Reloads ``file`` (``None``: there is none). ``apply`` takes over a configuration at once and cannot fail.
+
+    ``announce`` is called before topics are added, and may refuse that with a ``MetaqError``.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Reloader:
         stores: TopicStores,
         apply: Callable[[BrokerConfig], None],
         clock: Clock,
+        announce: Callable[[BrokerConfig], Awaitable[None]] | None = None,
     ) -> None:
         self.file = file
         self.restart_needed: Sequence[str] = ()
@@ -75,7 +79,7 @@ class Reloader:
         self._started = parse(running().text, str(file))  # as the file said it, without what the command line changed
         self._running = running
         self._stores = stores
-        self._apply = apply
+        self._apply, self._announce = apply, announce
         self._clock = clock
         self._turn = asyncio.Lock()
         self._stopped = False
@@ -124,6 +128,14 @@ class Reloader:
         running = self._running()
         found = parse(raw, str(self.file), running.system)
         config, report = self._merge(running, found)
+        if report.added and self._announce is not None:
+            try:
+                await self._announce(config)
+            except MetaqError as error:
+                names = ", ".join(report.added)
+                raise ReloadRefused(
+                    f"ZooKeeper must know of new topics ({names}) before they are served: {error}"
+                ) from error
         opened = await self._open_folders(config)
         for store in opened:
             self._stores.adopt(store)

@@ -78,7 +78,7 @@ class StatsReport:
         if item == "config":
             return self._config.shared_text
         lines = self._items[item]() if item in self._items else self._topic(item)
-        return "".join(f"{line}\r\n" for line in ("STATS", *lines, "END")).encode("utf-8", "surrogateescape")
+        return "\r\n".join(("STATS", *lines, "END", "")).encode("utf-8", "surrogateescape")
 
     def _broker(self) -> Iterator[str]:
         statistics, commands = self._statistics, self._statistics.commands

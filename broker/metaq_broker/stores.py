@@ -161,6 +161,8 @@ class TopicStores:
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the partitions in (topic, index) order."""
+        if self._only is not None:
+            return self._only.logs()
         found = [log for store in self._stores.values() for log in store.logs() if self.store_of(log.topic) is store]
         return sorted(found, key=lambda log: (log.topic, log.index))
 

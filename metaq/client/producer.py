@@ -36,6 +36,7 @@ def put(
     Raises:
         BrokerError: The broker does not take it: unknown topic or partition (500), closed partition (403).
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed; the message may be stored or not.
+        TypeError: ``message`` is no message.
         ValueError: The topic or the attribute cannot be written. Nothing was sent.
     """
     flag, body = encode_body(message)
@@ -121,8 +122,10 @@ class Producer:
         Raises:
             TopicNotFound: No broker accepts the topic.
             ValueError: ``partition`` is none of the topic's.
+            TypeError: ``message`` is no message.
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As the function ``put``.
         """
+        Message.require(message)
         places = self._places.get(topic) or self._places.setdefault(topic, self._directory.writable(topic))
         if partition is None:
             partition = list(places)[next(self._turn) % len(places)]

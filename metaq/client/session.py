@@ -86,6 +86,8 @@ class Session:
         self._rooms: dict[int, memoryview] = {}
         self._abandoned: set[int] = set()
         self._extensions: frozenset[str] | None = None
+        self.notes: dict[str, str] = {}
+        """What its users want to know of the broker as long as the connection lasts."""
         self.may_share_files = True
         """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
 

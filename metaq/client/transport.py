@@ -141,3 +141,14 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
 
 
 TCP: Final[Transport] = TcpTransport()
+
+
+def refuses(address: Address, timeout_s: float) -> bool:
+    """Whether nobody listens at ``address``; not if anything else is wrong there, or takes longer."""
+    try:
+        with socket.create_connection((address.host, address.port), timeout_s):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False

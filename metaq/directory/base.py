@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from metaq.errors import MetaqError
@@ -19,8 +19,11 @@ class Directory(Protocol):
     def brokers(self) -> dict[int, Address]:
         """Broker id to address, for reading: the master, else a slave of the same id."""
 
-    def topics(self) -> dict[str, list[Partition]]:
-        """Each known topic with its partitions that hold or held messages, sorted; an empty list if none does yet."""
+    def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
+        """Each known topic with its partitions that hold or held messages, sorted; an empty list if none does yet.
+
+        With ``among``, brokers that are away and cannot have any of those topics need not answer.
+        """
 
     def partitions(self, topic: str) -> dict[Partition, Address]:
         """Where to read: the partitions of ``topic`` that hold or held messages. Empty if there is none."""
@@ -35,13 +38,14 @@ class Directory(Protocol):
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
         """For each partition in ``partitions`` of these topics, what can be read now: ``[first, readable end)``."""
 
-    def held(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Held]:
+    def held(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, Held]:
         """Like ``ends``, of all topics if none are named, with each partition's incarnation where its broker tells it.
 
-        Range and incarnation of a partition belong together: no recreation can come between them.
+        Range and incarnation of a partition belong together: no recreation can come between them. While nothing has
+        changed it is the same object.
         """
 
     def held_by_reachable(
         self, topics: Iterable[str] | None = None
-    ) -> tuple[dict[TopicPartition, Held], dict[Address, MetaqError]]:
+    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
         """Like ``held``, of those brokers that answer at once; and why the others do not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from metaq.client.pool import SessionPool
 from metaq.directory.stats import TopicSettings
@@ -20,7 +20,7 @@ class FixedDirectory(SurveyedDirectory):
         super().__init__(pool)
         self._named = list(dict.fromkeys(addresses))
 
-    def _addresses(self) -> Sequence[Address]:
+    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
         return self._named
 
     def brokers(self) -> dict[int, Address]:

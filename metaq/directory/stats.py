@@ -34,7 +34,7 @@ def parse_broker(text: str) -> BrokerInfo:
     Raises:
         ProtocolError: It names no broker id.
     """
-    fields = dict(line.partition(" ")[::2] for line in _lines(text))
+    fields = dict(line.partition(" ")[::2] for line in lines_of(text))
     if not fields.get("broker_id", "").isdecimal():
         raise ProtocolError("the answer to stats has no broker_id", text.encode(errors="replace"))
     return BrokerInfo(int(fields["broker_id"]), fields.get("slave") == "true")
@@ -42,7 +42,7 @@ def parse_broker(text: str) -> BrokerInfo:
 
 def parse_topics(text: str) -> list[str]:
     """Read the topics in the answer to ``stats topics``, without the patterns (``*``) of the configuration."""
-    return [topic for line in _lines(text) if (topic := line.split(" ")[0]) and "*" not in topic]
+    return [topic for line in lines_of(text) if (topic := line.split(" ")[0]) and "*" not in topic]
 
 
 def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:
@@ -51,13 +51,15 @@ def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:
     Raises:
         ProtocolError: A line is not of that form.
     """
-    found: dict[tuple[str, int], OffsetRange] = {}
-    for line in _lines(text):
-        match = _OFFSETS_LINE.fullmatch(line.strip())
-        if match is None:
-            raise ProtocolError("a line of stats offsets that cannot be read", line.encode(errors="replace"))
-        found[match[1], int(match[2])] = OffsetRange(int(match[3]), int(match[4]))
-    return found
+    return dict(map(offsets_of_line, lines_of(text)))
+
+
+def offsets_of_line(line: str) -> tuple[tuple[str, int], OffsetRange]:
+    """Read one line of ``stats offsets``. Raises as ``parse_offsets``."""
+    match = _OFFSETS_LINE.fullmatch(line.strip())
+    if match is None:
+        raise ProtocolError("a line of stats offsets that cannot be read", line.encode(errors="replace"))
+    return (match[1], int(match[2])), OffsetRange(int(match[3]), int(match[4]))
 
 
 def parse_incarnations(text: str) -> dict[tuple[str, int], Held]:
@@ -68,17 +70,19 @@ def parse_incarnations(text: str) -> dict[tuple[str, int], Held]:
     Raises:
         ProtocolError: A line is not of that form.
     """
-    found: dict[tuple[str, int], Held] = {}
-    for line in _lines(text):
-        match = _INCARNATIONS_LINE.fullmatch(line)
-        if match is None:
-            raise ProtocolError("a line of stats incarnations that cannot be read", line.encode(errors="replace"))
-        incarnation = None if match[3] == "-" else match[3]
-        found[match[1], int(match[2])] = Held(OffsetRange(int(match[4]), int(match[5])), incarnation)
-    return found
+    return dict(map(incarnation_of_line, lines_of(text)))
 
 
-def _lines(text: str) -> Iterator[str]:
+def incarnation_of_line(line: str) -> tuple[tuple[str, int], Held]:
+    """Read one line of ``stats incarnations``. Raises as ``parse_incarnations``."""
+    match = _INCARNATIONS_LINE.fullmatch(line)
+    if match is None:
+        raise ProtocolError("a line of stats incarnations that cannot be read", line.encode(errors="replace"))
+    incarnation = None if match[3] == "-" else match[3]
+    return (match[1], int(match[2])), Held(OffsetRange(int(match[4]), int(match[5])), incarnation)
+
+
+def lines_of(text: str) -> Iterator[str]:
     """The lines between STATS and END.
 
     Raises:

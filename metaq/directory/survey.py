@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from metaq.client.pool import SessionPool
 from metaq.client.session import Session
 from metaq.directory.base import Directory
-from metaq.directory.stats import BrokerInfo, parse_broker, parse_incarnations, parse_offsets, parse_topics
+from metaq.directory.held_memory import HeldMemory
+from metaq.directory.stats import (
+    BrokerInfo,
+    incarnation_of_line,
+    offsets_of_line,
+    parse_broker,
+    parse_offsets,
+    parse_topics,
+)
 from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
 from metaq.wire.text.commands import Stats
@@ -31,18 +40,20 @@ class SurveyedDirectory(Directory):
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
+        self._memory_of_held = HeldMemory()
+        self._last_held = _Joined((), None, frozenset(), {})
 
     @abstractmethod
-    def _addresses(self) -> Sequence[Address]:
-        """Where to read: one address of each broker."""
+    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+        """Where to read: one address of each broker that may have some of ``topics``, or of every one."""
 
     def _hidden(self) -> Hidden:
         """What is not for readers."""
         return frozenset()
 
-    def topics(self) -> dict[str, list[Partition]]:
+    def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
         found: dict[str, list[Partition]] = {}
-        answers, hidden = self._survey("topics", _OFFSETS), self._hidden()
+        answers, hidden = self._survey("topics", _OFFSETS, topics=among), self._hidden()
         for broker in answers:
             for topic in broker.read("topics", parse_topics):
                 if (broker.info.broker_id, topic) not in hidden:
@@ -52,7 +63,7 @@ class SurveyedDirectory(Directory):
         return {topic: sorted(found[topic]) for topic in sorted(found)}
 
     def partitions(self, topic: str) -> dict[Partition, Address]:
-        stored = self._stored(self._survey(_OFFSETS))
+        stored = self._stored(self._survey(_OFFSETS, topics=[topic]))
         found = {partition: address for name, partition, address, _ in stored if name == topic}
         return dict(sorted(found.items()))
 
@@ -60,28 +71,29 @@ class SurveyedDirectory(Directory):
         wanted = set(topics)
         return {
             TopicPartition(topic, partition): readable
-            for topic, partition, _, readable in self._stored(self._survey(_OFFSETS))
+            for topic, partition, _, readable in self._stored(self._survey(_OFFSETS, topics=wanted))
             if topic in wanted
         }
 
-    def held(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, Held]:
+    def held(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, Held]:
         """See ``Directory``; a connection's first use costs one more round trip, for the broker's extensions."""
-        answers = self._survey_by(_item_of_what_is_held)
-        return self._held(answers, None if topics is None else set(topics))
+        wanted = None if topics is None else set(topics)
+        return self._held(self._survey_by(_item_of_what_is_held, wanted), wanted)
 
     def held_by_reachable(
         self, topics: Iterable[str] | None = None
-    ) -> tuple[dict[TopicPartition, Held], dict[Address, MetaqError]]:
+    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
         answers: list[Answers] = []
         away: dict[Address, MetaqError] = {}
-        for address in self._addresses():
+        wanted = None if topics is None else set(topics)
+        for address in self._addresses(wanted):
             try:
                 answers.append(self._ask_or_slave(address))
             except MetaqError as error:
                 if not error.retryable:
                     raise
                 away[address] = error
-        return self._held(answers, None if topics is None else set(topics)), away
+        return self._held(answers, wanted), away
 
     def _ask_or_slave(self, address: Address) -> Answers:
         try:
@@ -96,14 +108,17 @@ class SurveyedDirectory(Directory):
         """Another address of the same broker to read from, now that this one does not answer."""
         return None
 
-    def _held(self, answers: Iterable[Answers], wanted: set[str] | None) -> dict[TopicPartition, Held]:
-        hidden = self._hidden()
-        return {
-            TopicPartition(topic, Partition(broker.info.broker_id, index)): held
-            for broker in answers
-            for (topic, index), held in broker.held().items()
-            if (wanted is None or topic in wanted) and (broker.info.broker_id, topic) not in hidden
-        }
+    def _held(self, answers: Iterable[Answers], wanted: set[str] | None) -> Mapping[TopicPartition, Held]:
+        parts, hidden, last = [broker.held(self._memory_of_held) for broker in answers], self._hidden(), self._last_held
+        if not last.is_of(parts, wanted, hidden):
+            held = {
+                where: one
+                for part in parts
+                for where, one in part.items()
+                if (wanted is None or where.topic in wanted) and (where.partition.broker_id, where.topic) not in hidden
+            }
+            self._last_held = last = _Joined(parts, wanted, hidden, held)
+        return last.held
 
     def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
         """What brokers that were asked for offsets have for readers."""
@@ -114,17 +129,32 @@ class SurveyedDirectory(Directory):
                 if (broker_id, topic) not in hidden:
                     yield topic, Partition(broker_id, index), broker.address, readable
 
-    def _survey(self, *items: str) -> list[Answers]:
+    def _survey(self, *items: str, topics: Collection[str] | None = None) -> list[Answers]:
         """Ask each broker who it is and for ``items``, in one round trip each."""
-        return self._survey_by(lambda _session: items)
+        return self._survey_by(lambda _session: items, topics)
 
-    def _survey_by(self, choose: Choose) -> list[Answers]:
+    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
         """Like ``_survey``, with the items that ``choose`` names for each broker.
 
         Raises:
             DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
         """
-        return survey(self._pool, self._addresses(), choose)
+        return survey(self._pool, self._addresses(topics), choose)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What brokers together hold for readers, and what it was made of."""
+
+    parts: Sequence[Mapping[TopicPartition, Held]]
+    wanted: set[str] | None
+    hidden: Hidden
+    held: Mapping[TopicPartition, Held]
+
+    def is_of(self, parts: Sequence[object], wanted: set[str] | None, hidden: Hidden) -> bool:
+        """Whether it was made of just these answers."""
+        same = len(parts) == len(self.parts) and all(one is other for one, other in zip(parts, self.parts, strict=True))
+        return same and wanted == self.wanted and hidden == self.hidden
 
 
 def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> list[Answers]:
@@ -155,11 +185,17 @@ class Answers:
         except ProtocolError as error:
             raise ProtocolError(error.what, error.line, self.address) from error
 
-    def held(self) -> dict[tuple[str, int], Held]:
+    def held(self, memory: HeldMemory) -> Mapping[TopicPartition, Held]:
         """What the broker's partitions hold, from the item that ``_item_of_what_is_held`` chose."""
-        if _INCARNATIONS in self._texts:
-            return self.read(_INCARNATIONS, parse_incarnations)
-        return {where: Held(readable, None) for where, readable in self.read(_OFFSETS, parse_offsets).items()}
+        item, read_line = (
+            (_INCARNATIONS, incarnation_of_line) if _INCARNATIONS in self._texts else (_OFFSETS, _held_of_line)
+        )
+        return self.read(item, lambda text: memory.read(self.address, self.info.broker_id, text, read_line))
+
+
+def _held_of_line(line: str) -> tuple[tuple[str, int], Held]:
+    where, readable = offsets_of_line(line)
+    return where, Held(readable, None)
 
 
 def _item_of_what_is_held(session: Session) -> Sequence[str]:
@@ -167,9 +203,15 @@ def _item_of_what_is_held(session: Session) -> Sequence[str]:
 
 
 def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
-    """Ask one broker who it is, and for the items that ``choose`` names, in one round trip."""
+    """Ask one broker who it is, and for the items that ``choose`` names, in one round trip.
+
+    As long as a connection lasts, a broker stays who it is; what it holds is asked often, and only with that.
+    """
     with pool.lease(address) as session:
-        commands = {item: Stats(item, 0) for item in ("", *choose(session))}
+        known = {"": session.notes[""]} if choose is _item_of_what_is_held and "" in session.notes else {}
+        commands = {item: Stats(item, 0) for item in ("", *choose(session)) if item not in known}
         opaques = {item: session.post(command) for item, command in commands.items()}
         texts = {item: session.text_of(session.wait(opaques[item]), command) for item, command in commands.items()}
-    return Answers(address, texts)
+        if not known:
+            session.notes[""] = texts[""]
+    return Answers(address, known | texts)

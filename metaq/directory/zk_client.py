@@ -28,17 +28,23 @@ from kazoo.exceptions import (
     WriterNotClosedException,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from metaq.client.clock import SYSTEM_CLOCK
+from metaq.client.transport import refuses
 from metaq.errors import ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
+from metaq.model import Address
 
 PERSISTENT: Final = 0
 """Owner of a node that belongs to no session."""
 
 CALLS_AT_ONCE: Final = 512
 """Calls that are under way at the same time: bounds what the server has to queue."""
+
+_REFUSAL_S: Final = 0.5
+"""How long a refusal is waited for before kazoo is left to find out."""
 
 RECONNECT_S_MAX: Final = 1.0
 """Longest pause between two attempts to connect."""
@@ -143,7 +149,9 @@ class ZooKeeperClient:
         self._client.start_async()
 
     def start_within(self, timeout_s: float) -> None:
-        """Connect; when that takes longer than ``timeout_s``, close and raise ``ZooKeeperAway``."""
+        """Connect; when that takes longer than ``timeout_s``, or every host refuses, raise ``ZooKeeperAway``."""
+        if all(refuses(Address(host, port), _REFUSAL_S) for host, port in collect_hosts(self._hosts)[0]):
+            raise ZooKeeperAway(self._hosts, "the connection was refused")
         try:
             self._client.start(timeout_s)
         except KazooTimeoutError:

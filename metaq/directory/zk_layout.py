@@ -10,6 +10,7 @@
     ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
     ROOT/brokers/topics-sub/TOPIC/ID-m           the same
     ROOT/members/ID                              meta://HOST:PORT             not MetaQ's: a master that is or was there
+    ROOT/members/ID/topics                       ["orders","pay*"]            not MetaQ's: what that master may have
     ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas
     ROOT/consumers/GROUP/offsets/TOPIC/ID-INDEX  MESSAGE_ID-OFFSET
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +36,7 @@ NO_MESSAGE: Final = -1
 _SCHEME: Final = "meta://"
 _REGISTRANT: Final = re.compile(r"(\d{1,4})-(?:m|s(\d{1,9}))")
 _SLAVE: Final = re.compile(r"slave(\d{1,9})")
+_MEMBER_TOPICS_CHARS_MAX: Final = 500_000  # ZooKeeper takes nodes of up to 1 MiB
 _ROOT: Final = re.compile(r"(?:/[^/\s]+)+")
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
 
@@ -138,6 +140,10 @@ class Layout:
         """The node that says that a broker belongs to the cluster, whether it runs now or not."""
         return f"{self.members}/{broker_id}"
 
+    def member_topics(self, broker_id: int) -> str:
+        """The node with the topics that a broker has or may come to have; it stays when the broker is away."""
+        return f"{self.member(broker_id)}/topics"
+
     def consumer_ids(self, group: str) -> str:
         """Parent of the consumers of a group that are running."""
         return f"{self.root}/consumers/{group}/ids"
@@ -180,6 +186,21 @@ def partition_count_text(count: int) -> str:
 def topic_text(count: int, registrant: Registrant) -> str:
     """What a topic's node says in the trees for writing and reading. Java clients accept no other keys."""
     return json.dumps({"numParts": count, "broker": str(registrant)}, separators=(",", ":"))
+
+
+def member_topics_text(names: Iterable[str]) -> str:
+    """What the node ``member_topics`` says: topics and patterns with ``*``; of very many, that it may be any."""
+    text = json.dumps(sorted(set(names)), separators=(",", ":"))
+    return text if len(text) <= _MEMBER_TOPICS_CHARS_MAX else '["*"]'
+
+
+def parse_member_topics(text: str) -> tuple[str, ...] | None:
+    """Read what the node ``member_topics`` says; ``None`` of anything else, which a later version may write."""
+    try:
+        names = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def parse_partition_count(text: str) -> int:

@@ -17,6 +17,7 @@ from metaq.directory.zk_layout import (
     ZooKeeperAddress,
     parse_address,
     parse_broker_id,
+    parse_member_topics,
     parse_partition_count,
     parse_slave,
 )
@@ -29,16 +30,24 @@ class RegisteredBroker:
     """Where a broker id is. ``last``: where its master is or was.
 
     That stays in the tree after a crash; after a clean stop it does for brokers of this project, not for Java's.
+    ``topics``: what it may have, patterns included, where a broker of this project says so.
     """
 
     master: Address | None = None
     slaves: Mapping[int, Address] = field(default_factory=dict)
     last: Address | None = None
+    topics: tuple[str, ...] | None = None
 
     @property
     def readable(self) -> Address | None:
         """The master, else a slave, else where the master was: then whoever asks there hears that it is away."""
         return self.readable_without(())
+
+    def may_have(self, topics: Collection[str] | None) -> bool:
+        """Whether some of ``topics`` (``None``: any) may be there; true of whoever runs, for it can be asked."""
+        if self.master is not None or self.slaves or topics is None or self.topics is None:
+            return True
+        return any(covers(name, topic) for name in self.topics for topic in topics)
 
     def readable_without(self, avoided: Collection[Address]) -> Address | None:
         """The same, with a slave before a master that is ``avoided``."""
@@ -83,10 +92,11 @@ class TreeReader:
             if name == "master" or parse_slave(name) is not None
         ]
         addresses = dict(self._addresses([*parents, *map(self._layout.member, ids), *members]))
-        found = {broker_id: self._broker(broker_id, addresses) for broker_id in ids}
+        lists = dict(self._texts([self._layout.member_topics(broker_id) for broker_id in ids]))
+        found = {broker_id: self._broker(broker_id, addresses, lists) for broker_id in ids}
         return {broker_id: broker for broker_id, broker in found.items() if broker.readable is not None}
 
-    def _broker(self, broker_id: int, addresses: Mapping[str, Address]) -> RegisteredBroker:
+    def _broker(self, broker_id: int, addresses: Mapping[str, Address], lists: Mapping[str, Node]) -> RegisteredBroker:
         parent = self._layout.broker(broker_id)
         slaves = {
             number: address
@@ -94,7 +104,9 @@ class TreeReader:
             if path.startswith(f"{parent}/") and (number := parse_slave(path.rpartition("/")[2])) is not None
         }
         last = addresses.get(parent) or addresses.get(self._layout.member(broker_id))
-        return RegisteredBroker(addresses.get(self._layout.master(broker_id)), slaves, last)
+        node = lists.get(self._layout.member_topics(broker_id))
+        topics = None if node is None else parse_member_topics(node.text)
+        return RegisteredBroker(addresses.get(self._layout.master(broker_id)), slaves, last, topics)
 
     def _addresses(self, paths: list[str]) -> Iterator[tuple[str, Address]]:
         for path, node in self._texts(paths):

@@ -1,9 +1,9 @@
 """The last that was known of ZooKeeper's tree: looked at often enough, and still there while ZooKeeper is away.
 
-A look is a session of some ten milliseconds, and nothing of it stays: no thread, no socket, no watch that a forked
-process would share. In between, what was seen last stands. While ZooKeeper is away that may become old: then brokers
-that have moved are not found, and everything else goes on. Only the first failure is waited for; from then on a thread
-looks every ``AWAY_PAUSE_S`` until ZooKeeper answers.
+A look is a session of some ten milliseconds, in a thread of its own, and nothing of it stays: no thread, no socket, no
+watch that a forked process would share. In between, what was seen last stands. A look that takes longer than
+``PATIENCE_S`` is not waited for. While ZooKeeper is away what is known may become old: then brokers that have moved are
+not found, and everything else goes on; a thread looks every ``AWAY_PAUSE_S``, and nobody waits for that.
 
 A master that refuses connections stays registered until its session expires. Reads go to one of its slaves meanwhile,
 if it has any (``avoid``).
@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.directory.background import Background
 from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.errors import MetaqError, ZooKeeperAway
+from metaq.errors import ZooKeeperAway
 from metaq.model import Address
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ LOOK_AGE_S_MAX: Final = 5.0
 
 AWAY_PAUSE_S: Final = 10.0
 """How long ZooKeeper is left alone after it did not answer, if there is an older answer to go on with."""
+
+PATIENCE_S: Final = 1.0
+"""How long a look is waited for if there is an older answer to go on with, and ZooKeeper is not known to be away."""
 
 AVOID_S: Final = 30.0
 """How long a master that did not answer is left alone by reads, if it has a slave."""
@@ -63,7 +67,7 @@ class TreeMemory:
         self._seen: dict[str, _Seen] = {}
         self._left: dict[int, tuple[RegisteredBroker, float]] = {}
         self._away_until_s: float | None = None
-        self._looking = False
+        self._looks: dict[str, Background[Any]] = {}
         self._avoided: dict[Address, float] = {}
 
     def readable(self) -> dict[int, Address]:
@@ -89,10 +93,7 @@ class TreeMemory:
     def brokers(self) -> Mapping[int, RegisteredBroker]:
         """The brokers by id; those that have left not long ago are still among them, without a master."""
         with self._lock:
-            before = self._seen.get("brokers")
             found = self._known("brokers", lambda tree: tree.brokers())
-            if before is not None and before.answer is not found:
-                self._note_who_left(before.answer, found)
             left = {id_: broker for id_, (broker, _) in self._left.items()}
             return dict(sorted((left | found).items()))
 
@@ -112,45 +113,46 @@ class TreeMemory:
             self._seen = {key: replace(seen, at_s=float("-inf")) for key, seen in self._seen.items()}
 
     def _known(self, key: str, read: Callable[[TreeReader], _T]) -> _T:
-        now_s, seen = self._clock.monotonic(), self._seen.get(key)
-        if seen is not None and (now_s - seen.at_s < LOOK_AGE_S_MAX or now_s < (self._away_until_s or now_s)):
-            answer: _T = seen.answer
-            return answer
-        if seen is not None and self._away_until_s is not None:
-            self._away_until_s = now_s + AWAY_PAUSE_S
-            if not self._looking:
-                self._looking = True
-                threading.Thread(target=self._look_again, args=(key, read), name="metaq-zookeeper", daemon=True).start()
-            return seen.answer  # type: ignore[no-any-return]
-        try:
-            answer = self._look(read)
-        except ZooKeeperAway as error:
-            if seen is None:
-                raise
-            if self._away_until_s is None:
-                _LOG.warning("%s. Going on with the brokers as they were last known", error)
-            self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
-            return seen.answer  # type: ignore[no-any-return]
-        self._seen[key] = _Seen(answer, self._clock.monotonic())
+        if key not in self._seen:
+            self._seen[key] = _Seen(self._look(read), self._clock.monotonic())
+        self._take_in()
+        if not (self._is_fresh(self._seen[key]) or self._is_left_alone()) and key not in self._looks:
+            look = self._looks[key] = Background("metaq-zookeeper", lambda: self._look(read))
+            if self._away_until_s is None and not look.wait(PATIENCE_S):
+                self._note_away(f"ZooKeeper at {self.address.hosts} does not answer")
+            self._take_in()
+        answer: _T = self._seen[key].answer
         return answer
 
-    def _look_again(self, key: str, read: Callable[[TreeReader], Any]) -> None:
-        """Look whether ZooKeeper is back, in a thread of its own, one at a time: nobody waits for that."""
-        try:
-            self._learn(key, self._look(read))
-        except MetaqError:
-            pass  # still away
-        finally:
-            self._looking = False
+    def _is_fresh(self, seen: _Seen) -> bool:
+        return self._clock.monotonic() - seen.at_s < LOOK_AGE_S_MAX
+
+    def _is_left_alone(self) -> bool:
+        return self._away_until_s is not None and self._clock.monotonic() < self._away_until_s
+
+    def _take_in(self) -> None:
+        """Take note of the looks that have come to their end."""
+        for key in [key for key, look in self._looks.items() if look.done]:
+            look = self._looks.pop(key)
+            try:
+                answer = look.result()
+            except ZooKeeperAway as error:
+                self._note_away(str(error))
+            else:
+                self._learn(key, answer)
+
+    def _note_away(self, why: str) -> None:
+        if self._away_until_s is None:
+            _LOG.warning("%s. Going on with the brokers as they were last known", why)
+        self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
 
     def _learn(self, key: str, answer: Any) -> None:
-        with self._lock:
+        if self._away_until_s is not None:
             _LOG.warning("ZooKeeper at %s is back", self.address.hosts)
             self._away_until_s = None
-            before = self._seen.get(key)
-            if key == "brokers" and before is not None:
-                self._note_who_left(before.answer, answer)
-            self._seen[key] = _Seen(answer, self._clock.monotonic())
+        before, self._seen[key] = self._seen[key], _Seen(answer, self._clock.monotonic())
+        if key == "brokers":
+            self._note_who_left(before.answer, answer)
 
     def _look(self, read: Callable[[TreeReader], _T]) -> _T:
         from metaq.directory.zk_client import connected  # here: kazoo is for those who use ZooKeeper

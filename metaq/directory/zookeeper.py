@@ -1,13 +1,13 @@
 """A directory that finds brokers in ZooKeeper, where MetaQ 1.4 registers them. What they hold they tell themselves.
 
 For reading, a broker id stands for its master, else for one of its slaves. If there is neither, because the broker
-crashed or is being restarted, it stands for where the master was: so asking fails, and names the broker. Writing is
-for masters only.
+crashed or is being restarted, it stands for where the master was: so asking fails, and names the broker, unless it has
+said which topics it may have, and what is asked for is none of them. Writing is for masters only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from metaq.client.pool import SessionPool
 from metaq.directory.stats import TopicSettings
@@ -53,16 +53,17 @@ class ZooKeeperDirectory(SurveyedDirectory):
             raise TopicNotFound(topic, [str(self._memory.address)], list(offers.known))
         return found
 
-    def _addresses(self) -> Sequence[Address]:
-        return list(self.brokers().values())
+    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+        known = self._memory.brokers()
+        return [address for id_, address in self.brokers().items() if id_ not in known or known[id_].may_have(topics)]
 
     def _hidden(self) -> Hidden:
         return self._memory.hidden()
 
-    def _survey_by(self, choose: Choose) -> list[Answers]:
+    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
         while True:
             try:
-                return self._asked(self._addresses(), choose)
+                return self._asked(self._addresses(topics), choose)
             except (ConnectionFailed, DeadlineExceeded) as error:
                 if not self._memory.avoid(Address.parse(error.address)):
                     raise

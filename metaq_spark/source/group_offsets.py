@@ -6,14 +6,14 @@ A group's offsets are kept in ZooKeeper, so only reads that find their brokers t
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from metaq.client.clock import SYSTEM_CLOCK, Clock
+from metaq.directory.background import Background
 from metaq.directory.group_offsets import GroupOffsetStore, check_name
 from metaq.directory.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.directory.zk_memory import AWAY_PAUSE_S
+from metaq.directory.zk_memory import AWAY_PAUSE_S, PATIENCE_S
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX, TopicPartition
 from metaq_spark.errors import OptionError
@@ -38,15 +38,16 @@ class ZooKeeperGroups:
     """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
 
     A commit that fails is told in the log, once, and made good by a later one: the query's own offsets are in its
-    checkpoint, and must not wait for a copy. Only the first failure is waited for; a thread tries again, every
-    ``AWAY_PAUSE_S``, with what is newest then.
+    checkpoint, and must not wait for a copy. A write that takes longer than ``PATIENCE_S`` is not waited for; while
+    ZooKeeper is away, a thread tries again every ``AWAY_PAUSE_S``, with what is newest then.
     """
 
     def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store, self._clock = GroupOffsetStore(address, timeout_s), clock
         self._written: dict[TopicPartition, int] = {}
         self._failed_at_s: float | None = None
-        self._looked = False
+        self._looked, self._group = False, ""
+        self._writing: Background[Offsets] | None = None
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See ``GroupOffsets``; a Java group that is to begin at the end, and has not read yet, is at the end."""
@@ -55,27 +56,38 @@ class ZooKeeperGroups:
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """See ``GroupOffsets``; which message was the last is not known here, and noted as such."""
+        self._take_in()
         changed = {where: offset for where, offset in offsets.items() if self._written.get(where) != offset}
-        failed_at_s, now_s = self._failed_at_s, self._clock.monotonic()
-        if not changed or (failed_at_s is not None and now_s - failed_at_s < AWAY_PAUSE_S):
+        left_alone = self._failed_at_s is not None and self._clock.monotonic() - self._failed_at_s < AWAY_PAUSE_S
+        if not changed or left_alone or self._writing is not None:
             return
-        if failed_at_s is not None:
-            self._failed_at_s = now_s
-            threading.Thread(target=self._write, args=(group, changed), name="metaq-group", daemon=True).start()
-            return
-        self._write(group, changed)
+        self._group = group
+        self._writing = Background("metaq-group", lambda: self._write(group, changed))
+        if self._failed_at_s is None and not self._writing.wait(PATIENCE_S):
+            self._note_failure("ZooKeeper does not answer")
+        self._take_in()
 
-    def _write(self, group: str, changed: Offsets) -> None:
+    def _write(self, group: str, changed: Offsets) -> Offsets:
+        self._warn_of_others(group)
+        self._store.write(group, {where: GroupOffset(offset) for where, offset in changed.items()})
+        return changed
+
+    def _take_in(self) -> None:
+        """Take note of a write that has come to its end."""
+        if self._writing is None or not self._writing.done:
+            return
+        writing, self._writing = self._writing, None
         try:
-            self._warn_of_others(group)
-            self._store.write(group, {where: GroupOffset(offset) for where, offset in changed.items()})
+            self._written |= writing.result()
         except MetaqError as error:
-            if self._failed_at_s is None:
-                _log.warning("the offsets of group %s are not written for now: %s", group, error)
-            self._failed_at_s = self._clock.monotonic()
+            self._note_failure(str(error))
         else:
             self._failed_at_s = None
-            self._written |= changed
+
+    def _note_failure(self, why: str) -> None:
+        if self._failed_at_s is None:
+            _log.warning("the offsets of group %s are not written for now: %s", self._group, why)
+        self._failed_at_s = self._clock.monotonic()
 
     def _warn_of_others(self, group: str) -> None:
         if not self._looked and (others := self._store.consumers(group)):

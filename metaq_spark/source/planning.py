@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.model import Held, OffsetRange, TopicPartition
-from metaq_spark.offsets import Holdings, Progress
+from metaq_spark.offsets import Holdings, Offsets, Progress
 from metaq_spark.source.frames import Frames
 from metaq_spark.source.limits import Limits, limited
 
@@ -80,7 +80,7 @@ def plan_batch(
     if ceiling is not None:
         held = _lowered(known, held, ceiling)
     plan = Plan(dict(known.offsets), incarnations=dict(known.incarnations))
-    for where in sorted({*known.offsets, *held}):
+    for where in sorted(_not_unchanged(known, held)):
         if where not in held:
             if where in overdue:
                 report_loss(f"{where}: {NOT_LISTED}")
@@ -89,6 +89,16 @@ def plan_batch(
         else:
             _go_on(plan, where, held[where], where in overdue, report_loss)
     return plan
+
+
+def _not_unchanged(known: Progress, held: Holdings) -> set[TopicPartition]:
+    """All partitions but those that end where the query is, and are what they were."""
+    found = known.offsets.keys() - held.keys()
+    for where, one in held.items():
+        at, span = known.offsets.get(where), one.offsets
+        if at != span.end or at < span.start or known.incarnations.get(where) != one.incarnation:
+            found.add(where)
+    return found
 
 
 def doubtful(known: Progress, held: Holdings) -> set[TopicPartition]:
@@ -118,10 +128,13 @@ def ranges_between(start: Progress, end: Progress) -> dict[TopicPartition, Offse
     before, after = start.incarnations, end.incarnations
     return {
         where: OffsetRange(start.offsets[where], end.offsets[where])
-        for where in sorted(end.offsets)
-        if end.offsets[where] > start.offsets.get(where, end.offsets[where])
-        and before.get(where, after.get(where)) == after.get(where)
+        for where in sorted(_moved(start.offsets, end.offsets))
+        if before.get(where, after.get(where)) == after.get(where)
     }
+
+
+def _moved(start: Offsets, end: Offsets) -> list[TopicPartition]:
+    return [where for where, at in end.items() if at > start.get(where, at)]
 
 
 def _lowered(known: Progress, held: Holdings, ceiling: Progress) -> dict[TopicPartition, Held]:

@@ -5,8 +5,9 @@ Spark keeps one object of this class in a process of its own for the life of a q
 depends on its two offsets alone (Spark calls it again when it replays a batch), and tasks get all they need in their
 partition.
 
-What is kept between calls: the last lookup, the first offset, since when partitions have been doubtful, when the last
-batch went, and for AvailableNow the ends at which the run is to stop.
+What is kept between calls: the last lookup, the last offsets in both their forms, the first offset, since when
+partitions have been doubtful, when the last batch went, since when there was nothing to do, and for AvailableNow
+the ends at which the run is to stop.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ from metaq.client.pool import SessionPool
 from metaq.errors import BrokerError, DataMissing
 from metaq.model import TopicPartition
 from metaq_spark.cluster import Cluster
-from metaq_spark.offsets import Offsets, Progress, ends_of, from_json, incarnations_of, read_progress, to_json
+from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
 from metaq_spark.options import SourceOptions
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
+from metaq_spark.progress_memory import ProgressMemory
 from metaq_spark.source.bundles import read_task
 from metaq_spark.source.data_loss import LossReport, is_gone
 from metaq_spark.source.frame_lookup import FrameLookup
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
+from metaq_spark.source.idling import Idling
 from metaq_spark.source.limits import Limits
 from metaq_spark.source.lookup import Lookup, Snapshot
 from metaq_spark.source.pacing import Pacing
@@ -64,6 +67,8 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Progress | None = None
         self._ceiling: Progress | None = None
         self._doubtful_since_s: dict[TopicPartition, float] = {}
+        self._known, self._idling = ProgressMemory(), Idling(clock)
+        self._ends: tuple[Holdings | None, Progress] = (None, Progress({}))
         self._pacing = Pacing(clock, options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=options.fail_on_data_loss)
 
@@ -76,7 +81,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans = {where: one.offsets for where, one in held.items()}
             at = starting_offsets(self._options, spans, self._cluster, self._groups)
             self._initial = Progress(at, incarnations_of(held))
-        return _as_json(self._initial)
+        return self._known.write(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The option ``maxBytesPerTrigger``. Spark takes a single limit; the others are added in ``latestOffset``."""
@@ -91,29 +96,38 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
-        known = read_progress(start)
+        ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+        known = self._known.read(start)
         if known != self._initial:
             self._tell_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
         try:
-            end = self._end_of_batch(known, limit)
+            end = self._end_of_batch(known, limit, ends_run)
         except (BrokerError, DataMissing) as error:
             if not is_gone(error):
                 raise
             _log.warning("%s. Looking again at what there is", error)
             self._lookup.latest(fresh=True)
-            end = self._end_of_batch(known, limit)
-        return start if end == known else _as_json(end)
+            end = self._end_of_batch(known, limit, ends_run)
+        if end != known:
+            self._idling.something()
+            return self._known.write(end)
+        if not ends_run:
+            self._idling.nothing()
+        return start
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of all partitions, whatever limits apply: shows in the query's progress how far it is behind."""
-        return _as_json(ends_of(self._lookup.latest().held))
+        held = self._lookup.latest().held
+        if held is not self._ends[0]:
+            self._ends = held, ends_of(held)
+        return self._known.write(self._ends[1])
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
-        upto = read_progress(end)
-        return tasks(ranges_between(read_progress(start), upto), upto.incarnations, self._options, self._cluster)
+        upto = self._known.read(end)
+        return tasks(ranges_between(self._known.read(start), upto), upto.incarnations, self._options, self._cluster)
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -123,7 +137,8 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has the batch up to ``end`` in its checkpoint for good."""
-        self._tell_group(from_json(end))
+        if self._options.commit_group_offsets:
+            self._tell_group(self._known.read(end).offsets)
 
     def _tell_group(self, offsets: Offsets) -> None:
         """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
@@ -145,8 +160,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lookup(self) -> Lookup:
         return Lookup(self._cluster, self._options, self._clock)
 
-    def _end_of_batch(self, known: Progress, limit: ReadLimit) -> Progress:
-        ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+    def _end_of_batch(self, known: Progress, limit: ReadLimit, ends_run: bool) -> Progress:
         plan = self._plan(known, last_chance=ends_run)
         frames, least = FrameLookup(self._cluster), None if ends_run else self._least(limit)
         # What was passed over is noted at once: it must not be told again with every look at the brokers.
@@ -189,7 +203,3 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _least(self, limit: ReadLimit) -> int | None:
         return limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_messages_min
-
-
-def _as_json(progress: Progress) -> dict[str, Any]:
-    return to_json(progress.offsets, progress.incarnations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -82,6 +83,37 @@ def test_only_the_star_is_special_in_a_wildcard(pattern: str, topic: str, covere
 )
 def test_numbers_may_be_arithmetic(value: str, number: int) -> None:
     assert read(MINIMAL.replace("brokerId=7", f"brokerId={value}")).system.broker_id == number
+
+
+@pytest.mark.parametrize(
+    ("value", "size"), [("10 MB", 10 << 20), ("10mb", 10 << 20), ("10m", 10 << 20), ("64*64", 4096)]
+)
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        ("maxSegmentSize", "segment_bytes_max"),
+        ("maxOutputBuffer", "output_bytes_max"),
+        ("indexInterval", "index_interval_bytes"),
+        ("diskFreeResumeBytes", "disk_free_bytes_resume"),
+    ],
+)
+def test_sizes_may_have_a_unit(key: str, field: str, value: str, size: int) -> None:
+    text = MINIMAL.replace("maxSegmentSize=1024*1024*64\n", "maxSegmentSize=1g\n" if key != "maxSegmentSize" else "")
+    config = read(text.replace("[topic=test]", f"diskFreeMinBytes=0\n{key}={value}\n[topic=test]"))
+    assert getattr(config.system, field) == size
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        ("10 miles", "a number of bytes such as 65536, 1024*1024, 64m or 10 MB"),
+        ("2g", "a number of bytes, 1..1073741824"),
+        ("-1", "a number of bytes, 1..1073741824"),
+    ],
+)
+def test_a_size_that_cannot_be(value: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"[system] maxBatchSize: value {value!r}; allowed is {allowed}")):
+        read(MINIMAL.replace("[topic=test]", f"maxBatchSize={value}\n[topic=test]"))
 
 
 NUMBER = "a whole number or arithmetic on whole numbers such as 1024*1024"

@@ -93,3 +93,12 @@ def test_a_file_in_metaqs_own_encoding_keeps_it() -> None:
 def test_the_checksum_is_of_what_is_shown() -> None:
     """A Java slave writes the answer to its own file, and compares the checksums."""
     assert parse(OURS.encode()).checksum == zlib.crc32(SHOWN.encode())
+
+
+def test_a_size_with_a_unit_is_shown_as_a_number() -> None:
+    """MetaQ reads only numbers, and arithmetic on them."""
+    with_units = OURS.replace("maxSegmentSize=1024", "maxSegmentSize = 1 KB").replace("Size=1024", "Size=1k")
+    shown = SHOWN.replace("maxSegmentSize=1024", "maxSegmentSize = 1024")
+    assert shared_text(with_units.encode()).decode() == shown
+    arithmetic = OURS.replace("maxSegmentSize=1024", "maxSegmentSize=32*32")
+    assert b"maxSegmentSize=32*32\n" in shared_text(arithmetic.encode())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
+from fix_tls import Certificates
 
 from metaq.client.pool import shared_pool
 
@@ -15,7 +16,17 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.mark.process
-def test_the_examples_run(dev_broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_run(
+    dev_broker: RunningBroker,
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = certificates.authority.issue_cert("localhost")
+    mine.private_key_and_cert_chain_pem.write_to_path("me.pem")
+    Path("ca.pem").write_text(Path(certificates.ca_file).read_text())
     names: dict[str, object] = {}
     for example in EXAMPLES:
         exec(compile(example.replace("127.0.0.1:8123", str(dev_broker.address)), str(PAGE), "exec"), names)
@@ -25,4 +36,4 @@ def test_the_examples_run(dev_broker: RunningBroker, capsys: pytest.CaptureFixtu
     assert "bytes of messages" in printed
     assert printed.count("created b'first order'") == 2, "once as one of all, once by its type"
     assert "messages; the middle one is at" in printed
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9

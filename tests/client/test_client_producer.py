@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fix_client import ADDRESS, MemoryCluster, memory_session, scripted_session
@@ -158,3 +159,36 @@ def test_the_producer_puts_where_it_is_told(cluster: MemoryCluster) -> None:
         producer.put("t", Message(b"x"), Partition(1, 7))
     with pytest.raises(TopicNotFound, match=r"'nosuch' does not exist on .*; topics there: t"):
         producer.put("nosuch", Message(b"x"))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Message("x"), "payload of a message: expected bytes, got str; encode it first: text.encode()"),  # type: ignore[arg-type]
+        (lambda: Message(5), "payload of a message: expected bytes, got int"),  # type: ignore[arg-type]
+        (lambda: Message(None), "payload of a message: expected bytes, got NoneType"),  # type: ignore[arg-type]
+        (lambda: Message(b"x", b"y"), "attribute of a message: expected a string, got bytes"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_message_says_what_it_wants(make: Callable[[], Message], sentence: str) -> None:
+    with pytest.raises(TypeError) as error:
+        make()
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("given", [b"payload", "text", None])
+def test_a_put_says_what_it_wants_before_anything_is_sent(given: Any) -> None:
+    session, transport = scripted_session()
+    cluster = MemoryCluster(MemoryBroker({"t": 1}))
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
+    for attempt in (
+        lambda: put(session, "t", 0, given),
+        lambda: producer.put("t", given),
+        lambda: encode_block([Message(b"x"), given]),
+    ):
+        with pytest.raises(TypeError) as error:
+            attempt()
+        expected = f"message: expected a Message such as Message(b'...'), got {type(given).__name__}"
+        assert str(error.value) == expected
+    assert transport.finished
+    assert not cluster.brokers[0].commands

@@ -27,10 +27,10 @@ Tree = dict[str, Any]
 
 
 class World:
-    """Two brokers, 0 and 1, with ``orders`` of two partitions each and ``carts`` of one."""
+    """Two brokers, 0 and 1, with ``orders`` of two partitions each, or of so many, and ``carts`` of one."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.brokers = [MemoryBroker({"orders": 2, "carts": 1}, broker_id=n, **settings) for n in (0, 1)]
+    def __init__(self, orders: int = 2, **settings: Any) -> None:
+        self.brokers = [MemoryBroker({"orders": orders, "carts": 1}, broker_id=n, **settings) for n in (0, 1)]
         self.clock = ManualClock()
         transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
         self.pool = SessionPool(transport=transport, clock=self.clock)

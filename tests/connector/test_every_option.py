@@ -73,7 +73,7 @@ TAKEN: list[tuple[str, str, object]] = [
     ("deadLetterTopic", "dead", "dead"),
     ("group", "billing", "billing"),
     ("commitGroupOffsets", "true", True),
-    ("fetchBytes", "512k", 512 << 10),
+    ("fetchBytes", "512 KB", 512 << 10),
     ("localReads", "false", False),
     ("offsetPollMs", "50", 50),
     ("topic", " orders ", "orders"),

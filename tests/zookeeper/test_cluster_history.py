@@ -65,6 +65,7 @@ class Cluster:
     def _right_nodes(self, broker_id: int) -> Iterator[Node]:
         address, mine = meta(self.running[broker_id].address), f"/brokers/ids/{broker_id}"
         yield from (Node(path, False, address) for path in (mine, f"/members/{broker_id}"))
+        yield Node(f"/members/{broker_id}/topics", False, f'["{TOPIC}"]')
         yield Node(f"{mine}/master", True, address)
         yield Node(f"{mine}/master_config_checksum", True, str(crc32(self.ini(broker_id).read_bytes())))
         for tree in ("pub", "sub"):

@@ -48,7 +48,7 @@ def test_texts_that_somebody_changes_are_restored(brokers: Brokers) -> None:
     zookeeper = brokers.zookeeper
     broker = brokers.start("b")
     before = zookeeper.dump()
-    for path in ("/brokers/ids/3/master", "/brokers/ids/3", "/members/3", *TOPIC_NODES):
+    for path in ("/brokers/ids/3/master", "/brokers/ids/3", "/members/3", "/members/3/topics", *TOPIC_NODES):
         zookeeper.put(path, "wrong")
     wait_until(lambda: zookeeper.dump() == before, "everything is as it was")
     assert brokers.master() == meta(broker.address)

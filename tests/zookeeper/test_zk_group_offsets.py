@@ -68,5 +68,5 @@ def test_names_that_are_none(group: str, store: GroupOffsetStore) -> None:
 
 def test_zookeeper_away() -> None:
     store = GroupOffsetStore(ZooKeeperAddress("127.0.0.1:1"), 0.2)
-    with pytest.raises(ZooKeeperAway, match=r"no connection within 0\.2 s"):
+    with pytest.raises(ZooKeeperAway, match="the connection was refused"):
         store.read("g", [FIRST])

@@ -60,6 +60,7 @@ class LogStore:
         self._lock: int | None = lock
         self._handles = HandleCache(files, open_files_max)
         self._logs: dict[PartitionKey, PartitionLog] = {}
+        self._in_order: tuple[PartitionLog, ...] | None = ()
         self._refused: dict[PartitionKey, str] = {}
         self._ends = DurableEnds(files, data_path)
         self._losses = Losses(files, data_path)
@@ -190,7 +191,7 @@ class LogStore:
         )
 
     def _take(self, key: PartitionKey, log: PartitionLog) -> None:
-        self._logs[key] = log
+        self._logs[key], self._in_order = log, None
         self._out_of_service.pop(log.directory.name, None)
         self._ends.remember(log.directory.name)
         for sentence in log.recovery.warnings():
@@ -278,7 +279,7 @@ class LogStore:
         Returns its log, ``None`` if it has none that is open. The caller settles and closes it.
         """
         self._refused[topic, index] = reason
-        log = self._logs.pop((topic, index), None)
+        log, self._in_order = self._logs.pop((topic, index), None), None
         if log is not None and log.incarnation is not None:
             noted = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
             known = KnownEnd(log.readable_end, log.durable_ordinal, exact=True)
@@ -331,7 +332,9 @@ class LogStore:
 
     def logs(self) -> Iterable[PartitionLog]:
         """Return the open partitions in (topic, index) order."""
-        return [self._logs[key] for key in sorted(self._logs)]
+        if self._in_order is None:
+            self._in_order = tuple(self._logs[key] for key in sorted(self._logs))
+        return self._in_order
 
     @property
     def refused(self) -> Mapping[PartitionKey, str]:

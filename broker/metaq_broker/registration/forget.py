@@ -58,7 +58,7 @@ def forget_broker(client: ZooKeeperClient, layout: Layout, broker_id: int) -> st
         return f"broker {broker_id} is registered as running ({', '.join(running)}); stop it first"
     if client.read([parent, member]) == [None, None]:
         return f"no broker {broker_id} is known there"
-    if client.delete([parent, member]):
+    if client.delete([parent, layout.member_topics(broker_id), member]):
         return f"broker {broker_id} has just been started again"
     return None
 

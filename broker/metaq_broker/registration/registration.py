@@ -130,7 +130,7 @@ class Registration:
         end_s = self._loop.time() + patience_s
         waiting = False
         while (problem := await self._try_claim()) is not None:
-            if self._is_earlier(problem):
+            if self._is_earlier(problem) and await self._announced():
                 known: dict[str, object] = {"zookeeper": self.address}
                 _LOG.warning(
                     "waiting for the broker id, clients are served: an earlier run has it", extra={"fields": known}
@@ -143,6 +143,25 @@ class Registration:
                 fields = {"reason": _holder(problem), "wait_s_max": patience_s}
                 _LOG.warning("waiting for the broker id, it is still registered", extra={"fields": fields})
             await asyncio.sleep(CLAIM_PAUSE_S)
+
+    async def _announced(self) -> bool:
+        """Say which topics this run may have, before it serves clients without the broker id."""
+        try:
+            await self.announce(self._wanted())
+        except ZooKeeperAway:
+            return False
+        except ZooKeeperRefused as error:
+            raise RegistrationFailed(str(error)) from error
+        return True
+
+    async def announce(self, nodes: BrokerNodes) -> None:
+        """Have ZooKeeper say, before the broker goes by it, which topics it may have from now on.
+
+        Raises:
+            ZooKeeperAway, ZooKeeperRefused: It does not say so.
+        """
+        if self.standing not in (Standing.REFUSED, Standing.WITHDRAWN):  # then the nodes are another broker's, or gone
+            await self._work(lambda: self._tree.announce(nodes))
 
     async def _try_claim(self) -> Node | ZooKeeperAway | None:
         nodes = self._wanted()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from metaq.directory.zk_client import Node, ZooKeeperClient
 from metaq_broker.registration.wanted import BrokerNodes
@@ -37,14 +37,21 @@ class BrokerTree:
                 return own
             if own.text != nodes.address:
                 self._client.write({nodes.own: nodes.address})
-        there = zip(nodes.lasting.items(), lasting, strict=True)
-        wrong = {path: text for (path, text), node in there if node is None or node.text != text}
-        self._client.ensure(wrong)
-        self._client.write(wrong)
+        self._make_lasting(nodes, lasting)
         if self._own is not None and self._own != nodes.own:  # a slave that was made the master
             self._client.delete(self._of_this_session([self._own]))
         self._own = nodes.own
         return None
+
+    def announce(self, nodes: BrokerNodes) -> None:
+        """Make the lasting nodes what they should be, whoever has the broker id."""
+        self._make_lasting(nodes, self._client.read(nodes.lasting))
+
+    def _make_lasting(self, nodes: BrokerNodes, found: Sequence[Node | None]) -> None:
+        there = zip(nodes.lasting.items(), found, strict=True)
+        wrong = {path: text for (path, text), node in there if node is None or node.text != text}
+        self._client.ensure(wrong)
+        self._client.write(wrong)
 
     def match(self, nodes: BrokerNodes, *, afresh: bool) -> Node | None:
         """Claim the broker id and have exactly ``nodes``; return ``None``, or a node that somebody else has.

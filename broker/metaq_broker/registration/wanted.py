@@ -5,10 +5,17 @@ Source: docs/operations.md, "ZooKeeper".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from metaq.directory.zk_layout import Layout, Registrant, address_text, partition_count_text, topic_text
+from metaq.directory.zk_layout import (
+    Layout,
+    Registrant,
+    address_text,
+    member_topics_text,
+    partition_count_text,
+    topic_text,
+)
 from metaq.model import Address
 from metaq_broker.config import BrokerConfig
 
@@ -19,7 +26,7 @@ class BrokerNodes:
 
     ``own`` is the broker's claim to its id, and with ``checksum`` and ``topics`` ephemeral; ``topics`` are in the order
     in which they are made. A master also has ``lasting`` nodes: they say where it was, ``parent`` until a clean stop,
-    the other one for good.
+    another one for good, and which topics it may have.
     """
 
     registrant: Registrant
@@ -36,20 +43,27 @@ class BrokerNodes:
 
 
 def broker_nodes(
-    root: str, config: BrokerConfig, address: Address, stored: Mapping[str, int], slave: int | None = None
+    root: str,
+    config: BrokerConfig,
+    address: Address,
+    stored: Mapping[str, int],
+    slave: int | None = None,
+    others: Collection[str] = (),
 ) -> BrokerNodes:
     """The nodes of a broker that clients reach at ``address``, the master or slave number ``slave`` of its broker id.
 
     ``stored``: topic -> number of its partitions on the disk, counted to the last one. Of configured topics, patterns
     included, the configuration tells the number. So it does of topics that only a pattern admits; those have no node
-    before they are stored. A stored topic that is not accepted any more is there to be read.
+    before they are stored. A stored topic that is not accepted any more is there to be read. ``others``: more topics of
+    which there may be messages, though nothing of them is served now.
     """
     layout, broker_id = Layout(root), config.system.broker_id
     registrant, text, parent = Registrant(broker_id, slave), address_text(address), layout.broker(broker_id)
     topics = dict(_topic_nodes(layout, registrant, config, stored))
     if slave is not None:
         return BrokerNodes(registrant, parent, layout.slave(broker_id, slave), text, {}, {}, topics)
-    lasting = {parent: text, layout.member(broker_id): text}
+    names = member_topics_text({*config.topics, *stored, *others})
+    lasting = {parent: text, layout.member(broker_id): text, layout.member_topics(broker_id): names}
     checksum = {layout.config_checksum(broker_id): str(config.checksum)}
     return BrokerNodes(registrant, parent, layout.master(broker_id), text, lasting, checksum, topics)
 

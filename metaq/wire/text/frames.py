@@ -76,8 +76,10 @@ def encode_body(message: Message) -> tuple[int, bytes]:
     """Return ``(flag, body)`` of a message.
 
     Raises:
+        TypeError: It is no message.
         ValueError: The attribute cannot be written as UTF-8.
     """
+    Message.require(message)
     if message.attribute is None:
         return 0, bytes(message.payload)
     attribute = message.attribute.encode()

@@ -1,0 +1,265 @@
+"""Every shell line of README and docs: run, or read by the parser of its program, or tested where the table says.
+
+A line that is in none of the three tables fails the test, and so does an entry that no page has any more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, SHELL, blocks
+from fix_broker import RunningBroker, StartBroker, wait_until
+
+from metaq.client.pool import SessionPool
+from metaq.client.producer import put
+from metaq.model import Message
+
+LINES = {line: str(block) for block in blocks(*SHELL) for line in block.commands}
+
+ELSEWHERE: Mapping[str, str] = {
+    "pip install 'metaq_spark-0.1.0-py3-none-any.whl[spark]'": "tests/packaging/test_wheel.py",
+    "pip install metaq_spark-0.1.0-py3-none-any.whl": "tests/packaging/test_wheel.py",
+    "PYTHONPATH=/shared/metaq_spark-0.1.0-py3-none-any.whl spark-submit": "tests/packaging/test_standalone_cluster.py",
+    "SPARK_CONF_DIR=spark-conf PYSPARK_PYTHON=/opt/metaq/bin/python spark-submit": (
+        "tests/packaging/test_standalone_cluster.py"
+    ),
+    "python3 -m venv /opt/metaq && /opt/metaq/bin/pip install": "tests/packaging/test_wheel.py",
+    "/opt/metaq/bin/metaq-broker init /etc/metaq": "tests/broker/test_init.py",
+    "metaq-broker ctl --data DIR promote": "tests/replication/test_promotion.py",
+    'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
+    "metaq-spark compile": "tests/connector/test_compile_command.py",
+    "METAQ_JAVA_BROKER=127.0.0.1:8123": "tests/java/test_java_broker.py",
+    "METAQ_JAVA_LIB=PATH/lib": "tests/java/test_java_programs.py",
+}
+"""Beginnings of lines, and the file whose tests do what the line does, with other places and names."""
+
+NOT_RUN: Mapping[str, str] = {
+    "python -m venv metaq-env && metaq-env/bin/pip install": "venv-pack is for YARN, and no dependency",
+    "metaq-env/bin/venv-pack": "venv-pack is for YARN, and no dependency",
+    "PYSPARK_PYTHON=./environment/bin/python spark-submit --master yarn": "needs YARN",
+    "spark-submit --master k8s": "needs Kubernetes",
+    "useradd --system metaq": "needs root, and changes the machine",
+    "cp broker/conf/metaq-broker.service": "needs root and systemd",
+    "mvn dependency:copy-dependencies": "fetches Java MetaQ",
+    "java -cp 'lib/*'": "needs Java MetaQ",
+}
+"""Beginnings of lines that no test runs, and why; their syntax is checked, and that the files they name exist."""
+
+
+def in_table(table: Mapping[str, str]) -> dict[str, str]:
+    """The lines that begin like an entry of ``table``, each with that entry."""
+    return {line: start for line in LINES for start in table if line.startswith(start)}
+
+
+def parsed(line: str) -> Callable[[], object] | None:
+    """What reads the arguments of ``line``, for programs that run for minutes or hours."""
+    words = shlex.split(line)
+    if words[0] == "make":
+        return lambda: subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
+    if words[:2] == ["python", "-m"] and words[2].partition(".")[0] == "torture":
+        return lambda: _parse_torture(words[2], words[3:])
+    if words[0].endswith("python") and words[1].startswith("benchmarks/"):
+        help_command = [sys.executable, words[1], "--help"]
+        return lambda: _options_are_known(subprocess.check_output(help_command, cwd=ROOT, text=True), words[2:])
+    return None
+
+
+def _parse_torture(module: str, arguments: list[str]) -> object:
+    import torture.cli
+    import torture.fire.cli
+    import torture.fuzz.__main__ as fuzz
+
+    parsers = {"torture": torture.cli, "torture.fire": torture.fire.cli, "torture.fuzz": fuzz}
+    return parsers[module]._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
+
+
+def _options_are_known(help_text: str, words: list[str]) -> None:
+    unknown = [word for word in words if word.startswith("--") and word not in help_text]
+    assert not unknown, f"{unknown} is not in the program's help"
+
+
+PARSED = {part: reader for line in LINES for part in line.split(" && ") if (reader := parsed(part))}
+RUN = {
+    "metaq-broker dev",
+    "metaq-broker init metaq",
+    "metaq-broker start -f metaq/server.ini",
+    "metaq-broker ctl -f metaq/server.ini status",
+    "metaq-broker dev metaq-data",
+    "metaq-broker dev --port 8123",
+    "metaq-spark checkpoint show progress --brokers 127.0.0.1:8123",
+    *(line for line in LINES if re.match(r"SPARK_CONF_DIR=spark-conf spark-submit jobs/", line)),
+}
+"""What the tests below run as it stands, with the addresses and the folders of the test."""
+
+
+class Terminal:
+    """Runs shell lines in ``folder``, with the brokers of the docs standing for one that runs."""
+
+    def __init__(self, folder: Path, broker: RunningBroker | None = None) -> None:
+        self.folder, self.broker = folder, broker
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+
+    def line(self, text: str) -> str:
+        """The line as it is run."""
+        if self.broker is None:
+            return text
+        text = re.sub(r"(10\.\d\.0\.\d|127\.0\.0\.1):8123(,10\.0\.0\.2:8123)?", str(self.broker.address), text)
+        return text.replace("/var/log/syslog", "app.log")
+
+    def run(self, text: str) -> str:
+        """Run a line that ends; return what it printed."""
+        done = subprocess.run(
+            ["bash", "-c", self.line(text)], cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def run_until(self, text: str, words: str, then: Callable[[str], object] = str) -> str:
+        """Run a line that goes on until it has printed ``words``, call ``then``, and end it as Ctrl-C does."""
+        log = self.folder / "running.log"
+        with (
+            log.open("w") as out,
+            subprocess.Popen(
+                ["bash", "-c", self.line(text)],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            ) as process,
+        ):
+            try:
+                wait_until(lambda: words in log.read_text() or process.poll() is not None, f"{words!r}", 120)
+                then(log.read_text())
+            finally:
+                os.killpg(process.pid, signal.SIGINT)
+                process.wait(60)
+        return log.read_text()
+
+
+def test_every_block_says_what_it_is() -> None:
+    """``text`` is for what is shown and not typed: output, layouts, synopses."""
+    known = {"sh", "console", "python", "ini", "json", "text", "wire", "dockerfile"}
+    assert not [f"{block} {block.language!r}" for block in blocks() if block.language not in known]
+
+
+def test_nothing_that_is_typed_is_called_text() -> None:
+    typed = re.compile(
+        r"^\$? ?(make|pip|python3?|metaq-broker|metaq-spark|spark-submit|SPARK_CONF_DIR=\S+) [^\[\]|.]*$"
+    )
+    shown = [block for block in blocks("text") if "[" not in block.text]  # with brackets it is a synopsis
+    assert not [f"{block}: {line}" for block in shown for line in block.text.splitlines() if typed.match(line)]
+
+
+def test_every_line_is_tested_somewhere() -> None:
+    somewhere = {*in_table(ELSEWHERE), *in_table(NOT_RUN), *RUN}
+    left = [
+        f"{place}: {line}"
+        for line, place in LINES.items()
+        if line not in somewhere and not all(part in PARSED for part in line.split(" && "))
+    ]
+    assert not left
+
+
+def test_no_entry_is_left_over() -> None:
+    assert set(in_table(ELSEWHERE).values()) == set(ELSEWHERE)
+    assert set(in_table(NOT_RUN).values()) == set(NOT_RUN)
+    assert set(LINES) >= RUN
+
+
+@pytest.mark.parametrize("file", sorted(set(ELSEWHERE.values())))
+def test_the_other_tests_are_there(file: str) -> None:
+    assert (ROOT / file).is_file()
+
+
+@pytest.mark.parametrize("line", list(LINES), ids=lambda line: f"{LINES[line]} {line[:40]}")
+def test_a_shell_can_read_it(line: str) -> None:
+    done = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    missing = [word for word in re.findall(r"(?<![\w/.])(?:jobs|broker|benchmarks)/[\w./-]+", line) if _absent(word)]
+    assert not missing
+
+
+def _absent(word: str) -> bool:
+    return not (ROOT / word).exists()
+
+
+@pytest.mark.parametrize("line", list(PARSED))
+def test_its_program_takes_the_arguments(line: str) -> None:
+    PARSED[line]()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", ["metaq-broker dev metaq-data", "metaq-broker dev --port 8123"])
+def test_the_broker_starts(line: str, start_broker: StartBroker, tmp_path: Path) -> None:
+    words = shlex.split(line.replace("8123", "0").replace("metaq-data", str(tmp_path / "data")))[1:]
+    broker = start_broker(*words, *(() if "--port" in words else ("--port", "0")))
+    assert broker.stop() == 0
+
+
+@pytest.mark.process
+def test_a_first_configuration(tmp_path: Path) -> None:
+    """The lines of broker/README.md, in their order and folder; the file has its own port, so that is changed."""
+    terminal = Terminal(tmp_path)
+    terminal.run("metaq-broker init metaq")
+    settings = tmp_path / "metaq" / "server.ini"
+    text = re.sub(r"(?m)^;?\s*serverPort\s*=.*", "serverPort=0", settings.read_text())
+    settings.write_text(re.sub(r"(?m)^;?\s*dataPath\s*=.*", f"dataPath={tmp_path / 'data'}", text))
+
+    def status(_log: str) -> bool:
+        assert "ready on 127.0.0.1:" in _log
+        return "broker" in terminal.run("metaq-broker ctl -f metaq/server.ini status")
+
+    terminal.run_until("metaq-broker start -f metaq/server.ini", " ready on ", then=status)
+
+
+# ---- with Spark
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the lines are run: with the jobs and the settings of Spark, as in a checkout."""
+    made = tmp_path_factory.mktemp("checkout")
+    for name in ("jobs", "spark-conf"):
+        (made / name).symlink_to(ROOT / name)
+    (made / "app.log").write_bytes(b"one\ntwo\n")
+    return made
+
+
+def the_line(start: str) -> str:
+    """The only line with these words."""
+    [found] = [line for line in RUN if start in line]
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_jobs_run(start_broker: StartBroker, tmp_path: Path, folder: Path) -> None:
+    broker = start_broker("dev", tmp_path / "data", "--port", "0")
+    terminal = Terminal(folder, broker)
+    with SessionPool().lease(broker.address) as session:
+        for topic in ("orders", "payments"):
+            put(session, topic, 0, Message(b"first", "paid"))
+    assert "2 rows in, 2 rows out" in terminal.run(the_line("jobs/lines_to_topic.py"))
+    assert "usage" in terminal.run(the_line("jobs/mirror_topics.py --help"))
+    assert "2 rows out" in terminal.run(the_line("--topics orders,payments --output archive"))
+    terminal.run(the_line("--output archive --verify"))
+    terminal.run(the_line("jobs/replay_range.py"))
+    assert "mirror_topics" in terminal.run_until(the_line("--pattern 'orders.*'"), "1 rows out")
+    assert "1 rows out" in terminal.run(the_line("jobs/restore_topic.py"))
+    shown = terminal.run(the_line("checkpoint show").replace(" progress ", " progress/mirror "))
+    assert "orders/0-0" in shown
