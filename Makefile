@@ -51,9 +51,9 @@ java:
 $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
 
-.PHONY: torture
-torture: java $(READY)  ## Try to make the broker and the sink break a promise; TORTURE_ARGS, FUZZ_ARGS, FIRE_ARGS: docs/testing.md
-	@$(SPARK_PYTHON) -m torture $(TORTURE_ARGS)
-	@$(SPARK_PYTHON) -m torture.fuzz $(FUZZ_ARGS)
-	@$(SPARK_PYTHON) -m torture.fire $(FIRE_ARGS)
-	@$(SPARK_PYTHON) -m torture.fire --delivery at_least_once --kills 20
+.PHONY: faults
+faults: java $(READY)  ## Try to make the broker and the sink break a promise; FAULTS_ARGS, FUZZ_ARGS, FIRE_ARGS: docs/testing.md
+	@$(SPARK_PYTHON) -m faults $(FAULTS_ARGS)
+	@$(SPARK_PYTHON) -m faults.fuzz $(FUZZ_ARGS)
+	@$(SPARK_PYTHON) -m faults.fire $(FIRE_ARGS)
+	@$(SPARK_PYTHON) -m faults.fire --delivery at_least_once --kills 20

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from metaq.loopback import unpace
+from metaq.net.loopback import unpace
 
 CHUNK_BYTES = 1 << 18
 

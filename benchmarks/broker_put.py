@@ -30,10 +30,10 @@ from broker_process import started
 from figures import Figure, Report, arguments, in_turn
 from pages import pages_given_back
 
-from metaq.checksum import checksum
-from metaq.wire.text.commands import Get, Put, PutBatch
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame
+from metaq.protocols.text.commands import Get, Put, PutBatch
+from metaq.protocols.text.encode import encode
 
 TOPIC = "bench"
 BODY_BYTES = 100

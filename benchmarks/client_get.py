@@ -24,13 +24,13 @@ from typing import NamedTuple
 from broker_put import running_broker
 from figures import Figure, Report, arguments
 
-from metaq.client.batch_writer import BatchWriter
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.session import Session
 from metaq.client.consumer import Run, fetch, read_range
-from metaq.client.session import Session
+from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.model import Address, Buffer, OffsetRange
-from metaq.wire.text.commands import Get
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import HEADER_BYTES, encode_frame
+from metaq.protocols.text.commands import Get
+from metaq.protocols.text.encode import encode
 
 FETCH_BYTES = 1 << 20
 OPAQUE = 1_000_000

@@ -27,22 +27,22 @@ from pathlib import Path
 
 from cluster_stage import SESSION_S, BrokerProcess, bare_client, running_brokers, running_zookeeper, until
 from figures import Figure, Report, arguments
-from metaq_broker.config import parse
+from metaq_broker.config.configuration import parse
 from metaq_broker.registration.tree import BrokerTree
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
 from metaq.client.consumer import Run, fetch
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.client.session import Session
-from metaq.directory.fixed import FixedDirectory
-from metaq.directory.zk_client import CALLS_AT_ONCE, connected
-from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.directory.zk_memory import TreeMemory
-from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_client import CALLS_AT_ONCE, connected
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_memory import TreeMemory
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.wire.text.commands import Put, Stats
+from metaq.protocols.text.commands import Put, Stats
 
 PARTITIONS = 4
 FAILOVERS = 3

@@ -14,11 +14,11 @@ from functools import partial
 
 from figures import Figure, Report, arguments, medians
 
-from metaq.checksum import checksum
-from metaq.wire.text.commands import Command, Put, Reply, Result, Value
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame, walk
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame, walk
+from metaq.protocols.text.commands import Command, Put, Reply, Result, Value
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
+from metaq.protocols.text.encode import encode
 
 ITEMS = 20_000
 VALUE_BYTES = 1 << 20

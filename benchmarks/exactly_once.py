@@ -19,16 +19,16 @@ from figures import Figure, Report, arguments, medians, seconds
 from pyspark.sql import DataFrame, SparkSession
 from spark_bench import TOPIC, Case, broker, spark
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import encode_block
-from metaq.client.transport import Timeouts
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
 from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.columns.encode import Block
 from metaq_spark.exactly_once.coordinator import Coordinator
 from metaq_spark.exactly_once.plan import plan_transaction
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
-from metaq_spark.options import Use, parse_sink_options
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import Use, parse_sink_options
 
 CASES: Final = (Case(100, 2_000_000), Case(1000, 500_000))
 AIM: Final = 0.6

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 from broker_process import started
 from figures import Figure, Report, arguments
 
-from metaq.checksum import checksum
+from metaq.formats.checksum import checksum
 from metaq.model import Address
-from metaq.wire.text.commands import Put
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
-from metaq.wire.text.encode import encode
+from metaq.protocols.text.commands import Put
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.encode import encode
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue

@@ -25,8 +25,8 @@ from broker_process import RunningBroker, started
 from figures import Figure, Report, arguments
 
 from metaq.model import Address
-from metaq.wire.text.commands import Put
-from metaq.wire.text.encode import encode
+from metaq.protocols.text.commands import Put
+from metaq.protocols.text.encode import encode
 
 SPARE_FILES = 200
 """Descriptors that this process needs beside one per connection."""

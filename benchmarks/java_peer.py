@@ -34,13 +34,13 @@ from spark_bench import PARTITIONS, Case, spark
 from spark_read import to_noop
 from spark_write import frame_of, write
 
-from metaq.checksum import checksum
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.checksum import checksum
 from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.wire.text.commands import Get, Put
-from metaq.wire.text.encode import encode
+from metaq.protocols.text.commands import Get, Put
+from metaq.protocols.text.encode import encode
 
 PUTS: Final = Case(100, 200_000)
 """Over a socket, and then read through Spark."""

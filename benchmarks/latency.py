@@ -28,9 +28,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_bench import broker, importable_by_workers, spark
 from trivial import ARRIVAL, PAYLOAD_BYTES, Arrivals, Tail
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message
 
 WARM_UP_MESSAGES = 3

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from figures import Figure, Report, arguments, in_turn
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
-from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 
 BATCHES = (1, 10, 100, 500, 2000)
 MEGABYTES = 64

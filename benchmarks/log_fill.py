@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.producer import encode_block
-from metaq.client.session import Session
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
 
 GIB = 1 << 30

@@ -40,14 +40,14 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes
 from spark_bench import TOPIC, spark
 from spark_read import to_noop
 
-from metaq.client.boundaries import first_at_time, frame_boundary
-from metaq.client.pool import SessionPool
-from metaq.client.range_reader import read_range
-from metaq.client.session import Session
-from metaq.message_id import timestamp_ms
+from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.range_reader import read_range
+from metaq.backends.metaq.session import Session
+from metaq.formats.frames import walk
+from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, OffsetRange
-from metaq.wire.text.frames import walk
-from metaq_spark.options import Use, parse_source_options
+from metaq_spark.options.parsing import Use, parse_source_options
 from metaq_spark.source.stream_reader import MetaQStreamReader
 
 SHARE = 0.01

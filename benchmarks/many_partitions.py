@@ -27,9 +27,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from spark_bench import TOPIC, spark
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.producer import encode_block
-from metaq.client.session import Session
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
 
 PARTITIONS = 4000

@@ -23,12 +23,12 @@ from pathlib import Path
 
 from figures import Figure, Report, arguments
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import LogSettings, Verify
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import LogSettings, Verify
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 
 GIB, MIB = 1 << 30, 1 << 20
 MARK_BYTES = 1 << 14

@@ -32,12 +32,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRow
 from pyspark.sql.types import StructType
 from spark_bench import spark
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.pool import SessionPool
-from metaq.client.producer import encode_block
-from metaq.client.session import Session
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
-from metaq_spark.options import Use, parse_source_options
+from metaq_spark.options.parsing import Use, parse_source_options
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
 

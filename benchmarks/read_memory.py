@@ -21,8 +21,8 @@ from pathlib import Path
 from figures import Figure, Report, arguments
 from spark_bench import TOPIC, broker
 
-from metaq.client.producer import encode_block, put_batch
-from metaq.client.session import Session
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message, OffsetRange, Partition, TopicPartition
 
 GIB = 1 << 30
@@ -53,7 +53,7 @@ def peak_bytes() -> int:
 
 def read(address: Address, first: int, end: int) -> None:
     """The task: reads everything, and prints its peak before, after ``first`` bytes, at the end, and the seconds."""
-    from metaq_spark.options import Use, parse_source_options
+    from metaq_spark.options.parsing import Use, parse_source_options
     from metaq_spark.source.partition_reader import RangePartition, read_partition
 
     options = parse_source_options({"brokers": str(address), "subscribe": TOPIC}, Use.BATCH_READ)

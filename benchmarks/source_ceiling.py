@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
-from metaq.wire.text.frames import HEADER_BYTES
 from metaq_spark.columns.decode import BYTES_MAX, ROWS_MAX
 from metaq_spark.columns.schema import ARROW_SCHEMA
 from metaq_spark.source.row_layout import RowLayout

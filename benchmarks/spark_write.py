@@ -32,9 +32,9 @@ from pyspark.sql.types import StructType
 from spark_bench import TOPIC, Case, broker, importable_by_workers, spark
 from trivial import Dropped, TrivialWriter
 
-from metaq.loopback import unpace
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
-from metaq.wire.text.frames import HEADER_BYTES
+from metaq.net.loopback import unpace
 
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
 AIMS: Final = {100: 0.70, 1000: None}

@@ -28,9 +28,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_bench import TOPIC, broker, importable_by_workers, spark
 from trivial import Trivial
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message
 
 PLANNER = "import pyspark.sql.worker.plan_data_source_read"

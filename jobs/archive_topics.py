@@ -48,9 +48,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from metaq.client.boundaries import frame_boundary
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.boundaries import frame_boundary
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
 from metaq.sizes import parse_size

@@ -22,11 +22,11 @@ from cluster_demo_processes import Process, Processes
 from cluster_demo_stage import WORKERS, Broker, SparkCluster, start_spark, start_zookeeper
 from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
-from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.directory.zk_memory import TreeMemory
-from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_memory import TreeMemory
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange, TopicPartition
 

@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.client.producer import encode_block, put_batch
-from metaq.directory.base import Directory
+from metaq.discovery.base import Directory
 from metaq.model import Message
 
 BLOCK_MESSAGES = 500

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
-from metaq.wire.text.frames import HEADER_BYTES
 
 LINES, COPIED, RATES = "lines", "copied", "error_rates"
 BLOCK_BYTES = 64 << 10

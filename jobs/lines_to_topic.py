@@ -28,8 +28,8 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.sizes import parse_size

@@ -42,12 +42,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from metaq.client.clock import SYSTEM_CLOCK
-from metaq.client.pool import SessionPool
-from metaq.client.retry import Attempts, RetryPolicy
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
+from metaq.net.clock import SYSTEM_CLOCK
+from metaq.net.retry import Attempts, RetryPolicy
 
 
 class Memory:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from metaq.directory.base import Directory
+from metaq.discovery.base import Directory
 from metaq.errors import TopicNotFound
 from metaq.model import Partition
 

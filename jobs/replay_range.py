@@ -35,8 +35,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
 

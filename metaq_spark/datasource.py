@@ -68,7 +68,7 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def schema(self) -> str:
         """The columns of a read, as Spark SQL. Wrong options are told here, when the read is declared."""
-        from metaq_spark.options import check_source_options
+        from metaq_spark.options.parsing import check_source_options
 
         return check_source_options(self._raw).ddl
 
@@ -76,7 +76,7 @@ class MetaQDataSource(DataSource):
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
         from metaq_spark.errors import TablesUnsupported
-        from metaq_spark.options import Use, parse_source_options
+        from metaq_spark.options.parsing import Use, parse_source_options
         from metaq_spark.source.batch_reader import MetaQReader
         from metaq_spark.source.pushdown import PushdownReader
         from metaq_spark.source.read_schema import check_read_schema
@@ -90,7 +90,7 @@ class MetaQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> MetaQStreamReader | RefusedStream:
         """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
         from metaq_spark.errors import ConnectorError
-        from metaq_spark.options import Use, parse_source_options
+        from metaq_spark.options.parsing import Use, parse_source_options
         from metaq_spark.source.read_schema import check_read_schema
         from metaq_spark.source.refused_stream import RefusedStream
         from metaq_spark.source.stream_reader import MetaQStreamReader
@@ -105,7 +105,7 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
         """The batch write."""
-        from metaq_spark.options import Use, parse_sink_options
+        from metaq_spark.options.parsing import Use, parse_sink_options
         from metaq_spark.sink.batch_writer import MetaQWriter
 
         return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
@@ -113,7 +113,7 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
         """The streaming sink."""
-        from metaq_spark.options import Use, parse_sink_options
+        from metaq_spark.options.parsing import Use, parse_sink_options
         from metaq_spark.sink.stream_writer import MetaQStreamWriter
 
         return MetaQStreamWriter(parse_sink_options(self._raw, Use.STREAM_WRITE), schema, overwrite)

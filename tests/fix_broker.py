@@ -24,8 +24,8 @@ from typing import IO
 import pytest
 
 from metaq.model import Address
-from metaq.wire.text.commands import Reply, Result, Value
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.commands import Reply, Result, Value
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 DEADLINE_S = 20.0
 READY = re.compile(r"metaq-broker \S+ ready on (\S+), data in (.+)")

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, StartBroker
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
 from metaq.client.consumer import read_range
-from metaq.client.pool import SessionPool
-from metaq.client.session import Session
-from metaq.client.transport import Timeouts
+from metaq.formats.frames import walk
 from metaq.model import INT64_MAX, Address, Message, OffsetRange
+from metaq.net.transport import Timeouts
+from metaq.protocols.text.commands import Command, GetOffset
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.scripted import Expect, HangUp, Say, ScriptedTransport, Step
-from metaq.wire.text.commands import Command, GetOffset
-from metaq.wire.text.frames import walk
 
 ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)

@@ -16,9 +16,9 @@ import pytest
 from fix_spark import Topic
 from pyspark.sql import DataFrame, SparkSession
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, TopicPartition
 
 

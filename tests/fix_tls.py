@@ -10,9 +10,9 @@ import pytest
 import trustme
 from fix_broker import RunningBroker, launch
 
-from metaq.client.session import Session
-from metaq.client.tls import TlsSettings, TlsTransport
-from metaq.client.transport import Timeouts
+from metaq.backends.metaq.session import Session
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.transport import Timeouts
 
 TIMEOUTS = Timeouts(connect_s=10.0, request_s=20.0)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import metaq
 from metaq.errors import MetaqError
-from metaq.machine import boot_id
-from metaq.message_id import IdWorker
+from metaq.formats.message_id import IdWorker
 from metaq.model import Address
-from metaq.wire.text.extensions import (
+from metaq.net.machine import boot_id
+from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
     EXT_CONTENTS,
     EXT_COPY,
@@ -37,39 +37,39 @@ from metaq.wire.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
+from metaq_broker.admin.maintenance import PartitionMaintenance
+from metaq_broker.admin.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
 from metaq_broker.clock import Clock
-from metaq_broker.config import BrokerConfig, SystemConfig
-from metaq_broker.config_replication import GregorConfig, SamsaConfig, SlaveConfig
-from metaq_broker.disk_guard import DiskGuard, DiskLimits
-from metaq_broker.ends_recorder import EndsRecorder
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.frontend.server import TextServer, bind
-from metaq_broker.frontend.text import TextServices
-from metaq_broker.frontend.tls import server_context
-from metaq_broker.frontend.transactions import TransactionCommands
-from metaq_broker.log.flush import FlushPolicy, GroupCommit
-from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
-from metaq_broker.maintenance import PartitionMaintenance
+from metaq_broker.config.configuration import BrokerConfig, SystemConfig
+from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.frontends.net.server import TextServer, bind
+from metaq_broker.frontends.net.tls import server_context
+from metaq_broker.frontends.text.session import TextServices
+from metaq_broker.frontends.text.transactions import TransactionCommands
+from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
+from metaq_broker.monitoring.ends_recorder import EndsRecorder
+from metaq_broker.monitoring.folder_watch import Places, Presence, watched_places
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.monitoring.stats_report import StatsReport
 from metaq_broker.open_files import raise_limit
-from metaq_broker.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
-from metaq_broker.presence import Places, Presence, watched_places
 from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
-from metaq_broker.retention import Retention
-from metaq_broker.statistics import Statistics
-from metaq_broker.stats_report import StatsReport
-from metaq_broker.stores import TopicStores
-from metaq_broker.transaction_store import EngineStore
-from metaq_broker.tx import folder
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.journal import JournalDamaged, JournalFailed
-from metaq_broker.tx.manager import TransactionManager
-from metaq_broker.tx.recovery import JournalIncomplete
-from metaq_broker.tx.seams import Durability, TransactionLimits
+from metaq_broker.retention.schedule import Retention
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit
+from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.transactions import folder
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.journal import JournalDamaged, JournalFailed
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.recovery import JournalIncomplete
+from metaq_broker.transactions.seams import Durability, TransactionLimits
 
 if TYPE_CHECKING:
     from metaq_broker.registration.registration import Registration

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import metaq
+from metaq_broker.admin.ctl import add_ctl_command
 from metaq_broker.app import StartFailed, run
-from metaq_broker.config import BrokerConfig, load
-from metaq_broker.config_access import exposure_warning
-from metaq_broker.config_replication import with_plugin
-from metaq_broker.control.ctl import add_ctl_command
+from metaq_broker.config.access import exposure_warning
+from metaq_broker.config.configuration import BrokerConfig, load
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.config.init_command import add_init_command
+from metaq_broker.config.replication import with_plugin
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
-from metaq_broker.diagnostics import FORMATS, LEVELS, log_to_stderr
 from metaq_broker.fsck.command import add_fsck_command
-from metaq_broker.ini import ConfigError
-from metaq_broker.init import add_init_command
+from metaq_broker.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
+from metaq_broker.monitoring.stats_command import add_stats_command
 from metaq_broker.registration.forget import add_forget_command
-from metaq_broker.stats_command import add_stats_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"

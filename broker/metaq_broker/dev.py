@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from metaq_broker.config import BrokerConfig, development
-from metaq_broker.ini import ConfigError
+from metaq_broker.config.configuration import BrokerConfig, development
+from metaq_broker.config.ini import ConfigError
 
 DEFAULT_PORT = 8123
 

@@ -1,1 +1,1 @@
-"""The blocking client: connections, pools, reading and writing. Import from the modules; nothing is loaded here."""
+"""The blocking client for programs: a producer and a consumer. Import from the modules; nothing is loaded here."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from metaq.client.boundaries import first_at_time, frame_boundary
-from metaq.client.fetch import GROUP, AtEnd, Moved, Run, fetch
-from metaq.client.pool import SessionPool
-from metaq.client.range_reader import read_range
-from metaq.directory.base import Directory
+from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
+from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run, fetch
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.range_reader import read_range
+from metaq.discovery.base import Directory
 from metaq.errors import OffsetMoved, TopicNotFound
+from metaq.formats.frames import Frame, walk
 from metaq.model import OffsetRange, Partition, TopicPartition
-from metaq.wire.text.frames import Frame, walk
 
 __all__ = [
     "GROUP",

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaq.checksum import checksum
-from metaq.client.transport import Stream
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 from metaq.model import INT64_MAX, Address, Buffer
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.memory_partition import MemoryPartition
-from metaq.wire.text.commands import (
+from metaq.net.transport import Stream
+from metaq.protocols.text.commands import (
     Command,
     Get,
     GetFiltered,
@@ -32,9 +31,9 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import (
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
     EXT_FILTER,
     EXT_INCARNATION,
@@ -43,8 +42,9 @@ from metaq.wire.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
-from metaq.wire.text.filtered import encode_types, select
-from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
+from metaq.protocols.text.filtered import encode_types, select
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory_partition import MemoryPartition
 
 _EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_INCARNATION, EXT_ORDINAL, EXT_PUT_BATCH, EXT_TIMESTAMP})
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from metaq.message_id import timestamp_ms
-from metaq.wire.text.frames import walk, whole_bytes
+from metaq.formats.frames import walk, whole_bytes
+from metaq.formats.message_id import timestamp_ms
 
 
 @dataclass

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from metaq.client.transport import Stream
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address, Buffer
+from metaq.net.transport import Stream
 from metaq.testing.manual_clock import ManualClock
 
 

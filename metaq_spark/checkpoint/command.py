@@ -11,6 +11,7 @@ from typing import Any
 
 from metaq.errors import MetaqError
 from metaq.model import Partition, TopicPartition
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.checkpoint.folder import (
     CheckpointFolderError,
     add_batch,
@@ -21,12 +22,11 @@ from metaq_spark.checkpoint.folder import (
 from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_move
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
 from metaq_spark.checkpoint.sources import Source, is_move, read_sources
-from metaq_spark.cluster import Cluster
 from metaq_spark.lag.lookup import LagLookup
 from metaq_spark.lag.unread import PartitionLag
-from metaq_spark.option_values import timestamp_ms
-from metaq_spark.options import BrokerOptions, parse_broker_options
-from metaq_spark.positions import Group, Position, Timestamps, parse_position
+from metaq_spark.options.parsing import BrokerOptions, parse_broker_options
+from metaq_spark.options.positions import Group, Position, Timestamps, parse_position
+from metaq_spark.options.values import timestamp_ms
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse has no public name for it."""

@@ -13,14 +13,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from metaq.model import Held, TopicPartition
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.checkpoint.folder import Batch, Checkpoint, CheckpointFolderError
 from metaq_spark.checkpoint.sources import Source, is_move, read_line, read_sources
-from metaq_spark.cluster import Cluster
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Progress, incarnations_of, to_json
-from metaq_spark.positions import Position, Specific
-from metaq_spark.selection import Named
-from metaq_spark.source.frame_lookup import FrameLookup
+from metaq_spark.options.positions import Position, Specific
+from metaq_spark.options.selection import Named
 from metaq_spark.source.resolution import Lookups, Side
 
 OPTION = "--to"

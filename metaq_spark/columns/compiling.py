@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
-from metaq.native_crc import crc32_address
-from metaq.wire.text.frames import encode_body, encode_frame
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.columns.encode import VariableColumn, hash_keys
 from metaq_spark.columns.engine import Engine, numba_kernels

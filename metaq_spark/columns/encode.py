@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from metaq.native_crc import crc32_address
+from metaq.formats.native_crc import crc32_address
 from metaq_spark.columns import plain
 from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
 from metaq_spark.columns.engine import Engine, shared_engine

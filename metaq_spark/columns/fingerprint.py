@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Buffer
-from metaq.wire.text.frames import HEADER_BYTES
 
 MULTIPLIERS: Final = (0xD6E8FEB86659FD93, 0x9E3779B97F4A7C15)
 """Two odd numbers whose bits look random; the first is also used by other 64-bit mixers."""

@@ -8,7 +8,7 @@ The columns of a read: ``timed`` and ``attributed`` are one byte a row (0 = null
 more than rows. A column that is not wanted is arrays of length 0: one compiled version serves all choices of columns.
 
 Kernels work on plain numpy arrays and addresses and raise nothing: they return a status and leave their progress in
-``state``, from which ``decode`` and ``encode`` make batches and errors. Frame layout: ``metaq.wire.text.frames``.
+``state``, from which ``decode`` and ``encode`` make batches and errors. Frame layout: ``metaq.formats.frames``.
 
 Addresses of arrays are taken before the loops, and helpers take addresses: wherever an array is given to an inlined
 function or ``array.ctypes`` stands, numba counts a reference up and down, atomically. In a loop that is a fifth of it.
@@ -30,7 +30,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from metaq.code_cache import private_folder as _private_folder
-from metaq.message_id import EPOCH_MS
+from metaq.formats.message_id import EPOCH_MS
 from metaq_spark.columns.fingerprint import MULTIPLIERS as _MULTIPLIERS
 
 HEADER_BYTES: Final = 20

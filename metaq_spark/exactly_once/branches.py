@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.retry import Attempts
-from metaq.client.transactions import Posted, Transactions, Vote
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.transactions import Posted, Transactions, Vote
 from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address, TopicPartition, Xid
-from metaq.wire.text.commands import Transaction
+from metaq.net.retry import Attempts
+from metaq.protocols.text.commands import Transaction
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.errors import BranchLost
-from metaq_spark.sessions import PatientSessions
 
 BRANCH_BYTES_MAX: Final = 16 << 20
 """A branch is prepared when it holds this much, far less than a broker takes. The commit goes branch by branch: while

@@ -30,17 +30,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
-from metaq.client.retry import persist
-from metaq.client.session import OUTSTANDING_MAX
-from metaq.client.transactions import DecidedBatch, Posted, Transactions
+from metaq.backends.metaq.session import OUTSTANDING_MAX
+from metaq.backends.metaq.transactions import DecidedBatch, Posted, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
-from metaq.wire.text.commands import Transaction, TransactionType
+from metaq.net.retry import persist
+from metaq.protocols.text.commands import Transaction, TransactionType
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
 from metaq_spark.exactly_once.contents import Contents
 from metaq_spark.exactly_once.identity import BatchName, by_broker, own_positions, worthless
 from metaq_spark.exactly_once.participants import Participants
-from metaq_spark.sessions import PatientSessions
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

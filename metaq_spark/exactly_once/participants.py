@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from metaq.client.session import Session
-from metaq.directory.stats import TopicSettings, parse_broker
+from metaq.backends.metaq.session import Session
+from metaq.discovery.stats import TopicSettings, parse_broker
 from metaq.errors import DirectoryConflict
 from metaq.model import Address
-from metaq.wire.text.commands import Stats
-from metaq.wire.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq.protocols.text.commands import Stats
+from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.errors import ExactlyOnceError
-from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
 Participants = dict[int, Address]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metaq_spark.discovery import masters_of
+from metaq_spark.backends.metaq.discovery import masters_of
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
 from metaq_spark.exactly_once.coordinator import Coordinator
 from metaq_spark.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.exactly_once.participants import Participants, shared_participants
-from metaq_spark.options import SinkOptions
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import SinkOptions
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"

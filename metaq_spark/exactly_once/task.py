@@ -20,11 +20,11 @@ from uuid import uuid4
 
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.exactly_once.branches import BranchLimits, BrokerBranches
 from metaq_spark.exactly_once.identity import BatchName, BranchName
-from metaq_spark.options import SinkOptions
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import SinkOptions
 
 AGE_SHARE: Final = 0.25
 """How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers under way."""

@@ -33,7 +33,7 @@ from metaq_spark.lag.lookup import LagLookup
 from metaq_spark.lag.progress import QueryProgress, SourceProgress, merged, read_query_progress
 from metaq_spark.lag.summary import summarize
 from metaq_spark.lag.unread import PartitionLag
-from metaq_spark.options import parse_broker_options
+from metaq_spark.options.parsing import parse_broker_options
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

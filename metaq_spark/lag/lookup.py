@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.fetch import Run, fetch
-from metaq.client.pool import SessionPool
-from metaq.client.positions import ordinal_at
-from metaq.client.session import Session
-from metaq.message_id import timestamp_ms
+from metaq.backends.metaq.fetch import Run, fetch
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.positions import ordinal_at
+from metaq.backends.metaq.session import Session
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, TopicPartition
-from metaq.wire.text.extensions import EXT_ORDINAL
-from metaq.wire.text.frames import HEADER_BYTES
-from metaq_spark.cluster import pool_with
-from metaq_spark.discovery import directory_of
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.protocols.text.extensions import EXT_ORDINAL
+from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.discovery import directory_of
 from metaq_spark.lag.unread import PartitionLag, Remark, lags
 from metaq_spark.offsets import Progress
-from metaq_spark.options import BrokerOptions
+from metaq_spark.options.parsing import BrokerOptions
 
 LOOKUP_S_MAX: Final = 10.0
 """After this long, the partitions that are left keep their lag in bytes and get nothing more."""

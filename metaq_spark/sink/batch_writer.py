@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.errors import OptionError
-from metaq_spark.options import SinkOptions
+from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.plain_errors import plain_errors
-from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import abort_write, commit_write
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches

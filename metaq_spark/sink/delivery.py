@@ -8,11 +8,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Protocol
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
-from metaq_spark.options import SinkOptions
+from metaq_spark.options.parsing import SinkOptions
 
 
 class Delivery(Protocol):

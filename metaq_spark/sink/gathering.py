@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
 from metaq.model import TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.columns.blocks import Block, OpenBlock
 
 OPEN_BYTES_MAX: Final = 8 << 20

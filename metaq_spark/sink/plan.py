@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from metaq_spark.exactly_once.plan import plan_transaction
-from metaq_spark.options import SinkOptions
+from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.sink.columns import find_sink_columns
 from metaq_spark.sink.routes import shared_routes
 from metaq_spark.sink.task import SinkPlan

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, Partition, TopicPartition
-from metaq_spark.cluster import Cluster
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.errors import PartitionAway
-from metaq_spark.options import BrokerOptions
+from metaq_spark.options.parsing import BrokerOptions
 
 ROUTE_AGE_S_MAX: Final = 10.0
 

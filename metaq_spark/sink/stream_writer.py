@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metaq_spark.options import SinkOptions
+from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.plain_errors import plain_errors
-from metaq_spark.sessions import PatientSessions
 from metaq_spark.sink.commit import commit_stream
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.pool import SessionPool
-from metaq_spark.cluster import Cluster
+from metaq.backends.metaq.pool import SessionPool
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.offsets import Progress, Ranges, incarnations_of
-from metaq_spark.options import SourceOptions
+from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.bundles import read_task
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from metaq.client.pool import SessionPool
-from metaq_spark.options import SourceOptions
+from metaq.backends.metaq.pool import SessionPool
+from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.source.partition_reader import RangePartition, read_partition
 from metaq_spark.source.splits import Piece
 from metaq_spark.uncollected import keep_modules_uncollected
@@ -64,7 +64,7 @@ def read_task(partition: InputPartition, options: SourceOptions, pool: SessionPo
 def _read_bundle(
     parts: Sequence[RangePartition], options: SourceOptions, pool: SessionPool | None
 ) -> Iterator[pa.RecordBatch]:
-    from metaq_spark.source.small_ranges import read_small
+    from metaq_spark.backends.metaq.small_ranges import read_small
 
     together = read_small(parts, options, pool)
     for part in parts:

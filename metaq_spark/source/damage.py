@@ -17,15 +17,15 @@ import zlib
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.client.session import Session
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError
 from metaq.model import Message, OffsetRange, TopicPartition
-from metaq_spark.cluster import Cluster
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.resync import read_slice
 from metaq_spark.errors import OptionError
-from metaq_spark.options import SourceOptions
-from metaq_spark.source.resync import read_slice
+from metaq_spark.options.parsing import SourceOptions
 
 LETTER_BYTES_MAX: Final = 1_000_000
 """So that a letter with its header and attribute fits into one transfer of a broker with default settings."""

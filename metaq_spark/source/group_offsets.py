@@ -9,17 +9,17 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.directory.background import Background
-from metaq.directory.group_offsets import GroupOffsetStore, check_name
-from metaq.directory.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.directory.zk_memory import AWAY_PAUSE_S, PATIENCE_S
+from metaq.discovery.background import Background
+from metaq.discovery.group_offsets import GroupOffsetStore, check_name
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.discovery.zk_memory import AWAY_PAUSE_S, PATIENCE_S
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
-from metaq_spark.options import SourceOptions
-from metaq_spark.positions import LATEST_OFFSET, Group
+from metaq_spark.options.parsing import SourceOptions
+from metaq_spark.options.positions import LATEST_OFFSET, Group
 
 _log = logging.getLogger(__name__)
 

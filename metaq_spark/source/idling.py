@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from metaq.client.clock import Clock
+from metaq.net.clock import Clock
 
 REST_PER_ANSWER: Final = 60
 """How many times as long as the processor worked on an answer the next one is put off, ..."""

@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq.client.clock import Clock
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition
-from metaq_spark.cluster import Cluster
+from metaq.net.clock import Clock
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.offsets import Holdings
-from metaq_spark.options import SourceOptions
+from metaq_spark.options.parsing import SourceOptions
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from metaq.client.clock import Clock
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import OffsetRange, TopicPartition
-from metaq.wire.text.frames import HEADER_BYTES
+from metaq.net.clock import Clock
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.frames import MessageCounts, Skip
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
-from metaq_spark.cluster import pool_with
+from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
-from metaq_spark.options import SourceOptions
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.source.damage import damage_handler
 
 
@@ -53,7 +53,7 @@ def read_partition(
         CorruptFrame: A message does not match its checksum, or is none, and the option ``onCorrupt`` is ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
-    from metaq_spark.source.range_task import RangeTask
+    from metaq_spark.backends.metaq.range_task import RangeTask
 
     keep_freed_memory()
     pool = pool or pool_with(options.timeouts, options.tls)

@@ -39,11 +39,11 @@ from pyspark.sql.types import StringType
 
 from metaq.errors import ExtensionMissing
 from metaq.model import INT64_MAX, OffsetRange, TopicPartition
-from metaq.wire.text.filtered import is_message_type
-from metaq_spark.cluster import Cluster
+from metaq.protocols.text.filtered import is_message_type
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.frame_lookup import FrameLookup
 from metaq_spark.source.frames import Cuts
 
 _CONSTANTS: Final[Mapping[str, tuple[Callable[[TopicPartition], Any], type]]] = {

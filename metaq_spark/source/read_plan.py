@@ -10,12 +10,12 @@ from pyspark.sql.datasource import InputPartition
 
 from metaq.errors import BrokerError, DataMissing
 from metaq.model import TopicPartition
-from metaq_spark.cluster import Cluster
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Offsets, Ranges
-from metaq_spark.options import SourceOptions
+from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.source.bundles import Bundle, bundled
 from metaq_spark.source.data_loss import is_gone, report_data_loss
-from metaq_spark.source.frame_lookup import FrameLookup
 from metaq_spark.source.group_offsets import GroupOffsets
 from metaq_spark.source.partition_reader import RangePartition
 from metaq_spark.source.resolution import Lookups, Side

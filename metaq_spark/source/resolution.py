@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets, Ranges
-from metaq_spark.positions import (
+from metaq_spark.options.positions import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     Earliest,

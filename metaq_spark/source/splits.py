@@ -15,7 +15,7 @@ from typing import NamedTuple
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Ranges
-from metaq_spark.option_values import TASK_COUNT_MAX
+from metaq_spark.options.values import TASK_COUNT_MAX
 from metaq_spark.source.frames import Cuts, FrameBoundaries
 
 

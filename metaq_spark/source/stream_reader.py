@@ -28,24 +28,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from metaq.client.clock import SYSTEM_CLOCK, Clock
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, DataMissing
 from metaq.model import TopicPartition
-from metaq_spark.cluster import Cluster
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
-from metaq_spark.options import SourceOptions
+from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
-from metaq_spark.progress_memory import ProgressMemory
 from metaq_spark.source.bundles import read_task
 from metaq_spark.source.data_loss import LossReport, is_gone
-from metaq_spark.source.frame_lookup import FrameLookup
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.idling import Idling
 from metaq_spark.source.limits import Limits
 from metaq_spark.source.lookup import Lookup, Snapshot
 from metaq_spark.source.pacing import Pacing
 from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
+from metaq_spark.source.progress_memory import ProgressMemory
 from metaq_spark.source.read_plan import starting_offsets, tasks
 from metaq_spark.source.unopened import report_unopened
 

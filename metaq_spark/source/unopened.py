@@ -13,15 +13,15 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
-from metaq.client.session import Session
+from metaq.backends.metaq.session import Session
 from metaq.errors import TopicNotFound
 from metaq.model import TopicPartition
-from metaq.wire.text.extensions import EXT_INCARNATION
-from metaq_spark.cluster import Cluster
+from metaq.protocols.text.extensions import EXT_INCARNATION
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.offsets import Holdings
-from metaq_spark.options import SourceOptions
-from metaq_spark.positions import Specific, Timestamps
-from metaq_spark.selection import Assigned, Selection, topics_of
+from metaq_spark.options.parsing import SourceOptions
+from metaq_spark.options.positions import Specific, Timestamps
+from metaq_spark.options.selection import Assigned, Selection, topics_of
 from metaq_spark.source.data_loss import report_data_loss
 
 _log = logging.getLogger(__name__)

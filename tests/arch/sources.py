@@ -24,7 +24,7 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The name under which it is imported, for example ``metaq.wire.text.frames``."""
+        """The name under which it is imported, for example ``metaq.formats.frames``."""
         dotted = self.path.removeprefix("broker/").removesuffix(".py").replace("/", ".")
         return dotted.removesuffix(".__init__")
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import pytest
 from sources import ROOT, Source, imports, parse, sources
 
+CORE_ABOVE = ("metaq_broker.frontends", "metaq_broker.admin", "metaq_broker.app")
 STANDARD = frozenset(sys.stdlib_module_names)
 SPARK = frozenset({"pyspark", "pyarrow", "py4j", "pandas"})
+ABOVE = ("discovery", "client", "testing")
 IO = frozenset({"socket", "asyncio", "select", "selectors", "ssl", "threading", "time", "logging", "os", "kazoo"})
 
 
@@ -34,26 +36,31 @@ RULES = [
     forbidden("metaq_spark", "metaq_broker"),
     forbidden("broker/metaq_broker", "metaq_spark", *SPARK),
     forbidden("jobs", "metaq_broker"),
-    # inside metaq: words, then bytes, then directory, then client
-    forbidden("metaq/wire", "metaq.client", "metaq.directory", "metaq.testing", *IO),
-    forbidden("metaq/directory", "metaq.testing"),
+    # inside metaq: model, formats, protocols, net, backends, discovery, client
+    forbidden("metaq/formats", *(f"metaq.{name}" for name in ("protocols", "net", "backends", *ABOVE)), *IO),
+    forbidden("metaq/protocols", *(f"metaq.{name}" for name in ("net", "backends", *ABOVE)), *IO),
+    forbidden("metaq/net", *(f"metaq.{name}" for name in ("formats", "protocols", "backends", *ABOVE))),
+    forbidden("metaq/backends", *(f"metaq.{name}" for name in ABOVE)),
+    forbidden("metaq/discovery", "metaq.client", "metaq.testing"),
     forbidden("metaq/client", "metaq.testing"),
     forbidden("metaq/model.py", "metaq"),
     forbidden("metaq/errors.py", "metaq"),
     # time, network and ZooKeeper have one door each
-    forbidden("metaq", "socket", doors=("client/transport.py", "loopback.py")),  # that one sets an option of theirs
-    forbidden("metaq", "time", doors=("client/clock.py",)),
-    forbidden("metaq", "kazoo", doors=("directory/zk_client.py",)),
+    forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py")),  # that one sets an option of theirs
+    forbidden("metaq", "time", doors=("net/clock.py",)),
+    forbidden("metaq", "kazoo", doors=("discovery/zk_client.py",)),
     forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
     # the broker's core knows no protocol, and its data no operating system
     *(
         forbidden(
-            f"broker/metaq_broker/{part}", *(f"metaq.wire.text.{name}" for name in ("commands", "encode", "decode"))
+            f"broker/metaq_broker/{part}",
+            *(f"metaq.protocols.text.{name}" for name in ("commands", "encode", "decode")),
         )
-        for part in ("engine.py", "log", "tx")
+        for part in ("engine", "storage", "transactions")
     ),
-    forbidden("broker/metaq_broker/log", "os", "socket", "metaq_broker.frontend", "metaq_broker.engine"),
-    forbidden("broker/metaq_broker/tx", "os", "socket", "metaq_broker.frontend", "metaq_broker.engine"),
+    forbidden("broker/metaq_broker/engine", "socket", *CORE_ABOVE),
+    forbidden("broker/metaq_broker/storage", "os", "socket", "metaq_broker.engine", *CORE_ABOVE, doors=("files.py",)),
+    forbidden("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.engine.engine", *CORE_ABOVE),
 ]
 
 FOREIGN_PACKAGES = {
@@ -125,7 +132,11 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
     return {name if name in modules else name.rpartition(".")[0] for name in names} & set(modules)
 
 
-COMPILED_LOOPS = ("metaq_broker.block_loop", "metaq_broker.machine_code", "metaq_broker.text_loop")
+COMPILED_LOOPS = (
+    "metaq_broker.engine.block_loop",
+    "metaq_broker.engine.machine_code",
+    "metaq_broker.frontends.text.text_loop",
+)
 """Modules that need numba: imported on first use, in a ``try``."""
 
 BLOCKED = ("pyspark", "pyarrow", "pandas", "py4j", "numba", "numpy", "metaq_spark")
@@ -168,20 +179,20 @@ class TestTheRulesThemselves:
     @pytest.mark.parametrize(
         ("path", "text"),
         [
-            ("metaq/wire/text/x.py", "import socket"),
-            ("metaq/wire/text/x.py", "import os.path as p"),
-            ("metaq/wire/text/x.py", "from os import path"),
-            ("metaq/wire/text/x.py", "def f():\n    import time"),
-            ("metaq/wire/text/x.py", "if TYPE_CHECKING:\n    from asyncio import Task"),
-            ("metaq/wire/text/x.py", "from ...client import session"),
-            ("metaq/wire/text/x.py", "from metaq import client"),
+            ("metaq/protocols/text/x.py", "import socket"),
+            ("metaq/protocols/text/x.py", "import os.path as p"),
+            ("metaq/protocols/text/x.py", "from os import path"),
+            ("metaq/protocols/text/x.py", "def f():\n    import time"),
+            ("metaq/protocols/text/x.py", "if TYPE_CHECKING:\n    from asyncio import Task"),
+            ("metaq/protocols/text/x.py", "from ...client import session"),
+            ("metaq/protocols/text/x.py", "from metaq import client"),
             ("metaq/client/x.py", "import importlib\nimportlib.import_module('pyspark.sql')"),
             ("metaq/client/x.py", "__import__('metaq_broker')"),
             ("metaq/client/x.py", "from socket import create_connection"),
-            ("metaq_spark/x.py", "from metaq_broker.log import x"),
+            ("metaq_spark/x.py", "from metaq_broker.storage import x"),
             ("broker/metaq_broker/x.py", "import pyarrow as pa"),
-            ("broker/metaq_broker/engine.py", "from metaq.wire.text import commands"),
-            ("broker/metaq_broker/tx/x.py", "from ..frontend import text"),
+            ("broker/metaq_broker/engine/engine.py", "from metaq.protocols.text import commands"),
+            ("broker/metaq_broker/transactions/x.py", "from ..frontends import text"),
         ],
     )
     def test_a_planted_import_is_found(self, path: str, text: str) -> None:
@@ -190,9 +201,9 @@ class TestTheRulesThemselves:
     @pytest.mark.parametrize(
         ("path", "text"),
         [
-            ("metaq/client/transport.py", "import socket"),
-            ("metaq/wire/text/x.py", "from metaq.model import Message\nfrom .frames import walk\nimport struct"),
-            ("metaq/wire/text/x.py", "import timeit, ossaudiodev"),
+            ("metaq/net/transport.py", "import socket"),
+            ("metaq/protocols/text/x.py", "from metaq.model import Message\nfrom .frames import walk\nimport struct"),
+            ("metaq/protocols/text/x.py", "import timeit, ossaudiodev"),
             ("metaq_spark/x.py", "import pyspark, pyarrow, metaq.client"),
         ],
     )
@@ -200,10 +211,12 @@ class TestTheRulesThemselves:
         assert [row for rule in RULES for row in violations(rule, parse(path, text))] == []
 
     def test_climbing_out_is_seen(self) -> None:
-        for path, text in (("metaq/x.py", "from .. import y"), ("metaq/wire/text/x.py", "from .....y import z")):
+        for path, text in (("metaq/x.py", "from .. import y"), ("metaq/protocols/text/x.py", "from .....y import z")):
             assert [name for name, _ in imports(parse(path, text))] == [".."]
-        assert [name for name, _ in imports(parse("metaq/wire/x.py", "from .. import model"))] == ["metaq.model"]
-        assert [name for name, _ in imports(parse("metaq/wire/__init__.py", "from . import x"))] == ["metaq.wire.x"]
+        assert [name for name, _ in imports(parse("metaq/net/x.py", "from .. import model"))] == ["metaq.model"]
+        assert [name for name, _ in imports(parse("metaq/protocols/__init__.py", "from . import x"))] == [
+            "metaq.protocols.x"
+        ]
 
     def test_a_circle_is_seen(self) -> None:
         one = parse("metaq/one.py", "from metaq.two import x")

@@ -62,7 +62,7 @@ def test_finding_the_format_imports_one_module_of_ours(worker: str) -> None:
         (WORKERS + "commit_data_source_write", BATCH_SINK),
         (WORKERS + "python_streaming_sink_runner", SINK),
         ("pyspark.worker", SOURCE),
-        ("pyspark.worker", "metaq_spark.source.range_task"),
+        ("pyspark.worker", "metaq_spark.backends.metaq.range_task"),
         ("pyspark.worker", SINK),
     ],
 )
@@ -72,7 +72,11 @@ def test_nothing_heavy_is_imported_before_it_is_needed(process: str, ours: str) 
 
 def test_the_process_that_plans_does_not_load_what_only_tasks_need() -> None:
     new = imported([WORKERS + "plan_data_source_read"], [SOURCE])
-    of_tasks = {"metaq_spark.source.range_task", "metaq_spark.columns.decode", "metaq_spark.columns.json_values"}
+    of_tasks = {
+        "metaq_spark.backends.metaq.range_task",
+        "metaq_spark.columns.decode",
+        "metaq_spark.columns.json_values",
+    }
     assert new & of_tasks == set()
 
 

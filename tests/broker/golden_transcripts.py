@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from recordings import METAQ
 
-from metaq.wire.text.commands import Get, Put, Reply, Result, Value
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
-from metaq.wire.text.frames import HEADER_BYTES, walk
+from metaq.formats.frames import HEADER_BYTES, walk
+from metaq.protocols.text.commands import Get, Put, Reply, Result, Value
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
 
 _ID_AT, _ID_BYTES = 8, 8
 

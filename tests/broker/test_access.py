@@ -11,10 +11,11 @@ import pytest
 from fix_broker import RunningBroker, wait_until
 from fix_tls import Certificates, ini_text, launch_with, tls_session
 
-from metaq.client.session import Session
-from metaq.client.tls import TlsSettings
+from metaq.backends.metaq.session import Session
+from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import LocalTransactionId, Message, Xid
-from metaq.wire.text.commands import (
+from metaq.net.tls import TlsSettings
+from metaq.protocols.text.commands import (
     Command,
     Decide,
     Get,
@@ -28,7 +29,6 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.frames import encode_body, encode_frame
 
 pytestmark = pytest.mark.process
 

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 from fix_broker import RunningBroker
-from metaq_broker.frontend.block_rooms import BlockRooms
+from metaq_broker.frontends.net.block_rooms import BlockRooms
 
-from metaq.wire.text.commands import Get, Put, PutBatch, Result
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame, walk
+from metaq.formats.frames import encode_frame, walk
+from metaq.protocols.text.commands import Get, Put, PutBatch, Result
+from metaq.protocols.text.encode import encode
 
 MIB = 1 << 20
 

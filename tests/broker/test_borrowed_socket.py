@@ -8,7 +8,7 @@ import os
 import socket
 from typing import cast
 
-from metaq_broker.frontend.borrowed_socket import borrow
+from metaq_broker.frontends.net.borrowed_socket import borrow
 
 
 def test_a_dropped_view_leaves_the_socket_open() -> None:

@@ -7,9 +7,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from metaq_broker.config import BrokerConfig, covers, development, load, parse
-from metaq_broker.config_keys import REQUIRED, SYSTEM_KEYS
-from metaq_broker.ini import ConfigError
+from metaq_broker.config.configuration import BrokerConfig, covers, development, load, parse
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.config.keys import REQUIRED, SYSTEM_KEYS
 
 REQUIRED_LINES = (
     "brokerId=7\nnumPartitions=3\nunflushThreshold=0\nunflushInterval=10000\n"

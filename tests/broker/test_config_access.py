@@ -9,10 +9,10 @@ import pytest
 import trustme
 from fix_tls import Certificates, ini_text
 from metaq_broker.cli import main
-from metaq_broker.config import BrokerConfig, parse
-from metaq_broker.config_access import exposure_warning, is_loopback
-from metaq_broker.frontend.tls import names_of, server_context
-from metaq_broker.ini import ConfigError
+from metaq_broker.config.access import exposure_warning, is_loopback
+from metaq_broker.config.configuration import BrokerConfig, parse
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.frontends.net.tls import names_of, server_context
 
 TLS = "tlsCertFile=/c/cert.pem\ntlsKeyFile=/c/key.pem\n"
 MUTUAL = TLS + "tlsClientCaFile=/c/ca.pem\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from metaq_broker.config import parse
-from metaq_broker.config_keys import SYSTEM_KEYS
-from metaq_broker.config_shared import shared_text
+from metaq_broker.config.configuration import parse
+from metaq_broker.config.keys import SYSTEM_KEYS
+from metaq_broker.config.shared import shared_text
 
 METAQ_SYSTEM = {
     *("brokerId", "numPartitions", "serverPort", "dashboardHttpPort", "hostName", "dataPath", "dataLogPath"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker
 from metaq_broker.clock import ManualClock
-from metaq_broker.diagnostics import LINES_MAX, WINDOW_S, JsonFormatter, KeyValueFormatter, RateLimit
+from metaq_broker.monitoring.diagnostics import LINES_MAX, WINDOW_S, JsonFormatter, KeyValueFormatter, RateLimit
 
 MOMENT = 1_769_860_800.1239
 
@@ -71,7 +71,7 @@ def test_a_traceback_is_part_of_the_event() -> None:
     assert json.loads(line)["traceback"].endswith("ValueError: no")
 
 
-FRONTEND = "metaq_broker.frontend.text"
+FRONTEND = "metaq_broker.frontends.text.session"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ FRONTEND = "metaq_broker.frontend.text"
     [
         ("metaq_broker.app", logging.INFO, True),
         ("metaq_broker.app", logging.WARNING, False),
-        ("metaq_broker.log.log_store", logging.ERROR, False),
+        ("metaq_broker.storage.log_store", logging.ERROR, False),
         (FRONTEND, logging.INFO, True),
         (FRONTEND, logging.WARNING, True),
-        ("metaq_broker.control.server", logging.ERROR, True),
+        ("metaq_broker.admin.server", logging.ERROR, True),
     ],
 )
 def test_what_is_limited(name: str, level: int, limited: bool) -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import Clock
-from metaq_broker.config import parse
-from metaq_broker.engine import ANY_PARTITION, Engine
-from metaq_broker.files import Files
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.log.reads import Slice
-from metaq_broker.outcomes import Appended, BlockAppended, Refused
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
+from metaq_broker.config.configuration import parse
+from metaq_broker.engine.engine import ANY_PARTITION, Engine
+from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.reads import Slice
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 
 Story = Callable[[Engine], None]
 

@@ -10,22 +10,22 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from metaq_broker.admin.maintenance import PartitionMaintenance
 from metaq_broker.clock import Clock
-from metaq_broker.config import parse
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.log.flush import FlushPolicy, GroupCommit
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.maintenance import PartitionMaintenance
-from metaq_broker.outcomes import Refused
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
+from metaq_broker.config.configuration import parse
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit
+from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from metaq_broker.transaction_store import EngineStore
-from metaq_broker.tx.seams import Unit
+from metaq_broker.transactions.seams import Unit
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 
 TOPIC = "t"
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, launch, wait_until
 from fix_tls import ini_text
-from metaq_broker import block_kernel
-from metaq_broker.frontend.acceptor import Acceptor
+from metaq_broker.engine.engine import block_kernel
+from metaq_broker.engine.put_block import BlockNumbering
+from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.open_files import OpenFiles
-from metaq_broker.put_block import BlockNumbering
 
-from metaq.checksum import checksum
-from metaq.message_id import EPOCH_MS, IdRange
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import INT32_MAX
-from metaq.wire.text.commands import Get, Put
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame
+from metaq.protocols.text.commands import Get, Put
+from metaq.protocols.text.encode import encode
 
 FILES = 400
 
@@ -150,7 +150,7 @@ def test_without_even_the_reserve_clients_wait_until_there_is_a_file_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another thread may take the descriptor that is kept, in the moment in which it is free."""
-    monkeypatch.setattr("metaq_broker.frontend.acceptor.PAUSE_S", 0.05)
+    monkeypatch.setattr("metaq_broker.frontends.net.acceptor.PAUSE_S", 0.05)
     refused: list[None] = []
     served = asyncio.Event()
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient
 
-from metaq.client.producer import encode_block
-from metaq.machine import boot_id
+from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
-from metaq.wire.text.commands import PutBatch
-from metaq.wire.text.encode import encode
-from metaq.wire.text.file_place import FilePlace, parse_file_place
+from metaq.net.machine import boot_id
+from metaq.protocols.text.commands import PutBatch
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.file_location import FilePlace, parse_file_place
 
 pytestmark = pytest.mark.process
 

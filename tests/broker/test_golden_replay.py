@@ -14,8 +14,8 @@ import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
 from golden_transcripts import Comparison, Step, steps
 
-from metaq.wire.text.commands import Reply, Result, Value
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.protocols.text.commands import Reply, Result, Value
 
 pytestmark = pytest.mark.process
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.config import parse
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.outcomes import Appended, BlockAppended, Refused
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
-from metaq_broker.transaction_store import EngineStore
-from metaq_broker.tx.refusals import TransactionRefused
+from metaq_broker.config.configuration import parse
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
+from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.transactions.refusals import TransactionRefused
 
-from metaq.message_id import IdWorker, timestamp_ms
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker, timestamp_ms
 
 NOW = 1_790_000_000_000
 DAY_MS = 86_400_000

@@ -18,11 +18,11 @@ import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 from fix_tls import launch_with
 
-from metaq.checksum import checksum
-from metaq.message_id import timestamp_ms
-from metaq.wire.text.commands import Get, Put, PutBatch, Result, Value
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import timestamp_ms
+from metaq.protocols.text.commands import Get, Put, PutBatch, Result, Value
+from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
 

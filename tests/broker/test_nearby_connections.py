@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from metaq_broker.frontend.block_rooms import BlockRooms
-from metaq_broker.frontend.tcp import Connection
-from metaq_broker.frontend.turns import Turns
-from metaq_broker.text_puts import TextPuts
+from metaq_broker.frontends.net.block_rooms import BlockRooms
+from metaq_broker.frontends.net.connection import Connection
+from metaq_broker.frontends.net.turns import Turns
+from metaq_broker.frontends.text.text_puts import TextPuts
 
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
@@ -57,7 +57,7 @@ def talk(own: str, peer: str) -> bytes:
 def unpaced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The sockets that the broker had no longer paced."""
     seen: list[Any] = []
-    monkeypatch.setattr("metaq_broker.frontend.tcp.unpace", lambda connected: seen.append(connected.family))
+    monkeypatch.setattr("metaq_broker.frontends.net.connection.unpace", lambda connected: seen.append(connected.family))
     return seen
 
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from metaq_broker import machine_code
-from metaq_broker.put_block import BlockNumbering, BlockRefused, number_plainly
+from metaq_broker.engine.engine import machine_code
+from metaq_broker.engine.put_block import BlockNumbering, BlockRefused, number_plainly
 
-from metaq.checksum import checksum
-from metaq.message_id import EPOCH_MS, IdRange
-from metaq.wire.text.frames import encode_frame, walk
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame, walk
+from metaq.formats.message_id import EPOCH_MS, IdRange
 
 BODIES = [b"", b"a", b"bb" * 50, b"c" * 1000, b"last"]
 BLOCK = b"".join(encode_frame(-1, flag, body) for flag, body in enumerate(BODIES))
@@ -123,7 +123,9 @@ def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest
 def test_a_later_process_finds_the_machine_code_on_disk() -> None:
     """The stamp of numba's cache: compiling again would count as a miss."""
     BlockNumbering().load()
-    script = "from metaq_broker.block_loop import number; print(number.stats.cache_hits, number.stats.cache_misses)"
+    script = (
+        "from metaq_broker.engine.block_loop import number; print(number.stats.cache_hits, number.stats.cache_misses)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.count("Counter()") == 1
     assert done.stdout.rstrip().endswith("Counter()")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from fix_broker import RunningBroker
 
-from metaq.checksum import checksum
-from metaq.client.producer import Receipt, encode_block, put, put_batch
-from metaq.client.session import Session
-from metaq.directory.stats import parse_offsets
+from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
+from metaq.backends.metaq.session import Session
+from metaq.discovery.stats import parse_offsets
 from metaq.errors import BrokerError
+from metaq.formats.checksum import checksum
 from metaq.model import Message
-from metaq.wire.text.commands import Put, PutBatch, Stats
+from metaq.protocols.text.commands import Put, PutBatch, Stats
 
 pytestmark = pytest.mark.process
 

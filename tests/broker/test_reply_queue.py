@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from metaq_broker.files import Files
-from metaq_broker.frontend.replies import FileReply, Output, ReplyQueue
-from metaq_broker.log.handles import FileHandle
-from metaq_broker.log.reads import Slice
+from metaq_broker.frontends.text.replies import FileReply, Output, ReplyQueue
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.reads import Slice
 
 
 class Woken:

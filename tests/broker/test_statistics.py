@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.statistics import RESET_INTERVAL_S, Realtime, Statistics
+from metaq_broker.monitoring.statistics import RESET_INTERVAL_S, Realtime, Statistics
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import threading
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 
-from metaq.checksum import checksum
-from metaq.message_id import IdRange
-from metaq.wire.text.commands import Get, GetOffset, Put, PutBatch, Reply, Result, Value
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame, walk
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame, walk
+from metaq.formats.message_id import IdRange
+from metaq.protocols.text.commands import Get, GetOffset, Put, PutBatch, Reply, Result, Value
+from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
 

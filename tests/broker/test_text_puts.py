@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, wait_until
-from metaq_broker import text_puts as text_puts_module
 from metaq_broker.clock import Clock
-from metaq_broker.config import parse
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.frontend.replies import ReplyQueue
-from metaq_broker.frontend.text import TextServices, TextSession
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.outcomes import Refused
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
-from metaq_broker.text_puts import CompiledRuns, TextPuts
+from metaq_broker.config.configuration import parse
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.frontends.text import text_puts as text_puts_module
+from metaq_broker.frontends.text.replies import ReplyQueue
+from metaq_broker.frontends.text.session import TextServices, TextSession
+from metaq_broker.frontends.text.text_puts import CompiledRuns, TextPuts
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
 
-from metaq.checksum import checksum
-from metaq.message_id import IdWorker
-from metaq.wire.text.commands import Get, Put, Reply, Result
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.message_id import IdWorker
+from metaq.protocols.text.commands import Get, Put, Reply, Result
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.encode import encode
 
 
 def put(opaque: int, body: bytes, partition: int = 0, flag: int = 0, topic: str = "t") -> Put:

@@ -10,8 +10,8 @@ from test_text_protocol import block_of, bodies, get, placed
 from test_transaction_commands import XIDS, begin_with, step, tx_put
 
 from metaq.model import LocalTransactionId
-from metaq.wire.text.commands import Put, PutBatch, Result
-from metaq.wire.text.encode import encode
+from metaq.protocols.text.commands import Put, PutBatch, Result
+from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
 

@@ -13,16 +13,16 @@ import trustme
 from fix_broker import RunningBroker, WireClient, wait_until
 from fix_tls import TIMEOUTS, Certificates, launch_with, tls_session
 
-from metaq.client.fetch import Run, fetch
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.client.range_reader import read_range
-from metaq.client.session import Session
-from metaq.client.tls import TlsSettings, TlsTransport
+from metaq.backends.metaq.fetch import Run, fetch
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.range_reader import read_range
+from metaq.backends.metaq.session import Session
 from metaq.errors import ConnectionFailed
+from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange
-from metaq.wire.text.commands import Stats
-from metaq.wire.text.frames import walk
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.protocols.text.commands import Stats
 
 pytestmark = pytest.mark.process
 

@@ -8,11 +8,11 @@ import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
 from test_text_protocol import block_of, bodies, get, placed
 
-from metaq.message_id import IdRange
+from metaq.formats.frames import walk
+from metaq.formats.message_id import IdRange
 from metaq.model import LocalTransactionId, TransactionId, Xid
-from metaq.wire.text.commands import Decide, Put, PutBatch, Transaction, TransactionType
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import walk
+from metaq.protocols.text.commands import Decide, Put, PutBatch, Transaction, TransactionType
+from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
 

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.frontend.block_rooms import BlockRooms
-from metaq_broker.frontend.replies import ReplyQueue
-from metaq_broker.frontend.tcp import READ_AHEAD_BYTES, TURN_S, Connection
-from metaq_broker.frontend.text import TextSession
-from metaq_broker.frontend.turns import ROUND_S, Turns
-from metaq_broker.text_puts import TextPuts
+from metaq_broker.frontends.net.block_rooms import BlockRooms
+from metaq_broker.frontends.net.connection import READ_AHEAD_BYTES, TURN_S, Connection
+from metaq_broker.frontends.net.turns import ROUND_S, Turns
+from metaq_broker.frontends.text.replies import ReplyQueue
+from metaq_broker.frontends.text.session import TextSession
+from metaq_broker.frontends.text.text_puts import TextPuts
 
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 STATS_MS = 2
 PER_TURN = 3

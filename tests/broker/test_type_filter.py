@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
-from metaq_broker.log.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.reads import AtEnd, Moved
-from metaq_broker.type_filter import SCAN_BYTES_MAX, InsideMessage, LargeFrame, scan
+from metaq_broker.engine.type_filter import SCAN_BYTES_MAX, InsideMessage, LargeFrame, scan
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.reads import AtEnd, Moved
 
 from metaq.errors import CorruptFrame
+from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message
-from metaq.wire.text.commands import Result, Value
-from metaq.wire.text.filtered import Selection, decode_filtered
-from metaq.wire.text.frames import encode_body, encode_frame
+from metaq.protocols.text.commands import Result, Value
+from metaq.protocols.text.filtered import Selection, decode_filtered
 
 
 def frame(attribute: str | None, payload: bytes = b"x") -> bytes:

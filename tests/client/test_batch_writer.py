@@ -9,15 +9,15 @@ from fix_client import ADDRESS, memory_session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.client.batch_writer import BatchWriter
-from metaq.client.producer import encode_block
-from metaq.client.session import Session
-from metaq.client.transport import Timeouts
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ConnectionFailed, ExtensionMissing, ProtocolError
+from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message
+from metaq.net.transport import Timeouts
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Command, Put, PutBatch, Reply, Result
-from metaq.wire.text.frames import walk
 
 JAVA: frozenset[str] = frozenset()
 MPUT = frozenset({"mput"})

@@ -9,12 +9,12 @@ from fix_client import ADDRESS, memory_session, scripted_session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.client.boundaries import WINDOW_BYTES_MAX, first_at_time, frame_boundary
+from metaq.backends.metaq.boundaries import WINDOW_BYTES_MAX, first_at_time, frame_boundary
 from metaq.errors import BrokerError, CorruptFrame, ExtensionMissing, ProtocolError
+from metaq.formats.frames import encode_frame
+from metaq.protocols.text.commands import Get
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.scripted import Expect, Say
-from metaq.wire.text.commands import Get
-from metaq.wire.text.frames import encode_frame
 
 JAVA: frozenset[str] = frozenset()
 

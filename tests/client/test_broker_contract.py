@@ -11,17 +11,17 @@ import pytest
 from fix_broker import RunningBroker, launch
 from fix_client import ADDRESS, TIMEOUTS, memory_session
 
-from metaq.client.boundaries import frame_boundary
-from metaq.client.fetch import AtEnd, Moved, Run, fetch
-from metaq.client.positions import incarnation, offset_of_message, ordinal_at
-from metaq.client.producer import encode_block, put, put_batch
-from metaq.client.session import Session
-from metaq.directory.stats import TopicSettings, parse_broker, parse_incarnations, parse_offsets, parse_topics
+from metaq.backends.metaq.boundaries import frame_boundary
+from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
+from metaq.backends.metaq.positions import incarnation, offset_of_message, ordinal_at
+from metaq.backends.metaq.puts import encode_block, put, put_batch
+from metaq.backends.metaq.session import Session
+from metaq.discovery.stats import TopicSettings, parse_broker, parse_incarnations, parse_offsets, parse_topics
 from metaq.errors import BrokerError, ConnectionFailed
+from metaq.formats.frames import walk
 from metaq.model import Held, Message, OffsetRange
+from metaq.protocols.text.commands import Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Version
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Version
-from metaq.wire.text.frames import walk
 
 SEGMENT_BYTES, TRANSFER_BYTES = 4096, 3000
 TOPICS = [f"t{number}" for number in range(100)]

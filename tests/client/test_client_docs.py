@@ -9,7 +9,7 @@ import pytest
 from fix_broker import RunningBroker
 from fix_tls import Certificates
 
-from metaq.client.pool import shared_pool
+from metaq.backends.metaq.pool import shared_pool
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

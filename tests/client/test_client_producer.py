@@ -10,15 +10,15 @@ from fix_client import ADDRESS, MemoryCluster, memory_session, scripted_session
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaq.backends.metaq.session import Session
 from metaq.client.producer import Producer, Receipt, encode_block, put, put_batch
-from metaq.client.session import Session
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError, TopicNotFound
+from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message, Partition
+from metaq.protocols.text.commands import Put, PutBatch
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.scripted import Expect, Say
-from metaq.wire.text.commands import Put, PutBatch
-from metaq.wire.text.frames import walk
 
 JAVA: frozenset[str] = frozenset()
 MESSAGES = [Message(b"one"), Message(b""), Message(b"three", "attribute"), Message(b"four", "")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from fix_client import ADDRESS, scripted_session
 
-from metaq.client.transactions import Transactions, Vote
+from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.errors import ExtensionMissing, ProtocolError, TransactionError
 from metaq.model import LocalTransactionId, Xid
 from metaq.testing.scripted import Expect, Say, Step

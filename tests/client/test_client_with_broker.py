@@ -11,15 +11,15 @@ import pytest
 from fix_broker import RunningBroker
 from fix_client import TIMEOUTS, Restarts
 
-from metaq.client.batch_writer import BatchWriter
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
 from metaq.client.consumer import Consumer, first_at_time, frame_boundary, read_range
-from metaq.client.pool import SessionPool
 from metaq.client.producer import Producer, encode_block, put, put_batch
-from metaq.client.session import Session
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.frames import Frame, walk
 from metaq.model import Message, OffsetRange, Partition
-from metaq.wire.text.commands import Version
-from metaq.wire.text.frames import Frame, walk
+from metaq.protocols.text.commands import Version
 
 pytestmark = pytest.mark.process
 

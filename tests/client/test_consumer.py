@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fix_client import ADDRESS, MemoryCluster, memory_session
 
+from metaq.backends.metaq.puts import encode_block
 from metaq.client.consumer import AtEnd, Consumer, Moved, Run, fetch
-from metaq.client.producer import encode_block
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import CorruptFrame, OffsetMoved, TopicNotFound
 from metaq.model import Message, Partition
 from metaq.testing.memory import MemoryBroker

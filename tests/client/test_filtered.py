@@ -9,17 +9,17 @@ import pytest
 from fix_broker import RunningBroker, launch
 from fix_client import TIMEOUTS, memory_session
 
-from metaq.client.fetch import AtEnd, Moved
-from metaq.client.filtered import Filtered, fetch_types, messages_of_types
-from metaq.client.producer import put
-from metaq.client.session import Session
+from metaq.backends.metaq.fetch import AtEnd, Moved
+from metaq.backends.metaq.filtered import Filtered, fetch_types, messages_of_types
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError
+from metaq.formats.frames import encode_body, encode_frame, walk
 from metaq.model import Message
+from metaq.protocols.text.commands import Result, Value
+from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_FILTER
+from metaq.protocols.text.filtered import Selection, decode_filtered, encode_types, is_message_type, select
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Result, Value
-from metaq.wire.text.extensions import EXT_BOUNDARY, EXT_FILTER
-from metaq.wire.text.filtered import Selection, decode_filtered, encode_types, is_message_type, select
-from metaq.wire.text.frames import encode_body, encode_frame, walk
 
 SEGMENT_BYTES, TRANSFER_BYTES = 4096, 3000
 INI = f"""[system]

@@ -11,19 +11,19 @@ import pytest
 from fix_broker import RunningBroker, StartBroker
 from fix_client import TIMEOUTS, Restarts, scripted_session
 
-from metaq.client import local_file
-from metaq.client.producer import encode_block, put_batch
-from metaq.client.range_reader import lend_range, read_range
-from metaq.client.session import Session
+from metaq.backends.metaq import local_file
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.range_reader import lend_range, read_range
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ConnectionFailed, CorruptFrame, DataMissing, OffsetMoved, ProtocolError
-from metaq.machine import boot_id
+from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange
+from metaq.net.machine import boot_id
+from metaq.protocols.text.commands import Result, Stats
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.extensions import version_text
+from metaq.protocols.text.file_location import FilePlace, encode_file_place
 from metaq.testing.scripted import Expect, Say
-from metaq.wire.text.commands import Result, Stats
-from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import version_text
-from metaq.wire.text.file_place import FilePlace, encode_file_place
-from metaq.wire.text.frames import walk
 
 pytestmark = pytest.mark.process
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from fix_client import ADDRESS, LoopbackPeer
 
-from metaq.client.pool import IDLE_S_MAX, SessionPool, shared_pool
-from metaq.client.session import Session
-from metaq.client.transport import DEFAULT_TIMEOUTS
+from metaq.backends.metaq.pool import IDLE_S_MAX, SessionPool, shared_pool
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ConnectionFailed
 from metaq.model import Address
+from metaq.net.transport import DEFAULT_TIMEOUTS
+from metaq.protocols.text.commands import Get, Stats, Version
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.scripted import Expect, Say, Step
-from metaq.wire.text.commands import Get, Stats, Version
 
 OTHER = Address("127.0.0.1", 8124)
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from fix_client import ADDRESS, memory_session, scripted_session
 
-from metaq.client.positions import incarnation, offset_of_message, ordinal_at
-from metaq.client.session import Session
+from metaq.backends.metaq.positions import incarnation, offset_of_message, ordinal_at
+from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, ExtensionMissing, ProtocolError
+from metaq.formats.frames import encode_frame
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.scripted import Expect, Say
-from metaq.wire.text.frames import encode_frame
 
 Ask = Callable[[Session, str, int, int], int]
 

@@ -11,14 +11,14 @@ from fix_client import ADDRESS, memory_session
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metaq.backends.metaq.range_reader import lend_range
 from metaq.client.consumer import Run, read_range
-from metaq.client.range_reader import lend_range
 from metaq.errors import BrokerError, ConnectionFailed, CorruptFrame, DataMissing, OffsetMoved, ProtocolError
+from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 from metaq.model import OffsetRange
+from metaq.protocols.text.commands import Command, Get, Reply, Result, Value
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.memory_partition import MemoryPartition
-from metaq.wire.text.commands import Command, Get, Reply, Result, Value
-from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 
 WHERE = f"t partition 0 of broker {ADDRESS}"
 

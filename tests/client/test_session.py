@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 from fix_client import ADDRESS, memory_session, scripted_session
 
-from metaq.client.session import OUTSTANDING_MAX, Session, describe
-from metaq.client.transport import Timeouts
+from metaq.backends.metaq.session import OUTSTANDING_MAX, Session, describe
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.model import Buffer, LocalTransactionId
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.memory import MemoryBroker
-from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
-from metaq.wire.text.commands import (
+from metaq.net.transport import Timeouts
+from metaq.protocols.text.commands import (
     Command,
     Decide,
     Get,
@@ -27,6 +24,9 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker
+from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
 
 
 def result(text: bytes, opaque: int, code: int = 200) -> bytes:

@@ -9,14 +9,14 @@ import pytest
 from fix_broker import RunningBroker, wait_until
 from fix_client import TIMEOUTS, Restarts
 
-from metaq.client.batch_writer import BatchWriter
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.puts import encode_block, put
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.client.consumer import Run, fetch
-from metaq.client.producer import encode_block, put
-from metaq.client.session import Session
-from metaq.client.transactions import Transactions, Vote
 from metaq.errors import TransactionError
+from metaq.formats.frames import walk
 from metaq.model import Message, Xid
-from metaq.wire.text.frames import walk
 
 pytestmark = pytest.mark.process
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from metaq.client.transport import TCP, Stream, Timeouts
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address
+from metaq.net.transport import TCP, Stream, Timeouts
 from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport, Step
 
 Play = Callable[..., Stream]

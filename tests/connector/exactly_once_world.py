@@ -10,23 +10,23 @@ from pathlib import Path
 
 from fix_broker import RunningBroker, StartBroker, broker_command
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
 from metaq.client.consumer import Run, fetch
-from metaq.client.pool import SessionPool
-from metaq.client.producer import encode_block
-from metaq.client.session import Session
-from metaq.client.transactions import Transactions
-from metaq.client.transport import Timeouts
 from metaq.errors import TransactionError
+from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition, Xid
-from metaq.wire.text.frames import walk
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.exactly_once.branches import BranchLimits
 from metaq_spark.exactly_once.coordinator import Conversation, Coordinator
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts
-from metaq_spark.options import SinkOptions, Use, parse_sink_options
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import SinkOptions, Use, parse_sink_options
 
 TOPIC = "t"
 QUERY = "c0ffee00-0000-4000-8000-000000000001"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from metaq.client.transport import Stream, Transport
 from metaq.model import Address, Buffer
+from metaq.net.transport import Stream, Transport
 
 
 class Recorded:

@@ -10,14 +10,14 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from metaq.client.pool import SessionPool
-from metaq.message_id import IdRange
+from metaq.backends.metaq.pool import SessionPool
+from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.message_id import IdRange
 from metaq.model import Address, Message
+from metaq.protocols.text.commands import Command
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.wire.text.commands import Command
-from metaq.wire.text.frames import encode_body, encode_frame
-from metaq_spark.options import SourceOptions, Use, parse_source_options
+from metaq_spark.options.parsing import SourceOptions, Use, parse_source_options
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
 

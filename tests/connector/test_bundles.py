@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from source_world import World
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.bundles import Bundle, bundled
 from metaq_spark.source.partition_reader import RangePartition

@@ -13,9 +13,9 @@ from checkpoints import commit, files, offset, plan, query
 from fix_broker import RunningBroker
 
 import metaq
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
 from metaq_spark.cli import main
 

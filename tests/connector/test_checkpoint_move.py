@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from checkpoints import CONF, commit, offset, plan, query
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import ConnectionFailed, ExtensionMissing
+from metaq.formats.frames import encode_frame
 from metaq.model import Address, Partition, TopicPartition
 from metaq.testing.memory import MemoryBroker, MemoryPartition, MemoryTransport
-from metaq.wire.text.frames import encode_frame
+from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.checkpoint.folder import CheckpointFolderError, add_batch, read_checkpoint
 from metaq_spark.checkpoint.move import AfterBatch, Choice, Move, check_movable, plan_move
 from metaq_spark.checkpoint.report import move_text, move_tree
-from metaq_spark.cluster import Cluster
 from metaq_spark.errors import OptionError
-from metaq_spark.options import parse_broker_options
-from metaq_spark.positions import Earliest, Latest, Position, Timestamps, parse_position
+from metaq_spark.options.parsing import parse_broker_options
+from metaq_spark.options.positions import Earliest, Latest, Position, Timestamps, parse_position
 
 FRAME = 22
 """Every message has two bytes."""

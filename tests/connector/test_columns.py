@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaq.checksum import checksum
 from metaq.errors import CorruptFrame
-from metaq.message_id import EPOCH_MS
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_body, encode_frame, walk, whole_bytes
+from metaq.formats.message_id import EPOCH_MS
+from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
-from metaq.native_crc import crc32_address
-from metaq.wire.text.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.blocks import Block, OpenBlock

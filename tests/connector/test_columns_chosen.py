@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from metaq.errors import CorruptFrame
+from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, Partition, TopicPartition
-from metaq.wire.text.frames import encode_body, encode_frame
 from metaq_spark.columns import kernels
 from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder

@@ -11,7 +11,7 @@ import pytest
 
 READ_AND_COUNT = """
 from metaq.model import Message, Partition, TopicPartition
-from metaq.wire.text.frames import encode_body, encode_frame
+from metaq.formats.frames import encode_body, encode_frame
 from metaq_spark.columns import kernels
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.columns.engine import Engine

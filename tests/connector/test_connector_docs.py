@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.option_table import ANY, OPTIONS, READ, WRITE, Option, Use
+from metaq_spark.options.table import ANY, OPTIONS, READ, WRITE, Option, Use
 from metaq_spark.sink.columns import SINK_COLUMNS
 
 DOCS = Path(__file__).parents[2] / "docs" / "connector.md"

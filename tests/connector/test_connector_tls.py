@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from fix_tls import Certificates, launch_with, tls_session
 
-from metaq.client.producer import put
-from metaq.client.tls import TlsSettings
-from metaq.client.transport import DEFAULT_TIMEOUTS
+from metaq.backends.metaq.puts import put
 from metaq.model import Message
-from metaq_spark.cluster import pool_with
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import DEFAULT_TIMEOUTS
+from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.errors import OptionError
-from metaq_spark.options import Use, parse_sink_options, parse_source_options
+from metaq_spark.options.parsing import Use, parse_sink_options, parse_source_options
 from metaq_spark.source.batch_reader import MetaQReader
 
 

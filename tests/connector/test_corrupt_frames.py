@@ -11,18 +11,18 @@ import pytest
 from fix_broker import RunningBroker
 from source_world import NO_EXTENSIONS, World
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import CorruptFrame, TopicNotFound
+from metaq.formats.frames import encode_body, encode_frame, walk
 from metaq.model import Message
+from metaq.protocols.text.commands import Command, Get, Reply, Result, Value
 from metaq.testing.memory_partition import MemoryPartition
-from metaq.wire.text.commands import Command, Get, Reply, Result, Value
-from metaq.wire.text.frames import encode_body, encode_frame, walk
+from metaq_spark.backends.metaq.resync import first_chain
 from metaq_spark.columns.attribute_map import parse_pairs
 from metaq_spark.errors import DataLoss, OptionError
-from metaq_spark.options import Use, parse_source_options
+from metaq_spark.options.parsing import Use, parse_source_options
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.damage import LETTER_BYTES_MAX
-from metaq_spark.source.resync import first_chain
 
 CARTS = {"onCorrupt": "deadletter", "deadLetterTopic": "carts"}
 
@@ -308,8 +308,8 @@ def test_the_search_is_not_taken_in_by_zeros_and_gives_up_on_too_much_work(exact
 def test_damage_on_the_disk_of_a_real_broker(
     start_broker: Callable[..., RunningBroker], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from metaq.client.producer import encode_block, put_batch
-    from metaq.client.session import Session
+    from metaq.backends.metaq.puts import encode_block, put_batch
+    from metaq.backends.metaq.session import Session
 
     broker = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "1")
     messages = payloads(2000, 200)

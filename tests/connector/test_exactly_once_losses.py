@@ -8,7 +8,7 @@ import pytest
 from exactly_once_world import QUERY, TOPIC, World
 from fix_broker import StartBroker, wait_until
 
-from metaq.client.transactions import DecidedBatch
+from metaq.backends.metaq.transactions import DecidedBatch
 from metaq.model import Partition, TopicPartition, Xid
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
 from metaq_spark.exactly_once.contents import Contents, Count

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import ConnectionFailed, DirectoryConflict
 from metaq.model import Address
+from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.wire.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq_spark.backends.metaq.sessions import PatientSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.exactly_once.participants import Found, ParticipantMemory
-from metaq_spark.options import Use, parse_sink_options
-from metaq_spark.sessions import PatientSessions
+from metaq_spark.options.parsing import Use, parse_sink_options
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
 ADDRESSES = (Address("b0", 1), Address("b1", 1))

@@ -8,7 +8,7 @@ import pytest
 from exactly_once_world import QUERY, World
 from fix_broker import StartBroker, wait_until
 
-from metaq.client.transactions import DecidedBatch, Transactions
+from metaq.backends.metaq.transactions import DecidedBatch, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
 from metaq_spark.exactly_once.branches import BranchLimits

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaq.client.producer import encode_block
+from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.encode import FrameEncoder

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metaq.formats.frames import HEADER_BYTES, encode_frame, walk
 from metaq.model import Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
-from metaq.wire.text.frames import HEADER_BYTES, encode_frame, walk
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.engine import Engine

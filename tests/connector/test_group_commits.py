@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from metaq.directory.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.directory.zk_memory import AWAY_PAUSE_S
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.discovery.zk_memory import AWAY_PAUSE_S
 from metaq.errors import ZooKeeperAway
 from metaq.model import INT64_MAX, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq_spark.errors import OptionError
-from metaq_spark.option_table import Use
-from metaq_spark.options import parse_source_options
-from metaq_spark.positions import LATEST_OFFSET
+from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.options.positions import LATEST_OFFSET
+from metaq_spark.options.table import Use
 from metaq_spark.source.group_offsets import ZooKeeperGroups, required_groups
 
 FIRST, SECOND = (TopicPartition("orders", Partition(0, index)) for index in range(2))

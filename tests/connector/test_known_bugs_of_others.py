@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from source_world import NO_EXTENSIONS, World, at
 
-from metaq.wire.text.commands import Command, Get
+from metaq.protocols.text.commands import Command, Get
 from metaq_spark.errors import DataLoss
 
 

@@ -17,16 +17,16 @@ import pytest
 from fix_broker import wait_until
 from prometheus_client import CollectorRegistry
 
-from metaq.client.pool import SessionPool
-from metaq.message_id import IdWorker
+from metaq.backends.metaq.pool import SessionPool
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 from metaq.model import Address
+from metaq.protocols.text.commands import Command
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.wire.text.commands import Command
-from metaq.wire.text.frames import encode_frame
 from metaq_spark.errors import OptionError
 from metaq_spark.lag.listener import MetaQLagListener
 from metaq_spark.lag.lookup import LagLookup
-from metaq_spark.options import parse_broker_options
+from metaq_spark.options.parsing import parse_broker_options
 
 NOW_S = 1_800_000_000.0
 DEADLINE_S = 20.0

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from source_world import NO_EXTENSIONS, World, at
 
-from metaq.wire.text.commands import Get, GetOffset, Stats
-from metaq_spark.options import Use
+from metaq.protocols.text.commands import Get, GetOffset, Stats
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 
 

@@ -11,13 +11,13 @@ import pytest
 from fix_broker import RunningBroker
 from fix_client import TIMEOUTS
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import encode_block, put_batch
-from metaq.client.session import Session
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.session import Session
 from metaq.errors import CorruptFrame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
-from metaq.wire.text.commands import Stats
-from metaq_spark.options import SourceOptions, Use, parse_source_options
+from metaq.protocols.text.commands import Stats
+from metaq_spark.options.parsing import SourceOptions, Use, parse_source_options
 from metaq_spark.source.partition_reader import RangePartition, read_partition
 
 pytestmark = pytest.mark.process

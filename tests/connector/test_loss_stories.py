@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from source_world import NO_EXTENSIONS, World, at
 
 from metaq.errors import ConnectionFailed
-from metaq.wire.text.commands import Command, GetOffset, Stats
+from metaq.protocols.text.commands import Command, GetOffset, Stats
 from metaq_spark.errors import DataLoss
 
 

@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from source_world import World
 
-from metaq.directory import survey
+from metaq.discovery import survey
 from metaq.model import Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
-from metaq_spark import progress_memory
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, read_progress, to_json
-from metaq_spark.progress_memory import ProgressMemory
+from metaq_spark.source import progress_memory
 from metaq_spark.source.idling import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, Idling
+from metaq_spark.source.progress_memory import ProgressMemory
 
 COUNT = 1000
 LIMIT = ReadMaxBytes(1 << 30)

@@ -8,12 +8,12 @@ import pytest
 from source_world import ADDRESSES, NO_EXTENSIONS, World, at
 
 from metaq.errors import MetaqError
+from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message
-from metaq.wire.text.commands import Command, Get, GetFiltered, Result
-from metaq.wire.text.extensions import EXT_FILTER
-from metaq.wire.text.frames import encode_body, encode_frame
+from metaq.protocols.text.commands import Command, Get, GetFiltered, Result
+from metaq.protocols.text.extensions import EXT_FILTER
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 
 TYPES = [None, "", "paid", "open", "paid late", "paid_late", "é"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.directory.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.errors import OptionError
-from metaq_spark.option_table import OPTIONS, Use
-from metaq_spark.options import (
+from metaq_spark.options.parsing import (
     check_source_options,
     parse_broker_options,
     parse_sink_options,
     parse_source_options,
 )
-from metaq_spark.positions import Earliest, Latest, Specific
+from metaq_spark.options.positions import Earliest, Latest, Specific
+from metaq_spark.options.table import OPTIONS, Use
 
 SOURCE = {"brokers": "127.0.0.1:8123", "subscribe": "orders"}
 SINK = {"brokers": "127.0.0.1:8123"}

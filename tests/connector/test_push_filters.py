@@ -26,12 +26,12 @@ from pyspark.sql.datasource import (
 )
 from source_world import NO_EXTENSIONS, World
 
-from metaq.message_id import EPOCH_MS, IdRange
+from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import Message
+from metaq.protocols.text.commands import Value
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Value
-from metaq.wire.text.frames import encode_body, encode_frame
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.pushdown import PushdownReader
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from source_world import ADDRESSES, NO_EXTENSIONS, World
 
-from metaq.client.pool import SessionPool
-from metaq.client.transport import Timeouts
+from metaq.backends.metaq.pool import SessionPool
+from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
+from metaq.net.transport import Timeouts
+from metaq.protocols.text.commands import Command, Filled, Get, GetOffset
 from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
-from metaq.wire.text.commands import Command, Filled, Get, GetOffset
-from metaq.wire.text.frames import encode_body, encode_frame
 from metaq_spark.columns.decode import BYTES_MAX
 from metaq_spark.errors import DataLoss, ReadFailed
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.partition_reader import RangePartition, read_partition
 
 SOURCE = TopicPartition("orders", Partition(0, 0))
@@ -212,8 +212,8 @@ def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytes
         room[:] = chunk[: command.max_bytes]
         return Filled(len(room), opaque)
 
-    monkeypatch.setattr("metaq.client.session.Session.post", post)
-    monkeypatch.setattr("metaq.client.session.Session.collect", collect)
+    monkeypatch.setattr("metaq.backends.metaq.session.Session.post", post)
+    monkeypatch.setattr("metaq.backends.metaq.session.Session.collect", collect)
     world = World(extensions=NO_EXTENSIONS)
     options = world.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)), localReads="false")
     task = RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, chunks * len(chunk)))

@@ -10,7 +10,7 @@ from fix_planning import Boundaries, at, fail, spans, tp
 from metaq.model import TopicPartition
 from metaq_spark.errors import DataLoss, OptionError
 from metaq_spark.offsets import Offsets
-from metaq_spark.positions import Earliest, Group, Latest, Position, Specific, Timestamps
+from metaq_spark.options.positions import Earliest, Group, Latest, Position, Specific, Timestamps
 from metaq_spark.source.resolution import Lookups, Side
 
 HELD = spans(a=(0, 100), b=(50, 200), c=(7, 7))

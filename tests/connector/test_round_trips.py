@@ -6,9 +6,9 @@ import pytest
 from recorded import Recorded
 from source_world import ADDRESSES, World
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.testing.memory import MemoryTransport
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.bundles import Bundle
 

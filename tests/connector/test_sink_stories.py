@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from metaq.client.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, ConnectionFailed, TopicNotFound
+from metaq.formats.frames import walk
 from metaq.model import Address, Message
+from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.wire.text.commands import Command, Put, PutBatch
-from metaq.wire.text.frames import walk
 from metaq_spark.errors import PartitionAway, RowError
-from metaq_spark.options import Use, parse_sink_options
+from metaq_spark.options.parsing import Use, parse_sink_options
 from metaq_spark.sink.columns import find_sink_columns
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX, RouteMemory
 from metaq_spark.sink.task import SinkPlan, WrittenMessages, write_batches

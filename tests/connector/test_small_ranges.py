@@ -10,13 +10,13 @@ from source_world import World
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
-from metaq.wire.text.commands import Get, Reply, Result, Value
+from metaq.protocols.text.commands import Get, Reply, Result, Value
+from metaq_spark.backends.metaq.small_ranges import conversations, read_small
 from metaq_spark.errors import DataLoss
-from metaq_spark.options import Use
+from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.bundles import Bundle
 from metaq_spark.source.partition_reader import RangePartition
-from metaq_spark.source.small_ranges import conversations, read_small
 
 PLACES = [(0, 0), (0, 1), (1, 0), (1, 1)]
 VICTIM = (0, 1)

@@ -9,8 +9,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from source_world import NO_EXTENSIONS, World
 
 from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
+from metaq.protocols.text.commands import Command, Get, Stats
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Command, Get, Stats
 from metaq_spark.errors import BrokerNotNamed, CheckpointError, DataLoss, OptionError
 
 

@@ -12,9 +12,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from source_world import ADDRESSES, World
 from test_sink_stories import World as SinkWorld
 
-from metaq.client.pool import SessionPool
-from metaq.client.session import Session
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
 from metaq.model import Address, Xid
 from metaq.testing.memory import MemoryBroker, MemoryTransport
@@ -23,7 +23,7 @@ from metaq_spark.exactly_once import coordinator
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.participants import require_extensions
 from metaq_spark.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
-from metaq_spark.options import Use, parse_source_options
+from metaq_spark.options.parsing import Use, parse_source_options
 from metaq_spark.sink.columns import find_sink_columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"

@@ -57,7 +57,7 @@ import gc
 from metaq_spark import uncollected
 from metaq_spark.columns import decode, engine
 from metaq.model import Partition, TopicPartition
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
 uncollected.keep_modules_uncollected()
 decoder = decode.RunDecoder(TopicPartition("t", Partition(0, 0)), engine=engine.Engine(0))
 assert decode.measure_run(run := encode_frame(1, 0, b"body") * 10) == len(run)

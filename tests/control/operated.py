@@ -12,7 +12,7 @@ from typing import Any
 from fix_broker import RunningBroker, WireClient
 from metaq_broker.cli import main
 
-from metaq.wire.text.frames import walk
+from metaq.formats.frames import walk
 
 SYSTEM = (
     "[system]\nbrokerId=1\nnumPartitions=4\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metaq_broker.control import client, socket_file
-from metaq_broker.control import server as control_server
-from metaq_broker.control.arguments import Arguments
-from metaq_broker.control.client import ControlClient, NoBroker
-from metaq_broker.control.messages import (
+from metaq_broker.admin import client, socket_file
+from metaq_broker.admin import server as control_server
+from metaq_broker.admin.arguments import Arguments
+from metaq_broker.admin.client import ControlClient, NoBroker
+from metaq_broker.admin.maintenance import MaintenanceRefused
+from metaq_broker.admin.messages import (
     MALFORMED,
     REQUEST_BYTES_MAX,
     CommandRefused,
@@ -28,9 +29,8 @@ from metaq_broker.control.messages import (
     encode_request,
     encode_result,
 )
-from metaq_broker.control.server import CONNECTIONS_MAX, ControlServer
-from metaq_broker.control.socket_file import SOCKET_NAME, connect_to, listen_at
-from metaq_broker.maintenance import MaintenanceRefused
+from metaq_broker.admin.server import CONNECTIONS_MAX, ControlServer
+from metaq_broker.admin.socket_file import SOCKET_NAME, connect_to, listen_at
 
 # ---- lines
 

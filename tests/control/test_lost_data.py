@@ -14,8 +14,8 @@ from fix_broker import RunningBroker, StartBroker, wait_until
 from metaq_broker.cli import main
 from operated import SYSTEM, ask, get, refusal, stored, tell
 
-from metaq.wire.text.commands import Value
-from metaq.wire.text.frames import HEADER_BYTES, walk
+from metaq.formats.frames import HEADER_BYTES, walk
+from metaq.protocols.text.commands import Value
 
 pytestmark = pytest.mark.process
 

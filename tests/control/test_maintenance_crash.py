@@ -10,20 +10,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from metaq_broker.admin.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.clock import ManualClock
-from metaq_broker.config import parse
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.maintenance import MaintenanceRefused, PartitionMaintenance
-from metaq_broker.outcomes import Appended
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
+from metaq_broker.config.configuration import parse
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.outcomes import Appended
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from operated import SYSTEM
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import walk
+from metaq.formats.frames import walk
+from metaq.formats.message_id import IdWorker
 
 Contents = dict[int, list[bytes]]
 Story = Callable[["World"], Coroutine[Any, Any, object]]

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metaq_broker.admin.reload import Reloader, ReloadRefused, ReloadReport
 from metaq_broker.clock import ManualClock
-from metaq_broker.config import BrokerConfig, parse
-from metaq_broker.files import Files
-from metaq_broker.reload import Reloader, ReloadRefused, ReloadReport
-from metaq_broker.stores import TopicStores
+from metaq_broker.config.configuration import BrokerConfig, parse
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.storage.files import Files
 from operated import SYSTEM
 
 TOPICS = "[topic=orders]\n[topic=logs-*]\nstat=true\n"

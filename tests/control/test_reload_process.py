@@ -13,7 +13,7 @@ import pytest
 from fix_broker import DEADLINE_S, RunningBroker, WireClient, wait_until
 from operated import ask, ctl, get, put, read, refusal, stored, tell
 
-from metaq.wire.text.frames import walk
+from metaq.formats.frames import walk
 
 pytestmark = pytest.mark.process
 

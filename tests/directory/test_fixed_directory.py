@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from fix_client import MemoryCluster
 
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConnectionFailed, DirectoryConflict, ProtocolError, TopicNotFound
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.protocols.text.commands import Stats, Version
 from metaq.testing.memory import MemoryBroker
-from metaq.wire.text.commands import Stats, Version
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.directory.held_memory import HeldMemory
-from metaq.directory.stats import incarnation_of_line
+from metaq.discovery.held_memory import HeldMemory
+from metaq.discovery.stats import incarnation_of_line
 from metaq.errors import ProtocolError
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
 

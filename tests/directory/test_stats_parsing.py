@@ -7,7 +7,7 @@ import json
 import pytest
 from recordings import METAQ
 
-from metaq.directory.stats import (
+from metaq.discovery.stats import (
     BrokerInfo,
     TopicSettings,
     parse_broker,

@@ -16,15 +16,15 @@ import prometheus_client
 import pytest
 from doc_blocks import ROOT, Block, blocks
 from fix_broker import StartBroker, wait_until
-from metaq_broker.config import parse
+from metaq_broker.config.configuration import parse
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
-from metaq_spark.positions import parse_position, parse_timestamps
+from metaq_spark.options.positions import parse_position, parse_timestamps
 
 OWN_TESTS = {"README.md", "docs/client.md"}
 CONFIGURATION = (

@@ -18,8 +18,8 @@ import pytest
 from doc_blocks import ROOT, SHELL, blocks
 from fix_broker import RunningBroker, StartBroker, wait_until
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.model import Message
 
 LINES = {line: str(block) for block in blocks(*SHELL) for line in block.commands}
@@ -64,7 +64,7 @@ def parsed(line: str) -> Callable[[], object] | None:
     words = shlex.split(line)
     if words[0] == "make":
         return lambda: subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
-    if words[:2] == ["python", "-m"] and words[2].partition(".")[0] == "torture":
+    if words[:2] == ["python", "-m"] and words[2].partition(".")[0] == "faults":
         return lambda: _parse_torture(words[2], words[3:])
     if words[0].endswith("python") and words[1].startswith("benchmarks/"):
         help_command = [sys.executable, words[1], "--help"]
@@ -73,11 +73,11 @@ def parsed(line: str) -> Callable[[], object] | None:
 
 
 def _parse_torture(module: str, arguments: list[str]) -> object:
-    import torture.cli
-    import torture.fire.cli
-    import torture.fuzz.__main__ as fuzz
+    import faults.cli
+    import faults.fire.cli
+    import faults.fuzz.__main__ as fuzz
 
-    parsers = {"torture": torture.cli, "torture.fire": torture.fire.cli, "torture.fuzz": fuzz}
+    parsers = {"faults": faults.cli, "faults.fire": faults.fire.cli, "faults.fuzz": fuzz}
     return parsers[module]._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
 
 

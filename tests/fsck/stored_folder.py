@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from metaq_broker.clock import Clock, ManualClock
-from metaq_broker.files import Files
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 
-from metaq.message_id import EPOCH_MS
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS
 
 SETTINGS = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
 START_MS = EPOCH_MS + 1_000_000

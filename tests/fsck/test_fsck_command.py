@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from metaq_broker.cli import main
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
 from metaq_broker.fsck.journal import check_journal
 from metaq_broker.fsck.progress import Progress, size_text
-from metaq_broker.tx.journal import Journal
-from metaq_broker.tx.records import Undecided
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.journal import Journal
+from metaq_broker.transactions.records import Undecided
 from stored_folder import COUNT, QuickFiles, fill, flip, open_store, segments
 
 INI = """[system]

@@ -12,7 +12,7 @@ from metaq_broker.fsck.checker import Checker, CheckTask
 from metaq_broker.fsck.findings import Findings, IndexState, PartitionFindings
 from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.report import as_json, as_text, exit_status
-from metaq_broker.log.damage import Damage
+from metaq_broker.storage.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored_folder import (
     COUNT,

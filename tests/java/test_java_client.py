@@ -6,18 +6,18 @@ from contextlib import closing
 
 import pytest
 
-from metaq.checksum import checksum
-from metaq.client.batch_writer import BatchWriter
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.filtered import messages_of_types
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.client.consumer import Consumer
-from metaq.client.filtered import messages_of_types
-from metaq.client.pool import SessionPool
 from metaq.client.producer import Producer, encode_block, put
-from metaq.client.session import Session
-from metaq.client.transactions import Transactions, Vote
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, TransactionError
+from metaq.formats.checksum import checksum
 from metaq.model import Address, Message, Partition, TopicPartition, Xid
-from metaq.wire.text.commands import Put
+from metaq.protocols.text.commands import Put
 
 Directory = tuple[FixedDirectory, SessionPool]
 

@@ -16,10 +16,10 @@ from fix_spark_java import named
 from fix_zookeeper import ZooKeeperRoot
 from fix_zookeeper_brokers import Brokers
 
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
-from metaq.wire.text.frames import Frame
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.frames import Frame
 
 TOPIC = "java"
 DEADLINE_S = 180

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.formats.frames import Frame
 from metaq.model import Address, Message
-from metaq.wire.text.frames import Frame
 
 
 def put_all(address: Address, topic: str, partition: int, messages: Iterable[Message]) -> list[int]:

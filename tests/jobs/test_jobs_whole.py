@@ -11,10 +11,10 @@ import pytest
 import topic_to_parquet
 from pyspark.sql import SparkSession
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.directory.fixed import FixedDirectory
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message
 
 ROOT = Path(__file__).parents[2]

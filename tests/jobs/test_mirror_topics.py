@@ -18,8 +18,8 @@ from plain_client import put_all, stored
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from metaq.client.pool import SessionPool
-from metaq.directory.fixed import FixedDirectory
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Message, Partition
 
 JOB = Path(__file__).parents[2] / "jobs" / "mirror_topics.py"

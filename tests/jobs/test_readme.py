@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from metaq.model import Address
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.option_table import OPTIONS, READ, UNSET, WRITE, Use
+from metaq_spark.options.table import OPTIONS, READ, UNSET, WRITE, Use
 from metaq_spark.sink.columns import SINK_COLUMNS
 
 ROOT = Path(__file__).parents[2]

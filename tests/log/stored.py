@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from metaq_broker.clock import Clock, ManualClock
-from metaq_broker.files import Files
-from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
-from metaq_broker.marks import Marks
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 
-from metaq.message_id import EPOCH_MS
-from metaq.wire.text.frames import HEADER_BYTES, Frame, encode_frame
+from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame
+from metaq.formats.message_id import EPOCH_MS
 
 FOLDER = "orders-0"
 SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)

@@ -6,7 +6,7 @@ import asyncio
 import errno
 from pathlib import Path
 
-from metaq_broker.log.flush import FlushPolicy, GroupCommit
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from stored import ONE_SEGMENT, QuickFiles, frames, open_log
 from test_group_commit import GatedFiles, Put, committing, run, until
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.flush import FlushPolicy, GroupCommit
-from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit
+from metaq_broker.storage.partition_log import PartitionLog
 from stored import QuickFiles, frames, open_log
 
 DEADLINE_S = 10.0

@@ -7,14 +7,14 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metaq_broker.block_kernel import compiled
-from metaq_broker.log.index import IndexBuilder
-from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
-from metaq_broker.marks import Marks
-from metaq_broker.put_block import number_plainly
+from metaq_broker.engine.block_kernel import compiled
+from metaq_broker.engine.put_block import number_plainly
+from metaq_broker.storage.index import IndexBuilder
+from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
+from metaq_broker.storage.marks import Marks
 
-from metaq.message_id import EPOCH_MS, IdRange
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS, IdRange
 
 SOME = [IndexEntry(100 * number, 3 * number, EPOCH_MS + number, number) for number in range(5)]
 

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from metaq_broker.files import Files
-from metaq_broker.log import index as index_module
-from metaq_broker.log.handles import HandleCache
-from metaq_broker.log.index import SegmentIndex, write_entries
-from metaq_broker.log.index_entries import RECORD_BYTES, Entries, IndexEntry
+from metaq_broker.storage import index as index_module
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.handles import HandleCache
+from metaq_broker.storage.index import SegmentIndex, write_entries
+from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry
 
 OFFSET, ORDINAL = attrgetter("offset"), attrgetter("ordinal")
 

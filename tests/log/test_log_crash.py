@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored import contents, frame, frames, marks, open_log
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.partition_log import AtEnd, LogSettings
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.partition_log import AtEnd, LogSettings
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segment, open_log
 

@@ -6,8 +6,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.errors import LogFailed, LogFull
-from metaq_broker.log.partition_log import LogSettings
+from metaq_broker.storage.errors import LogFailed, LogFull
+from metaq_broker.storage.partition_log import LogSettings
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import by_offset, contents, frames, last_segment, marks, open_log
 

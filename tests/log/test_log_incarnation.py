@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.folders import delete_folder, rename_folder
-from metaq_broker.log.incarnation import FILE_NAME
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import PartitionLog
+from metaq_broker.storage.folders import delete_folder, rename_folder
+from metaq_broker.storage.incarnation import FILE_NAME
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, SMALL, START_MS, QuickFiles, contents, filled, frames, open_log
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.partition_log import LogSettings, PartitionLog
-from metaq_broker.marks import Marks
+from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, marks, open_log
 
-from metaq.message_id import EPOCH_MS
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS
 
 NO_TIME = None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 from stored import (
     FOLDER,
     ONE_SEGMENT,
@@ -25,8 +25,8 @@ from stored import (
     open_log,
 )
 
+from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.model import OffsetRange
-from metaq.wire.text.frames import HEADER_BYTES, encode_frame
 
 UNINDEXED = LogSettings(segment_bytes_max=1 << 30, index_interval_bytes=1 << 20)
 

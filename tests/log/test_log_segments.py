@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.errors import PartitionRefused
-from metaq_broker.log.handles import HandleCache
-from metaq_broker.log.partition_log import (
+from metaq_broker.storage.errors import PartitionRefused
+from metaq_broker.storage.handles import HandleCache
+from metaq_broker.storage.partition_log import (
     AtEnd,
     LogSettings,
     Moved,

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
-from metaq_broker.log.errors import LogFailed, StoreLocked, TopicNameRefused
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import LogSettings, Verify
+from metaq_broker.storage.errors import LogFailed, StoreLocked, TopicNameRefused
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import LogSettings, Verify
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import SMALL, START_MS, QuickFiles, by_offset, contents, frames
 
@@ -25,9 +25,9 @@ HOLD_LOCK = """
 import sys
 from pathlib import Path
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.settings import LogSettings
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.settings import LogSettings
 store = LogStore.open(Files(), Clock(), Path(sys.argv[1]), lambda topic: LogSettings())
 print("locked", flush=True)
 sys.stdin.read()

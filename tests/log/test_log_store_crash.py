@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import LogSettings
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import LogSettings
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored import START_MS, contents, frames
 

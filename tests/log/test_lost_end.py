@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.reads import Moved
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import Moved
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored import FOLDER, SMALL, START_MS, QuickFiles, by_offset, contents, frames
 

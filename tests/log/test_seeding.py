@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.seeding import seed_partition
-from metaq_broker.log.settings import LogSettings
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.seeding import seed_partition
+from metaq_broker.storage.settings import LogSettings
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
 LIFE = "ab" * 16

@@ -7,8 +7,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
-from metaq_broker.control.answers import ANSWERS
-from metaq_broker.control.ctl import add_ctl_command
+from metaq_broker.admin.answers import ANSWERS
+from metaq_broker.admin.ctl import add_ctl_command
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 

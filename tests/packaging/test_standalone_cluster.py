@@ -11,8 +11,8 @@ from environments import Environment, make_environment
 from fix_broker import StartBroker
 from standalone import Cluster, standalone_cluster
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.model import Address, Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]

@@ -92,9 +92,9 @@ def test_licence_is_in_the_wheel(wheel: Path) -> None:
 ROUND_TRIP = """
     import importlib.util, sys
     from metaq.client.consumer import Consumer
-    from metaq.client.pool import SessionPool
-    from metaq.client.producer import put
-    from metaq.directory.fixed import FixedDirectory
+    from metaq.backends.metaq.pool import SessionPool
+    from metaq.backends.metaq.puts import put
+    from metaq.discovery.fixed import FixedDirectory
     from metaq.model import Address, Message, Partition
     import metaq_broker
 

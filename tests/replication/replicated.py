@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from metaq_broker.app import Broker
-from metaq_broker.config import BrokerConfig, parse
+from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.replication.link import Link
 
+from metaq.formats.frames import encode_frame
 from metaq.model import Address
-from metaq.wire.text.commands import Get as GetCommand
-from metaq.wire.text.commands import Put, PutBatch, Result, Value
-from metaq.wire.text.frames import encode_frame
+from metaq.protocols.text.commands import Get as GetCommand
+from metaq.protocols.text.commands import Put, PutBatch, Result, Value
 
 DEADLINE_S = 10.0
 SEGMENT_BYTES = 2000

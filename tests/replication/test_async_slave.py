@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.config import parse
-from metaq_broker.metrics.measures import Measure, gather
+from metaq_broker.config.configuration import parse
+from metaq_broker.monitoring.measures import Measure, gather
 from replicated import (
     bodies,
     client,
@@ -24,7 +24,7 @@ from replicated import (
     until_same,
 )
 
-from metaq.wire.text.commands import GetOffset, Transaction
+from metaq.protocols.text.commands import GetOffset, Transaction
 
 FIGURES = ("lag_bytes", "partitions_refused", "broken")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker
-from metaq_broker.config import parse
+from metaq_broker.config.configuration import parse
 from metaq_broker.replication import config_follower
 from replicated import bodies, client, configured, put_many, run, running, slave_of, until, until_caught_up
 

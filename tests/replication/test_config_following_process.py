@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, broker_command, wait_until
 
-from metaq.wire.text.commands import Value
+from metaq.protocols.text.commands import Value
 
 pytestmark = pytest.mark.process
 

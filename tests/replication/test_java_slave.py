@@ -26,8 +26,8 @@ from replicated import (
     until_same,
 )
 
-from metaq.wire.text.commands import Sync
-from metaq.wire.text.frames import walk
+from metaq.formats.frames import walk
+from metaq.protocols.text.commands import Sync
 
 pytestmark = pytest.mark.usefixtures("plain_brokers")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker, StartFailed
-from metaq_broker.files import Files
 from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.replication.standing import (
     FENCED,
@@ -16,6 +15,7 @@ from metaq_broker.replication.standing import (
     read_standing,
     write_standing,
 )
+from metaq_broker.storage.files import Files
 from replicated import (
     bodies,
     client,

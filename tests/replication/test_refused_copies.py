@@ -26,7 +26,7 @@ from replicated import (
 )
 
 from metaq.errors import CorruptFrame, ProtocolError
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
 
 A, B = "a" * 32, "b" * 32
 

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from metaq_broker.config import parse
-from metaq_broker.config_replication import GregorConfig, Role, SamsaConfig, SlaveConfig, with_plugin
-from metaq_broker.ini import ConfigError
+from metaq_broker.config.configuration import parse
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig, with_plugin
 
 from metaq.model import Address
 

@@ -13,9 +13,9 @@ import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, wait_until
 from replicated import SEGMENT_BYTES, segments
 
+from metaq.formats.frames import walk
 from metaq.model import Address
-from metaq.wire.text.commands import Result
-from metaq.wire.text.frames import walk
+from metaq.protocols.text.commands import Result
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

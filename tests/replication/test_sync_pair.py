@@ -24,10 +24,10 @@ from replicated import (
     until_same,
 )
 
-from metaq.message_id import IdWorker
+from metaq.formats.frames import walk
+from metaq.formats.message_id import IdWorker
 from metaq.model import LocalTransactionId
-from metaq.wire.text.commands import Put, Result, Sync, Transaction
-from metaq.wire.text.frames import walk
+from metaq.protocols.text.commands import Put, Result, Sync, Transaction
 
 GREGOR = "[gregor]"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.config import BrokerConfig, parse
-from metaq_broker.files import Files
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.retention import Retention
+from metaq_broker.config.configuration import BrokerConfig, parse
+from metaq_broker.retention.schedule import Retention
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.partition_log import PartitionLog
 from rolled import SETTINGS, frames
 
 NOW_MS = 1_770_000_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
-from metaq_broker.log.incarnation import FILE_NAME as INCARNATION
-from metaq_broker.log.partition_log import LogSettings, PartitionLog, Verify
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.incarnation import FILE_NAME as INCARNATION
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 
-from metaq.message_id import EPOCH_MS
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import EPOCH_MS
 
 FOLDER = "orders-0"
 SEGMENT_BYTES = 300

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.clock import ManualClock
-from metaq_broker.config import ConfigError, parse
-from metaq_broker.disk_guard import DEFAULT_FREE_BYTES_MIN, DiskGuard, DiskLimits
-from metaq_broker.engine import Engine
-from metaq_broker.files import DiskSpace, Files
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.reads import Slice
-from metaq_broker.outcomes import Appended, BlockAppended, Refused
-from metaq_broker.statistics import Statistics
-from metaq_broker.stores import TopicStores
+from metaq_broker.config.configuration import ConfigError, parse
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.monitoring.disk_guard import DEFAULT_FREE_BYTES_MIN, DiskGuard, DiskLimits
+from metaq_broker.monitoring.statistics import Statistics
+from metaq_broker.storage.files import DiskSpace, Files
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import Slice
 from metaq_broker.testing import Fault, FaultyFiles
-from metaq_broker.transaction_store import EngineStore
-from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Unit
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import Unit
 
-from metaq.message_id import IdWorker
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdWorker
 
 GIB = 1 << 30
 LIMITS = DiskLimits(free_bytes_min=1000, free_bytes_resume=1500, check_interval_ms=1000)

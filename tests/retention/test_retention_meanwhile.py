@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
-from metaq_broker.log.partition_log import Moved, PartitionLog
+from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from retained import ORDERS, SlowWorker, World, story
 from rolled import SETTINGS, contents, frames

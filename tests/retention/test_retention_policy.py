@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.retention import Removal, RetentionPolicy
-from metaq_broker.log.segment import SegmentInfo
+from metaq_broker.retention.policy import Removal, RetentionPolicy
+from metaq_broker.storage.segment import SegmentInfo
 
 NOW_MS = 1_000_000_000
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000

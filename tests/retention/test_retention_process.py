@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
 
-from metaq.wire.text.frames import encode_frame, walk
+from metaq.formats.frames import encode_frame, walk
 
 pytestmark = pytest.mark.process
 

@@ -8,12 +8,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from metaq_broker.files import Files
-from metaq_broker.id_clock import IdClock
-from metaq_broker.log.packing import pack, zip_path
-from metaq_broker.log.partition_log import Moved, PartitionLog
-from metaq_broker.log.removal import archive_path
-from metaq_broker.retention import Retention
+from metaq_broker.engine.id_clock import IdClock
+from metaq_broker.retention.packing import pack, zip_path
+from metaq_broker.retention.schedule import Retention
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.partition_log import Moved, PartitionLog
+from metaq_broker.storage.removal import archive_path
 from metaq_broker.testing import Fault, FaultyFiles
 from retained import NOW_MS, ORDERS, SYSTEM, World, at_once, config, story
 from rolled import SETTINGS, contents, frames

@@ -14,8 +14,8 @@ from fix_zookeeper import SESSION_S, ZooKeeperRoot, ZooKeeperServer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from metaq.client.producer import put
-from metaq.client.session import Session
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
 from metaq.model import Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from metaq.client.session import Session
-from metaq.client.transactions import Transactions
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
 from metaq.model import Address
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]

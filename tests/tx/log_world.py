@@ -13,22 +13,22 @@ from itertools import groupby
 from pathlib import Path
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
 from metaq_broker.fsck.partition import check_partition
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.log_store import LogStore
-from metaq_broker.log.partition_log import LogSettings, PartitionLog
-from metaq_broker.log.pieces import Piece
-from metaq_broker.log.retention import Removal, RetentionPolicy
-from metaq_broker.marks import Marks
-from metaq_broker.retiring import Retiring
-from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Unit
+from metaq_broker.retention.policy import Removal, RetentionPolicy
+from metaq_broker.retention.segment_retirement import Retiring
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.pieces import Piece
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import Unit
 from tx_world import PlainStore, World
 
-from metaq.message_id import IdWorker
+from metaq.formats.frames import HEADER_BYTES, Frame
+from metaq.formats.message_id import IdWorker
 from metaq.model import Buffer
-from metaq.wire.text.frames import HEADER_BYTES, Frame
 
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=90)
 LONG_AFTER_MS = 1 << 50

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from metaq_broker.tx.decisions import Decision
+from metaq_broker.transactions.decisions import Decision
 from tx_world import World
 
+from metaq.formats.frames import encode_frame
 from metaq.model import TransactionId, Xid
-from metaq.wire.text.frames import encode_frame
 
 Fate = Literal["absent", "prepared", "committed"]
 Place = tuple[str, int]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.decisions import Decision
-from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.seams import TransactionLimits
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.decisions import Decision
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.seams import TransactionLimits
 from tx_world import NoSync, World, local, xid
 
 SMALL = CheckpointSettings(checkpoints_max=3, file_bytes=20_000)

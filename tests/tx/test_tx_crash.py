@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from metaq_broker.tx import applying
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.seams import TransactionLimits
+from metaq_broker.transactions import applying
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.seams import TransactionLimits
 from promises import Promises
 from tx_world import World, local, xid
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.tx.decisions import Decision
-from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import TransactionLimits
+from metaq_broker.transactions.decisions import Decision
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import TransactionLimits
 from tx_world import World, local, xid
 
 from metaq.model import Xid

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from metaq_broker.tx import journal_bytes, records, refusals, state
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.heuristics import Heuristics, Outcome
-from metaq_broker.tx.seams import MIB, TransactionLimits
+from metaq_broker.transactions import journal_bytes, records, refusals, state
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.seams import MIB, TransactionLimits
 from tx_world import xid
 
 TEXT = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metaq_broker.files import Files
+from metaq_broker.storage.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
-from metaq_broker.tx.journal import Journal, JournalDamaged, JournalFailed, Location
-from metaq_broker.tx.journal_bytes import FILE_HEADER_BYTES, file_name
-from metaq_broker.tx.records import (
+from metaq_broker.transactions.journal import Journal, JournalDamaged, JournalFailed, Location
+from metaq_broker.transactions.journal_bytes import FILE_HEADER_BYTES, file_name
+from metaq_broker.transactions.records import (
     Applied,
     Branch,
     Committed,
@@ -31,7 +31,7 @@ from metaq_broker.tx.records import (
     decode,
     encode,
 )
-from metaq_broker.tx.seams import Unit
+from metaq_broker.transactions.seams import Unit
 from tx_world import NoSync, local, xid
 
 from metaq.model import LocalTransactionId, Xid

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from log_world import LogWorld, marks
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.marks import Marks
+from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.tx import applying
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.group_sync import GroupSync
-from metaq_broker.tx.journal import Journal, JournalDamaged
-from metaq_broker.tx.records import Applied, Messages
-from metaq_broker.tx.seams import Durability, TransactionLimits, Unit
-from metaq_broker.tx.transaction import MARK_BYTES, SMALL_BYTES, Transaction
+from metaq_broker.transactions import applying
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.journal import Journal, JournalDamaged
+from metaq_broker.transactions.records import Applied, Messages
+from metaq_broker.transactions.seams import Durability, TransactionLimits, Unit
+from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
 from tx_world import ManualLoop, NoSync, World, local, xid
 
-from metaq.client.producer import encode_block
+from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
 
 LIMITS = TransactionLimits(spill_bytes=300)

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.seams import Durability, TransactionLimits
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.seams import Durability, TransactionLimits
 from promises import Promises
 from tx_world import World, local, xid
 

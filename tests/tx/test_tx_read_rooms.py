@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from metaq_broker.tx.read_rooms import ReadRooms
+from metaq_broker.transactions.read_rooms import ReadRooms
 
 KIB = 1 << 10
 

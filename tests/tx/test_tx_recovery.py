@@ -9,18 +9,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.files import Files
-from metaq_broker.log.errors import StoreLocked
+from metaq_broker.storage.errors import StoreLocked
+from metaq_broker.storage.files import Files
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.folder import claim_folder
-from metaq_broker.tx.journal import JournalDamaged
-from metaq_broker.tx.journal_bytes import file_name
-from metaq_broker.tx.recovery import JournalIncomplete
-from metaq_broker.tx.seams import TransactionLimits, run_in_loop_worker
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.folder import claim_folder
+from metaq_broker.transactions.journal import JournalDamaged
+from metaq_broker.transactions.journal_bytes import file_name
+from metaq_broker.transactions.recovery import JournalIncomplete
+from metaq_broker.transactions.seams import TransactionLimits, run_in_loop_worker
 from tx_world import World, local, xid
 
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
 
 X1 = xid("b1")
 ORDERS = ("orders", 0)

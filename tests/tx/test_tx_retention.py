@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from metaq_broker.tx.heuristics import Outcome
+from metaq_broker.transactions.heuristics import Outcome
 from tx_world import World, local, xid
 
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
 
 L1, X1, X2 = local(1), xid("b1"), xid("b2")
 FULL = "disk is nearly full"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.state import TRANSITIONS, Event, Kind, State, next_state
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.state import TRANSITIONS, Event, Kind, State, next_state
 
 SILENT = (Event.EXPIRE, Event.CONNECTION_LOST)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.tx.heuristics import Outcome
-from metaq_broker.tx.seams import Durability, TransactionLimits
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.seams import Durability, TransactionLimits
 from tx_world import World, local, xid
 
-from metaq.message_id import IdRange
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.formats.message_id import IdRange
 
 L1, X1, X2 = local(1), xid("b1"), xid("b2")
 

@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable
 
 import pytest
-from metaq_broker.tx.heuristics import Outcome
+from metaq_broker.transactions.heuristics import Outcome
 from recordings import METAQ
 from tx_world import World, local, xid
 
-from metaq.checksum import checksum
+from metaq.formats.checksum import checksum
 
 L1, X1 = local(1), xid("b1")
 GOLDEN = METAQ / "04_local_transactions.jsonl"

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 from log_world import LogWorld
-from metaq_broker.log.retention import Removal
+from metaq_broker.retention.policy import Removal
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.seams import TransactionLimits
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.seams import TransactionLimits
 from promises import Promises
 from tx_world import local, xid
 

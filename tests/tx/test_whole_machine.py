@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from log_world import LogWorld
-from metaq_broker.log.retention import Removal
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.seams import TransactionLimits
+from metaq_broker.retention.policy import Removal
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.seams import TransactionLimits
 from test_tx_machine import Transactions
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from metaq_broker.clock import ManualClock
-from metaq_broker.files import Files
-from metaq_broker.tx.checkpoint import CheckpointSettings
-from metaq_broker.tx.manager import TransactionManager
-from metaq_broker.tx.refusals import TransactionRefused
-from metaq_broker.tx.seams import Durability, Room, TransactionLimits, Unit, room_for_all
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import Durability, Room, TransactionLimits, Unit, room_for_all
 
-from metaq.message_id import IdRange, IdWorker
+from metaq.formats.frames import Frame, walk
+from metaq.formats.message_id import IdRange, IdWorker
 from metaq.model import LocalTransactionId, TransactionId, Xid
-from metaq.wire.text.frames import Frame, walk
 
 PARTITIONS = 4
 TOPICS = ("orders", "payments")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from metaq.errors import ProtocolError
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
 
 TRAILING = b"version 4711\r\nresult 200 0"
 """What may stand behind a command: a whole one and the beginning of something else."""

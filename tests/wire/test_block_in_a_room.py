@@ -8,10 +8,10 @@ import pytest
 from feeding import TRAILING, byte_by_byte, feed, take
 
 from metaq.errors import ProtocolError
-from metaq.wire.text.commands import Put, PutBatch, Version
-from metaq.wire.text.decode import NEED_DATA, ROOM_SHARE, CommandDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_frame
+from metaq.formats.frames import encode_frame
+from metaq.protocols.text.commands import Put, PutBatch, Version
+from metaq.protocols.text.decode import NEED_DATA, ROOM_SHARE, CommandDecoder
+from metaq.protocols.text.encode import encode
 
 BLOCK = b"".join(encode_frame(0, 0, b"\r\nput t 0 %d\r\n" % number * 9) for number in range(40))
 BATCH = PutBatch("t", 1, BLOCK, 40, 7)

@@ -8,8 +8,8 @@ import zlib
 import crcmod.predefined
 import pytest
 
-import metaq.checksum
-from metaq.checksum import checksum, crc32
+import metaq.formats.checksum
+from metaq.formats.checksum import checksum, crc32
 
 REFERENCE = crcmod.predefined.mkCrcFun("crc-32")
 
@@ -40,11 +40,11 @@ def test_agrees_with_the_reference_and_is_never_negative() -> None:
 def test_a_fast_library_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     isal_zlib = pytest.importorskip("isal.isal_zlib")
     monkeypatch.setattr(isal_zlib, "crc32", lambda body: zlib.crc32(body) ^ 1)
-    assert metaq.checksum._fastest_crc32() is zlib.crc32
+    assert metaq.formats.checksum._fastest_crc32() is zlib.crc32
     monkeypatch.undo()
-    assert metaq.checksum._fastest_crc32() is isal_zlib.crc32
+    assert metaq.formats.checksum._fastest_crc32() is isal_zlib.crc32
 
 
 def test_without_the_fast_library_zlib_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "isal", None)
-    assert metaq.checksum._fastest_crc32() is zlib.crc32
+    assert metaq.formats.checksum._fastest_crc32() is zlib.crc32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.wire.text.commands import Result
-from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import (
+from metaq.protocols.text.commands import Result
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
     EXT_DECIDE,
     EXT_PUT_BATCH,

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.model import INT64_MAX
-from metaq.wire.text.commands import Result
-from metaq.wire.text.decode import ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.file_place import FilePlace, encode_file_place, parse_file_place
+from metaq.protocols.text.commands import Result
+from metaq.protocols.text.decode import ReplyDecoder
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.file_location import FilePlace, encode_file_place, parse_file_place
 
 NUMBERS = st.integers(0, INT64_MAX)
 PATHS = st.binary(max_size=60).map(lambda name: "/" + name.replace(b"\0", b"0").decode("utf-8", "surrogateescape"))

@@ -6,10 +6,9 @@ import struct
 
 import pytest
 
-from metaq.checksum import checksum
 from metaq.errors import CorruptFrame
-from metaq.model import Message
-from metaq.wire.text.frames import (
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import (
     FLAG_ATTRIBUTE,
     HEADER_BYTES,
     Frame,
@@ -18,6 +17,7 @@ from metaq.wire.text.frames import (
     walk,
     whole_bytes,
 )
+from metaq.model import Message
 
 # Two frames that MetaQ's own protocol page prints (the second with the F that the page lost).
 PLAIN = bytes.fromhex("00000004 52b025a9 b41ada94d0000000 00000000") + b"FFFF"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.message_id import EPOCH_MS, IDS_PER_MS, IdRange, IdWorker, timestamp_ms
+from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, IdRange, IdWorker, timestamp_ms
 
 NOW = 1_700_000_000_000
 

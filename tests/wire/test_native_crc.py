@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from metaq import native_crc
+from metaq.formats import native_crc
 
 
 @pytest.fixture(autouse=True)

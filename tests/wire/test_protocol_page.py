@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from feeding import byte_by_byte, feed
 
-from metaq.wire.text.commands import (
+from metaq.formats.frames import walk, whole_bytes
+from metaq.protocols.text.commands import (
     Decide,
     Get,
     GetFiltered,
@@ -21,9 +22,9 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.extensions import (
+from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
     EXT_CONTENTS,
     EXT_COPY,
@@ -38,8 +39,7 @@ from metaq.wire.text.extensions import (
     EXT_TIMESTAMP,
     extensions_of,
 )
-from metaq.wire.text.filtered import decode_filtered
-from metaq.wire.text.frames import walk, whole_bytes
+from metaq.protocols.text.filtered import decode_filtered
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 EXAMPLES = [line for block in re.findall(r"```wire\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

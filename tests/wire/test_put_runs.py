@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 from feeding import take
-from metaq_broker.text_puts import TextPuts
+from metaq_broker.frontends.text.text_puts import TextPuts
 
 from metaq.errors import ProtocolError
-from metaq.wire.text import framed_puts
-from metaq.wire.text.commands import Get, Oversized, Put
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.framed_puts import FramedPuts, Framer
-from metaq.wire.text.put_runs import PutRun
+from metaq.protocols.text import framed_puts
+from metaq.protocols.text.commands import Get, Oversized, Put
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.protocols.text.encode import encode
+from metaq.protocols.text.framed_puts import FramedPuts, Framer
+from metaq.protocols.text.put_runs import PutRun
 
 USUAL = [
     Put("t", 0, b"", 0, 0, 0),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.wire.text.commands import Filled, Result, Value
-from metaq.wire.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.commands import Filled, Result, Value
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 STREAM = b"value 5 1\r\nfirstvalue 6 2\r\nsecondresult 404 4 3\r\ngonevalue 0 1\r\nvalue 3 9\r\nend"
 EXPECTED = [Filled(5, 1), Value(b"second", 2), Result(404, "gone", 3), Value(b"", 1), Value(b"end", 9)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metaq.model import LocalTransactionId, Xid
-from metaq.wire.text.commands import (
+from metaq.protocols.text.commands import (
     Command,
     Decide,
     Get,
@@ -21,8 +21,8 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.decode import LINE_BYTES_MAX
-from metaq.wire.text.encode import TOKEN_BYTES_MAX, encode, encode_value_line
+from metaq.protocols.text.decode import LINE_BYTES_MAX
+from metaq.protocols.text.encode import TOKEN_BYTES_MAX, encode, encode_value_line
 
 TOO_BIG, TOO_SMALL = 2**31, -(2**31) - 1
 XA = Xid(1, b"a", b"b", "u")

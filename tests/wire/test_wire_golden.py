@@ -10,11 +10,11 @@ from feeding import byte_by_byte, feed
 from recordings import METAQ
 
 from metaq.errors import CorruptFrame, ProtocolError
+from metaq.formats.frames import walk, whole_bytes
 from metaq.model import Message
-from metaq.wire.text.commands import GetOffset, Put, Result, Stats, Transaction, Value, Version
-from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import walk, whole_bytes
+from metaq.protocols.text.commands import GetOffset, Put, Result, Stats, Transaction, Value, Version
+from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
+from metaq.protocols.text.encode import encode
 
 SEGMENT = METAQ / "segments" / "meta-test-0" / "00000000000000000000.meta"
 

@@ -6,7 +6,7 @@ import pytest
 from feeding import TRAILING, byte_by_byte, feed, take
 
 from metaq.model import LocalTransactionId, Xid
-from metaq.wire.text.commands import (
+from metaq.protocols.text.commands import (
     NO_OPAQUE,
     Command,
     Decide,
@@ -24,8 +24,8 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
-from metaq.wire.text.encode import encode, encode_value_line
+from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
+from metaq.protocols.text.encode import encode, encode_value_line
 
 LOCAL = LocalTransactionId("10.0.0.1-1363-2", 7)
 XA = Xid(4660, b"\x01\xff", b"\xa0", "uniq")

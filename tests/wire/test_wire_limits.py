@@ -9,8 +9,8 @@ import pytest
 from feeding import byte_by_byte, feed, take
 
 from metaq.errors import ProtocolError
-from metaq.wire.text.commands import Decide, Oversized, Put, Result, Stats, Value, Version
-from metaq.wire.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
+from metaq.protocols.text.commands import Decide, Oversized, Put, Result, Stats, Value, Version
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder, ReplyDecoder
 
 
 class TestLines:

@@ -6,8 +6,8 @@ import pytest
 from feeding import TRAILING, byte_by_byte, feed
 
 from metaq.errors import ProtocolError
-from metaq.wire.text.commands import Version
-from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
+from metaq.protocols.text.commands import Version
+from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
 
 COMMANDS: list[tuple[bytes, str]] = [
     # no command word

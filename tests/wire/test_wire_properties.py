@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaq.errors import CorruptFrame, ProtocolError
+from metaq.formats.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq.model import LocalTransactionId, Message, Xid, parse_transaction_id
-from metaq.wire.text.commands import (
+from metaq.protocols.text.commands import (
     Command,
     Decide,
     Get,
@@ -30,9 +31,8 @@ from metaq.wire.text.commands import (
     Value,
     Version,
 )
-from metaq.wire.text.decode import CommandDecoder, ReplyDecoder
-from metaq.wire.text.encode import encode
-from metaq.wire.text.frames import encode_body, encode_frame, walk, whole_bytes
+from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
+from metaq.protocols.text.encode import encode
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from fix_broker import DEADLINE_S, wait_until
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.client.transport import Timeouts
-from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.directory.zk_memory import TreeMemory
-from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_memory import TreeMemory
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, Message, Partition
+from metaq.net.transport import Timeouts
 
 TOPIC = "test"
 AGAIN_S = 0.02

@@ -16,7 +16,7 @@ from fix_zookeeper import SESSION_S, Node
 from fix_zookeeper_brokers import Brokers, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
-from metaq.checksum import crc32
+from metaq.formats.checksum import crc32
 from metaq.model import Partition
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -11,24 +11,24 @@ from fix_zookeeper import ZooKeeperRoot
 from fix_zookeeper_brokers import Brokers
 from metaq_broker.registration.forget import forget_broker
 
-from metaq.client.pool import SessionPool
-from metaq.client.producer import put
-from metaq.client.session import Session
-from metaq.client.transport import Timeouts
-from metaq.directory.zk_client import connected
-from metaq.directory.zk_layout import (
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
+from metaq.discovery.zk_client import connected
+from metaq.discovery.zk_layout import (
     Layout,
     ZooKeeperAddress,
     member_topics_text,
     parse_member_topics,
 )
-from metaq.directory.zk_map import RegisteredBroker
-from metaq.directory.zk_memory import TreeMemory
-from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.discovery.zk_map import RegisteredBroker
+from metaq.discovery.zk_memory import TreeMemory
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed
 from metaq.model import Address, Message, Partition
-from metaq_spark.cluster import Cluster
-from metaq_spark.options import Use, parse_source_options
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.options.parsing import Use, parse_source_options
 
 DEAD = Address("127.0.0.1", 9)
 

@@ -13,9 +13,9 @@ from fix_broker import wait_until
 from fix_client import MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
-from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.directory.zk_memory import AVOID_S, AWAY_PAUSE_S, FORGET_S, LOOK_AGE_S_MAX, TreeMemory
-from metaq.directory.zookeeper import ZooKeeperDirectory
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_memory import AVOID_S, AWAY_PAUSE_S, FORGET_S, LOOK_AGE_S_MAX, TreeMemory
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
@@ -311,5 +311,5 @@ def test_an_empty_zookeeper(memory: TreeMemory, cluster: MemoryCluster) -> None:
 
 
 def test_who_does_not_use_zookeeper_does_not_import_kazoo() -> None:
-    code = "import sys, metaq.directory.zookeeper, metaq_broker.app; sys.exit('kazoo' in sys.modules)"
+    code = "import sys, metaq.discovery.zookeeper, metaq_broker.app; sys.exit('kazoo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

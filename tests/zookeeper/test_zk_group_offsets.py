@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fix_zookeeper import ZooKeeperRoot
 
-from metaq.directory.group_offsets import GroupOffsetStore
-from metaq.directory.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.discovery.group_offsets import GroupOffsetStore
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Partition, TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.directory.zk_layout import (
+from metaq.discovery.zk_layout import (
     GroupOffset,
     Layout,
     Registrant,

@@ -17,7 +17,7 @@ from fix_zookeeper_brokers import Brokers, meta
 from kazoo.exceptions import NotEmptyError
 from metaq_broker.cli import main
 
-from metaq.checksum import crc32
+from metaq.formats.checksum import crc32
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from fix_broker import broker_command, wait_until
 from fix_zookeeper import SESSION_S, ZooKeeperRoot, ZooKeeperServer
 from fix_zookeeper_brokers import Brokers, meta
 
-from metaq.directory.zk_layout import ZooKeeperAddress
-from metaq.directory.zk_memory import TreeMemory
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_memory import TreeMemory
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
 from metaq_broker.fsck.findings import Findings, FolderFindings, PartitionFindings
 from metaq_broker.fsck.journal import check_journal
 from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.progress import Progress
-from metaq_broker.log.clean_mark import CleanEnd, read_clean_mark
-from metaq_broker.log.durable_ends import NotedEnd, read_durable_ends
-from metaq_broker.log.errors import StoreLocked
-from metaq_broker.log.folders import DELETED_SUFFIX
-from metaq_broker.log.log_store import LOCK_NAME, TRANSACTIONS_NAME
-from metaq_broker.log.losses import read_losses
-from metaq_broker.log.names import parse_folder_name
-from metaq_broker.log.segment import find_segment_files
-from metaq_broker.log.settings import LogSettings
+from metaq_broker.storage.clean_mark import CleanEnd, read_clean_mark
+from metaq_broker.storage.durable_ends import NotedEnd, read_durable_ends
+from metaq_broker.storage.errors import StoreLocked
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.folders import DELETED_SUFFIX
+from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.storage.losses import read_losses
+from metaq_broker.storage.names import parse_folder_name
+from metaq_broker.storage.segment import find_segment_files
+from metaq_broker.storage.settings import LogSettings
 
 _LIVE_ATTEMPTS: Final = 3
 

@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 from metaq_broker.clock import Clock
-from metaq_broker.config import load
-from metaq_broker.files import Files
+from metaq_broker.config.configuration import load
 from metaq_broker.fsck.checker import Checker, CheckTask
 from metaq_broker.fsck.report import EXIT_UNCHECKED, as_json, as_text, exit_status
-from metaq_broker.log.errors import StoreLocked
-from metaq_broker.log.log_store import TRANSACTIONS_NAME
-from metaq_broker.log.settings import LogSettings
+from metaq_broker.storage.errors import StoreLocked
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import TRANSACTIONS_NAME
+from metaq_broker.storage.settings import LogSettings
 
 
 def add_fsck_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

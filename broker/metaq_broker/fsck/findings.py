@@ -12,10 +12,10 @@ from enum import Enum
 from pathlib import Path
 
 from metaq.model import OffsetRange
-from metaq_broker.log.damage import Damage
-from metaq_broker.log.durable_ends import KnownEnd
-from metaq_broker.log.losses import Loss
-from metaq_broker.log.lost_end import LostEnd
+from metaq_broker.storage.damage import Damage
+from metaq_broker.storage.durable_ends import KnownEnd
+from metaq_broker.storage.losses import Loss
+from metaq_broker.storage.lost_end import LostEnd
 
 
 class IndexState(Enum):

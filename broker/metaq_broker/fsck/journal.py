@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from metaq_broker.files import Files
 from metaq_broker.fsck.findings import JournalFindings
 from metaq_broker.fsck.untouched import UntouchedDisk
-from metaq_broker.tx.extent import FILE_NAME
-from metaq_broker.tx.journal import Journal, JournalDamaged, Location
-from metaq_broker.tx.journal_bytes import start_of
-from metaq_broker.tx.records import Record
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.extent import FILE_NAME
+from metaq_broker.transactions.journal import Journal, JournalDamaged, Location
+from metaq_broker.transactions.journal_bytes import start_of
+from metaq_broker.transactions.records import Record
 
 _NO_NEW_FILE_BYTES: Final = 1 << 62
 

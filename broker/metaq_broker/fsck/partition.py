@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.clock import Clock
-from metaq_broker.files import Files
 from metaq_broker.fsck.findings import IndexState, PartitionFindings, TornTail
 from metaq_broker.fsck.untouched import UntouchedDisk
-from metaq_broker.log import index as index_file
-from metaq_broker.log.clean_mark import CleanEnd
-from metaq_broker.log.damage import read_quarantine
-from metaq_broker.log.durable_ends import NotedEnd, known_ends
-from metaq_broker.log.errors import PartitionRefused
-from metaq_broker.log.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
-from metaq_broker.log.loading import Loaded, load
-from metaq_broker.log.losses import Losses, loss_of_end
-from metaq_broker.log.names import parse_folder_name
-from metaq_broker.log.segment import SegmentFile, find_segment_files, index_path
-from metaq_broker.log.settings import LogSettings
+from metaq_broker.storage import index as index_file
+from metaq_broker.storage.clean_mark import CleanEnd
+from metaq_broker.storage.damage import read_quarantine
+from metaq_broker.storage.durable_ends import NotedEnd, known_ends
+from metaq_broker.storage.errors import PartitionRefused
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
+from metaq_broker.storage.loading import Loaded, load
+from metaq_broker.storage.losses import Losses, loss_of_end
+from metaq_broker.storage.names import parse_folder_name
+from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
+from metaq_broker.storage.settings import LogSettings
 
 KEPT_SUFFIX: Final = ".cut"
 _COPY_BYTES: Final = 1 << 20

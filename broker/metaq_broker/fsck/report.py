@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from metaq_broker.fsck.findings import Findings, FolderFindings, IndexState, JournalFindings, PartitionFindings
 from metaq_broker.fsck.progress import size_text
-from metaq_broker.log.damage import Damage
-from metaq_broker.log.losses import Loss
+from metaq_broker.storage.damage import Damage
+from metaq_broker.storage.losses import Loss
 
 JSON_VERSION: Final = 1
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_UNCHECKED = 0, 1, 2

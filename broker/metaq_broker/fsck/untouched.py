@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metaq.model import Buffer
-from metaq_broker.files import Files
+from metaq_broker.storage.files import Files
 
 
 class Change(NamedTuple):

@@ -12,12 +12,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from metaq.directory.zk_layout import Layout, ZooKeeperAddress
+from metaq.discovery.zk_layout import Layout, ZooKeeperAddress
 from metaq.errors import MetaqError
 from metaq.model import BROKER_ID_MAX
 
 if TYPE_CHECKING:
-    from metaq.directory.zk_client import ZooKeeperClient
+    from metaq.discovery.zk_client import ZooKeeperClient
 
 TIMEOUT_S: Final = 10.0
 
@@ -31,7 +31,7 @@ def add_forget_command(commands: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def _forget(options: argparse.Namespace) -> int:
-    from metaq.directory.zk_client import connected  # here: other commands need no ZooKeeper
+    from metaq.discovery.zk_client import connected  # here: other commands need no ZooKeeper
 
     address, broker_id = options.zookeeper, options.broker_id
     try:

@@ -30,9 +30,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from metaq.directory.zk_client import Node, SessionState, ZooKeeperClient
+from metaq.discovery.zk_client import Node, SessionState, ZooKeeperClient
 from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
-from metaq_broker.config import ZooKeeperConfig
+from metaq_broker.config.configuration import ZooKeeperConfig
 from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.tree import BrokerTree
 from metaq_broker.registration.wanted import BrokerNodes

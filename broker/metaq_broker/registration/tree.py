@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from metaq.directory.zk_client import Node, ZooKeeperClient
+from metaq.discovery.zk_client import Node, ZooKeeperClient
 from metaq_broker.registration.wanted import BrokerNodes
 
 

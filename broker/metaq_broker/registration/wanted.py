@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from metaq.directory.zk_layout import (
+from metaq.discovery.zk_layout import (
     Layout,
     Registrant,
     address_text,
@@ -17,7 +17,7 @@ from metaq.directory.zk_layout import (
     topic_text,
 )
 from metaq.model import Address
-from metaq_broker.config import BrokerConfig
+from metaq_broker.config.configuration import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from metaq.errors import CorruptFrame
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.partition_log import PartitionLog
 from metaq_broker.replication.chunks import checked_frames
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.partition_log import PartitionLog
 
 
 def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, run: bytes) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from metaq.checksum import CHECKSUM_MASK, crc32
 from metaq.errors import CorruptFrame
-from metaq.wire.text.frames import HEADER_BYTES
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import HEADER_BYTES
 
 _HEADER: Final = struct.Struct(">iiqi")
 

@@ -22,11 +22,11 @@ from typing import Final
 
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
-from metaq_broker.config import read_file
-from metaq_broker.config_following import follow_topics
-from metaq_broker.files import Files
+from metaq_broker.config.configuration import read_file
+from metaq_broker.config.following import follow_topics
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
+from metaq_broker.storage.files import Files
 
 _LOG: Final = logging.getLogger(__name__)
 

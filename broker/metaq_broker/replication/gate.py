@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq_broker.outcomes import Refused
+from metaq_broker.engine.outcomes import Refused
 
 
 class PutGate:

@@ -14,17 +14,17 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from metaq.checksum import checksum
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_frame
 from metaq.model import INT64_MAX
-from metaq.wire.text.commands import Copy, Sync
-from metaq.wire.text.frames import encode_frame
-from metaq_broker.log.errors import LogFailed
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.outcomes import FAILED, FORBIDDEN, MOVED, OK, Refused
+from metaq.protocols.text.commands import Copy, Sync
+from metaq_broker.engine.outcomes import FAILED, FORBIDDEN, MOVED, OK, Refused
 from metaq_broker.replication.agreement import Agreement, judge
 from metaq_broker.replication.appending import append_run
 from metaq_broker.replication.holdings import Holding
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, held
+from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.partition_log import PartitionLog
 
 _LOG: Final = logging.getLogger(__name__)
 

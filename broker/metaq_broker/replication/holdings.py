@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.directory.stats import parse_offsets
+from metaq.discovery.stats import parse_offsets
 from metaq.errors import ProtocolError
-from metaq.wire.text.extensions import EXT_SEGMENTS
+from metaq.protocols.text.extensions import EXT_SEGMENTS
 from metaq_broker.replication.link import Link
 
 Place = tuple[str, int]

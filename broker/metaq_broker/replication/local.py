@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaq.errors import MetaqError
-from metaq_broker.engine import Engine
-from metaq_broker.files import Files
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.log.names import folder_name, topic_fault
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.reads import Slice
-from metaq_broker.log.seeding import seed_partition
-from metaq_broker.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.admin.maintenance import MaintenanceRefused, PartitionMaintenance
+from metaq_broker.engine.engine import Engine
 from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.names import folder_name, topic_fault
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import Slice
+from metaq_broker.storage.seeding import seed_partition
 
 
 class CopyRefused(MetaqError):

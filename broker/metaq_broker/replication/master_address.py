@@ -6,7 +6,7 @@ import asyncio
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.config import ZooKeeperConfig
+from metaq_broker.config.configuration import ZooKeeperConfig
 
 ANSWER_S_MAX = 10.0
 """Longest wait for ZooKeeper."""
@@ -34,8 +34,8 @@ class MasterAddress:
         return await asyncio.to_thread(self._ask_zookeeper)
 
     def _ask_zookeeper(self) -> Address:
-        from metaq.directory.zk_client import connected  # here: kazoo is for those who use ZooKeeper
-        from metaq.directory.zk_map import TreeReader
+        from metaq.discovery.zk_client import connected  # here: kazoo is for those who use ZooKeeper
+        from metaq.discovery.zk_map import TreeReader
 
         address = self._zookeeper.address
         timeout_s = min(self._zookeeper.connection_timeout_ms / 1000, ANSWER_S_MAX)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from metaq_broker.log.flush import FlushPolicy, GroupCommit, OnDurable, _Partition
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.sync import SyncJob
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit, OnDurable, _Partition
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.sync import SyncJob
 
 Carry = Callable[[PartitionLog, SyncJob], None]
 """A log, and what of it is durable here and wanted on the slave."""

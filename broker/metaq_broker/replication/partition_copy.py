@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from metaq.wire.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
-from metaq.wire.text.extensions import EXT_ORDINAL
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.outcomes import NOT_FOUND, OK
+from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
+from metaq.protocols.text.extensions import EXT_ORDINAL
+from metaq_broker.engine.outcomes import NOT_FOUND, OK
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.appending import append_run, begin_segment
 from metaq_broker.replication.holdings import Holding, Place
 from metaq_broker.replication.link import Link
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, held, read_own
+from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20
 """Most bytes that are asked for at a time."""

@@ -13,11 +13,10 @@ from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.admin.reload import Reloader
 from metaq_broker.clock import Clock
-from metaq_broker.config_replication import GregorConfig, Role, SamsaConfig, SlaveConfig
-from metaq_broker.log.flush import GroupCommit
-from metaq_broker.outcomes import FORBIDDEN
-from metaq_broker.reload import Reloader
+from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
+from metaq_broker.engine.outcomes import FORBIDDEN
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
@@ -26,6 +25,7 @@ from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
 from metaq_broker.replication.standing import FENCED, PROMOTED, Standing, read_standing, write_standing
+from metaq_broker.storage.flush import GroupCommit
 
 _LOG: Final = logging.getLogger(__name__)
 

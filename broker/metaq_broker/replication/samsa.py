@@ -22,20 +22,20 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from metaq.directory.stats import parse_broker
+from metaq.discovery.stats import parse_broker
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
-from metaq.wire.text.commands import Version
-from metaq.wire.text.extensions import EXT_COPY
-from metaq_broker.config_replication import SamsaConfig
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.sync import SyncJob
-from metaq_broker.outcomes import FAILED
+from metaq.protocols.text.commands import Version
+from metaq.protocols.text.extensions import EXT_COPY
+from metaq_broker.config.replication import SamsaConfig
+from metaq_broker.engine.outcomes import FAILED
 from metaq_broker.replication.holdings import holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.shipment import Acknowledged, Shipment, SlavePromoted
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.sync import SyncJob
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq.formats.frames import walk
 from metaq.model import Address
-from metaq.wire.text.commands import Copy, Get, Result, Sync, Value
-from metaq.wire.text.extensions import EXT_COPY
-from metaq.wire.text.frames import walk
-from metaq_broker.log.handles import FileHandle
-from metaq_broker.log.partition_log import PartitionLog
-from metaq_broker.log.reads import Slice
-from metaq_broker.log.sync import SyncJob
-from metaq_broker.outcomes import FORBIDDEN, OK
+from metaq.protocols.text.commands import Copy, Get, Result, Sync, Value
+from metaq.protocols.text.extensions import EXT_COPY
+from metaq_broker.engine.outcomes import FORBIDDEN, OK
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.chunks import checked_frames
 from metaq_broker.replication.gregor import PROMOTED
 from metaq_broker.replication.holdings import Holding
 from metaq_broker.replication.link import Link
 from metaq_broker.replication.local import CopyRefused
+from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import Slice
+from metaq_broker.storage.sync import SyncJob
 
 PIECE_BYTES: Final = 1 << 20
 """About how much one ``copy`` carries; a longer frame makes a longer one."""

@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.directory.stats import parse_broker
+from metaq.discovery.stats import parse_broker
 from metaq.errors import MetaqError, ProtocolError
-from metaq_broker.config_replication import SlaveConfig
-from metaq_broker.log.names import folder_name
+from metaq_broker.config.replication import SlaveConfig
 from metaq_broker.replication.holdings import Holding, Place, holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.partition_copy import PartitionCopy
+from metaq_broker.storage.names import folder_name
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from metaq.errors import MetaqError
-from metaq_broker.files import Files
-from metaq_broker.log.sealed_text import seal, unseal
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.sealed_text import seal, unseal
 
 FILE_NAME: Final = "standing"
 PROMOTED, FENCED = "promoted", "fenced"

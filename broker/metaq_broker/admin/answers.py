@@ -1,0 +1,216 @@
+"""The results of control commands as text for people: one function a command, result in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from metaq_broker.admin.wording import count, facts, size, span, table
+
+Lines = Callable[[Mapping[str, Any]], list[str]]
+
+
+def _status(result: Mapping[str, Any]) -> list[str]:
+    config, transactions = result["config"], result["transactions"]
+    pairs = [
+        ("broker", f"{result['broker_id']}, metaq-broker {result['version']}, process {result['pid']}"),
+        ("up", span(result["uptime_s"])),
+        ("address", result["address"]),
+        ("metrics", f"http://{result['metrics_address']}/metrics" if result["metrics_address"] else "off"),
+        *(("data", f"{folder['path']}, {size(folder['free_bytes'])} free") for folder in result["data"]),
+        ("configuration", f"{config['file'] or 'none (development)'}, checksum {config['checksum']}"),
+        *(("needs a restart", key) for key in config["restart_needed"]),
+        *_zookeeper(result["zookeeper"]),
+        *_replication(result["replication"]),
+        ("durability", _durability(result["durability"])),
+        *((f"  {name}", _durability(mode)) for name, mode in result["durability"]["topics"].items()),
+        ("connections", f"{result['connections']:,}"),
+        ("stored", _stored(result)),
+        ("transactions", f"{transactions['open']} open, {transactions['prepared']} of them prepared"),
+        *_troubles(result),
+    ]
+    return facts(pairs)
+
+
+def _zookeeper(standing: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    if standing is not None:
+        because = f": {standing['reason']}" if standing["reason"] else ""
+        yield "zookeeper", f"{standing['address']}, {standing['state']}{because}"
+
+
+def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if part["role"] == "alone":
+        return
+    lag = "" if part["lag_bytes"] is None else f", {size(part['lag_bytes'])} behind its master"
+    yield "replication", f"{part['role'].replace('_', ' ')}{lag}"
+    if part["trouble"] is not None:
+        yield "NOT REPLICATED", part["trouble"]
+    if part["not_followed"] is not None:
+        yield "NOT FOLLOWED", part["not_followed"]
+    for row in part["not_copied"]:
+        yield "NOT COPIED", f"{_partition(row)}: {row['reason']}"
+
+
+def _stored(result: Mapping[str, Any]) -> str:
+    amount = f"{count(result['messages'], 'message')}, {size(result['bytes'])}"
+    return f"{amount} in {count(result['topics'], 'topic')}, {count(result['partitions'], 'partition')}"
+
+
+def _durability(mode: Mapping[str, Any]) -> str:
+    if mode["durability"] == "group_commit":
+        return "group commit: acknowledged when it is on the disk"
+    behind = f"on the disk after {mode['unflush_threshold'] + 1} messages or {mode['unflush_interval_ms']} ms"
+    return f"threshold: acknowledged when it is written, {behind}"
+
+
+def _troubles(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for folder in result["data"]:
+        if folder["puts_refused"]:
+            yield "PUTS REFUSED", folder["puts_refused"]
+    for row in result["read_only"]:
+        yield "READ-ONLY", f"{_partition(row)}: {row['reason']}"
+    for row in result["not_served"]:
+        yield "NOT SERVED", f"{_partition(row)}: {row['reason']}"
+    for row in result["quarantined"]:
+        yield "DAMAGED", f"{_partition(row)}: {size(row['bytes'])} are not served"
+    for row in result.get("lost", ()):
+        bytes_gone = f"bytes {row['start']} to {row['end']}: {row['reason']}"
+        yield "DATA LOST", f"{_partition(row)}, {bytes_gone}; `acknowledge` ends this line"
+    for key in result["stuck_commits"]:
+        yield "NEEDS A RESTART", f"transaction {key} is committed, its messages are not readable yet"
+    for row in result["closed"]:
+        yield "closed", _partition(row)
+
+
+def _partition(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}-{row['index']}"
+
+
+def _topics(result: Mapping[str, Any]) -> list[str]:
+    head = ("TOPIC", "PARTITIONS", "MESSAGES", "SIZE", "PUTS", "DURABILITY", "RETENTION")
+    rows = [
+        (
+            row["topic"],
+            f"{row['partitions']} of {row['num_partitions']}",
+            row["messages"],
+            size(row["bytes"]),
+            "accepted" if row["accepted"] else "refused",
+            row["durability"].replace("_", " "),
+            f"{row['delete_policy']} at {row['delete_when']}",
+        )
+        for row in result["topics"]
+    ]
+    return table(head, rows) or ["no topics"]
+
+
+def _partitions(result: Mapping[str, Any]) -> list[str]:
+    head = ("PARTITION", "START", "END", "READABLE", "MESSAGES", "SEGMENTS", "SIZE", "STATE")
+    served = [row for row in result["partitions"] if "not_served" not in row]
+    rows = [
+        (
+            _partition(row),
+            row["start"],
+            row["end"],
+            row["readable_end"],
+            row["messages"],
+            row["segments"],
+            size(row["bytes"]),
+            _state(row),
+        )
+        for row in served
+    ]
+    others = [
+        f"{_partition(row)} is not served: {row['not_served']}" for row in result["partitions"] if row not in served
+    ]
+    return table(head, rows) + others or ["no partitions"]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    words = ["closed"] if row["closed"] else []
+    words += [f"read-only: {row['failure']}"] if row["failure"] else []
+    words += [f"damaged {start}-{end}" for start, end in row["quarantined"]]
+    return "; ".join(words) or "ok"
+
+
+def _done(word: str) -> Lines:
+    def lines(result: Mapping[str, Any]) -> list[str]:
+        topic = result["topic"]
+        return [f"{word} " + ", ".join(f"{topic}-{index}" for index in result[word])]
+
+    return lines
+
+
+def _moved(result: Mapping[str, Any]) -> list[str]:
+    topic = result["topic"]
+    return [f"moved {topic}-{old} to {topic}-{new}" for old, new in result["moved"]] + ["they are closed until opened"]
+
+
+def _reopened(result: Mapping[str, Any]) -> list[str]:
+    return [f"{_partition(result)} takes messages again", *(f"  {sentence}" for sentence in result["warnings"])]
+
+
+def _transactions(result: Mapping[str, Any]) -> list[str]:
+    head = ("PREPARED", "AGE", "MESSAGES", "SIZE", "PARTITIONS")
+    rows = [
+        (
+            row["key"],
+            span(row["age_ms"] / 1000),
+            row["messages"],
+            size(row["bytes"]),
+            " ".join(_partition(place) for place in row["partitions"]),
+        )
+        for row in result["prepared"]
+    ]
+    ended = [f"{row['outcome'].replace('_', ' ')} by hand: {row['key']}" for row in result["ended_by_hand"]]
+    return table(head, rows) + ended or ["no prepared transactions"]
+
+
+def _transaction(result: Mapping[str, Any]) -> list[str]:
+    return [f"{result['outcome'].replace('_', ' ')} {result['key']}"]
+
+
+def _retention(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in result["removed"]:
+        amount = f"{count(row['segments'], 'segment')}, {size(row['bytes'])}"
+        lines.append(f"{_partition(row)}: {row['how']}, {amount}")
+        if row["failure"]:
+            lines.append(f"{_partition(row)}: FAILED: {row['failure']}")
+    return lines or ["nothing was old enough"]
+
+
+def _reload(result: Mapping[str, Any]) -> list[str]:
+    lines = [f"new topic {name}" for name in result["added"]]
+    lines += [f"topic {name}: {', '.join(keys)} changed" for name, keys in result["changed"].items()]
+    lines += [f"topic {name} is gone from the file; it is accepted until the next start" for name in result["removed"]]
+    lines += [f"{key} takes effect at the next start" for key in result["restart_needed"]]
+    lines += result["notes"]
+    return [f"reloaded {result['file']}, checksum {result['checksum']}", *(lines or ["nothing changed"])]
+
+
+def _promoted(_result: Mapping[str, Any]) -> list[str]:
+    return ["this broker is a master now; see that the old master does not come back as one"]
+
+
+def _shutdown(result: Mapping[str, Any]) -> list[str]:
+    return ["stopped" if result.get("stopped") else "stopping"]
+
+
+ANSWERS: Final[Mapping[str, Lines]] = {
+    "status": _status,
+    "topics": _topics,
+    "partitions": _partitions,
+    "close": _done("closed"),
+    "open": _done("opened"),
+    "delete": _done("deleted"),
+    "move": _moved,
+    "reopen": _reopened,
+    "acknowledge": _done("acknowledged"),
+    "transactions": _transactions,
+    "transaction": _transaction,
+    "retention": _retention,
+    "reload": _reload,
+    "promote": _promoted,
+    "shutdown": _shutdown,
+}
+"""Command -> how its result reads."""

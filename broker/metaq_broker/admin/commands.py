@@ -1,0 +1,34 @@
+"""The commands of the control socket by name.
+
+Source: docs/operations.md, "The control socket".
+"""
+
+from __future__ import annotations
+
+from metaq_broker.admin.changing import BrokerCommands, PartitionCommands, TransactionCommandsByHand
+from metaq_broker.admin.listing import Listing
+from metaq_broker.admin.server import Command
+from metaq_broker.admin.services import ControlServices
+
+
+def control_commands(services: ControlServices) -> dict[str, Command]:
+    """Return every command of a broker."""
+    listing, partitions = Listing(services), PartitionCommands(services)
+    transactions, broker = TransactionCommandsByHand(services), BrokerCommands(services)
+    return {
+        "status": listing.status,
+        "topics": listing.topics,
+        "partitions": listing.partitions,
+        "close": partitions.close,
+        "open": partitions.open,
+        "delete": partitions.delete,
+        "move": partitions.move,
+        "reopen": partitions.reopen,
+        "acknowledge": partitions.acknowledge,
+        "transactions": transactions.transactions,
+        "transaction": transactions.transaction,
+        "retention": broker.retention,
+        "reload": broker.reload,
+        "promote": broker.promote,
+        "shutdown": broker.shutdown,
+    }

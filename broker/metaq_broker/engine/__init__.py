@@ -1,0 +1,1 @@
+"""The broker's core: puts, reads and lookups on the partitions."""

@@ -1,0 +1,128 @@
+"""The partitions as the transactions see them: the engine's side of ``transactions/seams.py``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.formats.frames import HEADER_BYTES, Frame
+from metaq.formats.message_id import IdRange
+from metaq.model import Buffer
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.outcomes import Refused
+from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.pieces import Piece
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import Unit
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+class EngineStore:
+    """Implements ``TransactionStore`` on an engine and its group commit."""
+
+    def __init__(self, engine: Engine, commit: GroupCommit) -> None:
+        self._engine = engine
+        self._commit = commit
+        self._mark_bytes = engine.config.system.index_interval_bytes
+
+    def check(self, topic: str, partition: int) -> None:
+        """See ``TransactionStore``. Makes the partition's log, so that a commit cannot fail for want of it."""
+        log = self._engine.log_for_put(topic, partition)
+        if isinstance(log, Refused):
+            raise TransactionRefused(log.text, code=log.code)
+        if (reason := self.room([])) is not None:
+            raise TransactionRefused(reason)
+        if log.failure is not None:
+            raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
+
+    def room(self, places: Iterable[tuple[str, int]]) -> str | None:
+        """See ``Room``."""
+        space, config = self._engine.space, self._engine.config
+        if self._engine.id_clock.fault is not None:
+            return self._engine.id_clock.fault
+        if not space.low:
+            return None
+        paths = [config.system.data_log_path, *(config.topic_settings(topic).data_path for topic, _ in places)]
+        return next((reason for path in paths if (reason := space.refusal(path)) is not None), None)
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """See ``TransactionStore``."""
+        log = self._engine.stores.get(topic, partition)
+        return 0 if log is None else log.readable_end
+
+    def next_ids(self, count: int) -> IdRange:
+        """See ``TransactionStore``."""
+        return self._engine.reserve_ids(count)
+
+    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+        """See ``TransactionStore``."""
+        appended: list[PartitionLog] = []
+        first_error: Exception | None = None
+        for (topic, partition), group in groupby(units, attrgetter("place")):
+            pieces = [self._piece(unit) for unit in group]
+            try:
+                log = self._engine.stores.get_or_create(topic, partition)
+                log.append_blocks(pieces)
+            except (OSError, MetaqError) as error:
+                self._engine.note_failure(topic, error)
+                first_error = first_error or error
+            else:
+                appended.append(log)
+                self._engine.statistics.stored(
+                    topic, sum(piece.messages for piece in pieces), sum(len(piece.block) for piece in pieces)
+                )
+        _WaitForAll(self._commit, appended, first_error, done)
+
+    def _piece(self, unit: Unit) -> Piece:
+        """A unit as the log takes it. Only one that was read after a restart has no marks: its frames are walked."""
+        marks = _marks(unit.block, self._mark_bytes) if unit.marks is None else unit.marks
+        return Piece(unit.block, unit.messages, marks)
+
+    def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
+        """See ``TransactionStore``."""
+        log = self._engine.stores.get(topic, partition)
+        return () if log is None else log.scan(from_offset)
+
+
+class _WaitForAll:
+    """Calls ``done`` when every log is durable up to its present end, in every mode, with the first error of all."""
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        logs: Sequence[PartitionLog],
+        error: Exception | None,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        self._left = len(logs) + 1
+        self._error = error
+        self._done = done
+        for log in logs:
+            commit.schedule(log)
+            commit.wait_durable(log, log.end_offset, self._one)
+        self._one(None)  # the one that nobody else counts: with no logs at all it is the only one
+
+    def _one(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
+
+
+def _marks(block: Buffer, mark_bytes: int) -> Marks:
+    """Return the marks of some frames of a block, at least ``mark_bytes`` apart."""
+    marks, start, ordinal, next_mark = Marks(), 0, 0, 0
+    while start < len(block):
+        if start >= next_mark:
+            marks.add(start, ordinal)
+            next_mark = start + mark_bytes
+        start += HEADER_BYTES + int(_LENGTH.unpack_from(block, start)[0])
+        ordinal += 1
+    return marks

@@ -1,0 +1,1 @@
+"""Connections of clients: accepting them, TLS, limits, and moving bytes."""

@@ -1,0 +1,345 @@
+"""One client connection on asyncio: moves bytes between the socket and a ``TextSession``, within limits.
+
+Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
+with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
+transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most
+one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
+
+Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
+memory from which they are written to the log. A connection that has too many unanswered requests, or too many reply
+bytes that its client does not take, is not read from until half of them are gone, nor is one that sent more than its
+turns suffice for. Nothing is dropped. A slow or silent client costs only its own place, until the idle timeout closes
+it.
+
+Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
+until the others had theirs (see ``Turns``).
+
+Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
+server, which keeps the sum over all connections in bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import socket
+from typing import TYPE_CHECKING, Final, NoReturn, cast
+
+from metaq.model import Buffer
+from metaq.net.loopback import same_host, unpace
+from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
+from metaq_broker.frontends.text.replies import ReplyQueue
+from metaq_broker.frontends.text.session import TextSession
+from metaq_broker.storage.reads import Slice
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.net.server import TextServer
+
+_LOG: Final = logging.getLogger(__name__)
+
+TAKE_BYTES: Final = 1 << 18
+"""Replies that are joined into one write, about."""
+
+BRIDGE_BYTES: Final = 1 << 16
+"""Part of a file slice that goes through memory when the socket is full."""
+
+BLOCK_HEAD_BYTES: Final = 80 << 10
+"""Received at a time where a block is expected: its line, and enough of it (a thirty-second of more than 2 MiB) that
+the rest goes straight to its place. What comes with the line is copied."""
+
+READ_AHEAD_BYTES: Final = 1 << 18
+"""Bytes of commands that may wait for the connection's next turn while more is read."""
+
+TURN_REQUESTS: Final = 4096
+"""Commands that one connection may carry out before others get their turn."""
+
+TURN_BYTES: Final = 1 << 22
+"""Bytes that one connection may send before others get their turn."""
+
+TURN_S: Final = 0.005
+"""Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
+
+LITTLE_BYTES: Final = 1 << 14
+"""A connection with no more than this to carry out and to send does not queue for its turn."""
+
+LITTLE_TURN_S: Final = 0.0002
+"""Seconds of the turn that it takes instead."""
+
+ROOM_BYTES: Final = 1 << 18
+"""Bytes of a block that are received at once while others wait for their turn."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. Its ``server`` gives it the services and the limits, and keeps the list of connections."""
+
+    def __init__(self, server: TextServer) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._limits = server.limits
+        self._replies = ReplyQueue(self._schedule)
+        self._file: Slice | None = None
+        self._file_sent = 0
+        self._scheduled = False
+        self._blocked = False  # the transport holds bytes that the socket did not take
+        self._paused = False  # not carrying out commands
+        self._reading = True
+        self._input = False  # the session may hold whole commands
+        self._eof = False
+        self._turn_end = 0.0
+        self._now: Final = server.loop.time
+        self.last_activity = self._now()
+        self.held_bytes = 0
+        """Bytes of input and output that wait in this connection, as the server has been told."""
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"
+
+    # ---- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or close it at once when there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = peer_text(transport.get_extra_info("peername"))
+        access = self._server.access_of(transport)
+        nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
+        if nearby:
+            unpace(transport.get_extra_info("socket"))
+        self._session = TextSession(self._server.services, self._replies, self.peer, access, nearby=nearby)
+        self._socket: BorrowedSocket | None = None
+        if transport.get_extra_info("ssl_object") is None:
+            # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
+            self._transport.set_write_buffer_limits(high=0, low=0)
+            self._socket = borrow(transport.get_extra_info("socket"))
+        else:
+            self._transport.set_write_buffer_limits(high=BRIDGE_BYTES, low=0)
+        self._server.opened(self)
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
+        room = self._session.room
+        if room is not None:
+            return room[:ROOM_BYTES] if self._server.turns.spent else room
+        received = self._server.received
+        return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
+
+    def buffer_updated(self, size: int) -> None:
+        """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
+        if self._session.room is None:
+            self.data_received(self._server.received[:size])
+            return
+        self.last_activity = self._now()
+        self._session.room_taken(size)
+        if self._session.room is None:
+            self._carry_out()
+        else:
+            self._report()
+
+    def data_received(self, data: Buffer) -> None:
+        """Carry out what arrived elsewhere; a copy of it is taken."""
+        self.last_activity = self._now()
+        if not self._session.finished:
+            self._session.receive_data(data)
+            self._carry_out()
+
+    def _carry_out(self) -> None:
+        self._input = True
+        if not self._scheduled:  # else its turn comes, and it is not to have two
+            self._take_turn()
+        elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
+            self._read(False)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it asked is still answered."""
+        self._eof = True
+        self._schedule()
+        return True
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """Everything handed to the transport is in the socket."""
+        self._blocked = False
+        self.last_activity = self._now()
+        # Not at once: the transport is in the middle of its own work and must not be closed now.
+        self._schedule()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget the connection."""
+        self._file = self._socket = None
+        self._server.holds(self, 0)
+        self._replies.abandon()
+        self._session.connection_lost()
+        self._server.closed(self)
+
+    # ---- called by the server
+
+    def finish(self) -> None:
+        """Answer what was received, take nothing more, then close."""
+        self._work(math.inf)
+        self._eof = True
+        self._input = False
+        self._paused = True
+        self._read(False)
+        self._schedule()
+
+    def abort(self) -> None:
+        """Close at once; replies that were not taken are lost."""
+        self._transport.abort()
+
+    def idle_since(self, monotonic: float) -> bool:
+        """Say whether nothing happened since ``monotonic`` (loop time) that the broker does not itself owe."""
+        return self.last_activity < monotonic and not self._replies.waiting
+
+    # ---- the work
+
+    def _schedule(self) -> None:
+        # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._take_turn)
+
+    def _wait(self) -> None:
+        # For its turn: there is more to do than others are to wait for.
+        if not self._scheduled:
+            self._scheduled = True
+            self._server.turns.wait(self._take_turn_waited_for)
+
+    def _take_turn(self) -> None:
+        self._scheduled = False
+        if not self._server.turns.spent:
+            self._work(TURN_S)
+        elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:
+            self._work(LITTLE_TURN_S)
+        else:
+            self._read(False)
+            self._report()
+            self._wait()
+
+    def _take_turn_waited_for(self) -> None:
+        self._scheduled = False
+        self._work(TURN_S)
+
+    def _work(self, turn_s: float) -> None:
+        if self._transport.is_closing():
+            return
+        began = self._now()
+        self._turn_end = began + turn_s
+        self._send()
+        requests = TURN_REQUESTS
+        while self._input and not self._session.finished and requests > 0 and not self._turn_over():
+            room = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
+            if room <= 0 or self._paused:
+                break
+            self._input = self._session.handle(room, self._turn_over)
+            requests -= room
+            self._send()
+        self._server.turns.charge(self._now() - began)
+        self._regulate()
+        if self._input and not self._paused:
+            self._wait()
+        self._report()
+        self._close_when_done()
+
+    def _turn_over(self) -> bool:
+        return self._now() >= self._turn_end
+
+    def _report(self) -> None:
+        output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
+        held_bytes = self._session.reserved_bytes + output_bytes
+        if held_bytes != self.held_bytes:
+            self._server.holds(self, held_bytes)
+
+    def _send(self) -> None:
+        quota, replies = TURN_BYTES, self._replies
+        while not self._blocked and (self._file is not None or not replies.empty):
+            if quota <= 0 or self._now() >= self._turn_end:
+                self._wait()
+                return
+            if self._file is not None:
+                quota -= self._send_file(self._file)
+                continue
+            data, reply, costly = replies.take(TAKE_BYTES, self._turn_over)
+            if reply is not None:
+                # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
+                self._file, self._file_sent = reply.file, 0
+                data += reply.head
+            if not data:
+                return
+            self._write(data, more=reply is not None)
+            quota -= TURN_BYTES if costly else len(data)
+
+    def _write(self, data: bytes, *, more: bool) -> None:
+        # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
+        # for nothing, which costs more than the line.
+        if more and self._socket is not None:
+            with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
+                data = data[self._socket.send(data, socket.MSG_MORE) :]
+        if data:
+            self._transport.write(data)
+
+    def _send_file(self, file: Slice) -> int:
+        """Send a part of the current file slice; return its length."""
+        try:
+            sent = self._send_part(file, file.position + self._file_sent, file.length - self._file_sent)
+        except OSError as error:
+            _LOG.info("reply not sent", extra={"fields": {"peer": self.peer, "reason": error}})
+            self._blocked = True  # for good: what was announced cannot be sent
+            self._transport.abort()
+            return 0
+        self._file_sent += sent
+        if self._file_sent == file.length:
+            self._file = None
+        return sent
+
+    def _send_part(self, file: Slice, position: int, left: int) -> int:
+        if self._socket is None:  # TLS: every byte has to be encrypted here
+            return self._bridge(file, position, left)
+        try:
+            sent = os.sendfile(self._socket.fileno(), file.fd, position, min(left, TURN_BYTES))
+        except BlockingIOError:
+            return self._bridge(file, position, left)
+        return sent or _cut_short(position, left)
+
+    def _bridge(self, file: Slice, position: int, left: int) -> int:
+        """Hand the next small part to the transport, through memory."""
+        chunk = file.handle.pread(min(left, BRIDGE_BYTES), position)
+        self._transport.write(chunk)
+        return len(chunk) or _cut_short(position, left)
+
+    def _regulate(self) -> None:
+        unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
+        requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
+        if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
+            self._paused = True
+        elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
+            self._paused = False
+        behind = self._input and self._session.pending_bytes > READ_AHEAD_BYTES
+        self._read(not self._paused and not behind)
+
+    def _read(self, wanted: bool) -> None:
+        if wanted == self._reading or (wanted and self._eof):
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _close_when_done(self) -> None:
+        done = self._replies.ended or (self._eof and self._replies.empty and not self._input)
+        if done and self._file is None:
+            self._transport.close()
+
+
+def _cut_short(position: int, left: int) -> NoReturn:
+    raise OSError(f"the file ends at {position}, {left} more bytes of it were announced")
+
+
+def peer_text(peername: object) -> str:
+    """Return an address for the log."""
+    return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else str(peername)

@@ -1,0 +1,172 @@
+"""Listens for text-protocol clients, keeps the list of connections, closes the idle ones and, at the end, all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from typing import Final
+
+from metaq_broker.config.configuration import SystemConfig
+from metaq_broker.frontends.net.acceptor import Acceptor
+from metaq_broker.frontends.net.connection import Connection
+from metaq_broker.frontends.net.tls import TlsHandshake, names_of
+from metaq_broker.frontends.net.turns import Turns
+from metaq_broker.frontends.text.access import Access
+from metaq_broker.frontends.text.session import TextServices
+from metaq_broker.open_files import OpenFiles
+
+_LOG: Final = logging.getLogger(__name__)
+
+RECEIVE_BYTES: Final = 1 << 18
+"""Bytes that are taken from a connection at once, except those of a block."""
+
+RECEIVE_BYTES_LOW: Final = 1 << 15
+"""The same while all connections together hold a quarter of what they may."""
+
+SWEEP_INTERVAL_S_MAX: Final = 15.0
+"""Longest time between two looks for idle connections."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts nobody yet.
+
+    Raises:
+        OSError: The address cannot be used, for example because the port is taken.
+    """
+    [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class TextServer:
+    """The listening socket and its connections, secured by ``tls`` if that is given."""
+
+    def __init__(self, services: TextServices, limits: SystemConfig, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self.services = services
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self._connections: set[Connection | TlsHandshake] = set()
+        self._files = OpenFiles.of_process()
+        self.turns: Final = Turns(self.loop)
+        self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
+        self._held_bytes = 0
+        self._acceptor: Acceptor | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept clients on a socket that ``bind`` returned; it belongs to the server now.
+
+        Raises:
+            OSError: Another program has begun to listen there meanwhile.
+        """
+        self._acceptor = Acceptor(self.loop, listener, self._client, self._room, self._refused)
+        self._acceptor.start()
+        if self.connections_max < self.limits.connections_max:
+            fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
+            _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
+        self._sweep_later()
+
+    async def stop(self, patience_s: float) -> None:
+        """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        if self._acceptor is not None:
+            self._acceptor.stop()
+        for connection in list(self._connections):
+            connection.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), patience_s)
+        for connection in list(self._connections):
+            _LOG.warning("connection cut at stop", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        await self._empty.wait()
+
+    def _room(self) -> int:
+        assert self._acceptor is not None
+        arriving = sum(each not in self._connections for each in self._acceptor.arriving)
+        return self.connections_max - len(self._connections) - arriving
+
+    def _refused(self) -> None:
+        self.services.engine.statistics.connections_refused += 1
+
+    def _client(self) -> asyncio.BaseProtocol:
+        return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
+
+    def access_of(self, transport: asyncio.BaseTransport) -> Access | None:
+        """Return what the client at the other end may do, ``None`` if everything."""
+        if self._tls is None or self._tls.verify_mode == ssl.CERT_NONE:
+            return None
+        engine = self.services.engine
+        return Access(names_of(transport.get_extra_info("peercert")), lambda: engine.config)
+
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be now."""
+        fit = self._files.connections_max(self.services.engine.stores.partition_count)
+        return min(self.limits.connections_max, fit)
+
+    def opened(self, connection: Connection | TlsHandshake) -> None:
+        """Note a new connection."""
+        self._connections.add(connection)
+        self._empty.clear()
+        self._count()
+
+    @property
+    def received(self) -> memoryview:
+        """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
+        if self._held_bytes > self.limits.buffered_bytes_max // 4:
+            return self._received[:RECEIVE_BYTES_LOW]
+        return self._received
+
+    def holds(self, connection: Connection, held_bytes: int) -> None:
+        """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        while self._held_bytes > self.limits.buffered_bytes_max:
+            largest = max(self._connections, key=lambda each: each.held_bytes)
+            fields = {
+                "peer": largest.peer,
+                "bytes": largest.held_bytes,
+                "maxBufferedBytes": self.limits.buffered_bytes_max,
+            }
+            _LOG.warning("connection cut, all together hold too many bytes", extra={"fields": fields})
+            self._held_bytes -= largest.held_bytes
+            largest.held_bytes = 0
+            largest.abort()
+
+    def replaced(self, handshake: TlsHandshake) -> None:
+        """Note that a handshake is done; its connection opens at once."""
+        self._connections.discard(handshake)
+
+    def closed(self, connection: Connection | TlsHandshake) -> None:
+        """Note that a connection is gone."""
+        self._connections.discard(connection)
+        self._count()
+        if not self._connections:
+            self._empty.set()
+
+    def _count(self) -> None:
+        self.services.engine.statistics.connections = len(self._connections)
+
+    def _sweep_later(self) -> None:
+        interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)
+        self._sweep = self.loop.call_later(interval_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        limit = self.loop.time() - self.limits.idle_timeout_ms / 1000
+        for connection in [each for each in self._connections if each.idle_since(limit)]:
+            _LOG.info("idle connection closed", extra={"fields": {"peer": connection.peer}})
+            connection.abort()
+        self._sweep_later()

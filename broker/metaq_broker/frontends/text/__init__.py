@@ -1,0 +1,1 @@
+"""MetaQ's text protocol in front of the engine."""

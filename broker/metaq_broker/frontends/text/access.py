@@ -1,0 +1,101 @@
+"""Who may do what: commands of a client against the allow lists, by the names in its certificate.
+
+========================== =======================================================================
+publish to a topic          ``put``, ``mput``, also inside of transactions, ``sync``, ``copy``:
+                            ``allowPublish``
+subscribe to a topic        ``get``, ``fget``, ``offset``: ``allowSubscribe``
+transactions                ``transaction``, ``decide``: who may publish to at least one topic; to end a
+                            branch, to decide about a query or to let it be forgotten, to all of its topics
+looking                     ``stats``: who may publish or subscribe to at least one topic
+========================== =======================================================================
+
+``version`` and ``quit`` are free. The lists are those of the configuration in effect when a command comes.
+
+Source: docs/operations.md, "Who may do what".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from metaq.protocols.text.commands import (
+    Copy,
+    Decide,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Oversized,
+    Put,
+    PutBatch,
+    Stats,
+    Sync,
+    Transaction,
+)
+from metaq_broker.config.configuration import BrokerConfig
+from metaq_broker.engine.outcomes import FORBIDDEN, Refused
+
+_NAMES_SHOWN: Final = 5
+
+
+class Access:
+    """What one client may do. ``names`` are those of its certificate, none if it showed none."""
+
+    def __init__(self, names: frozenset[str], config: Callable[[], BrokerConfig]) -> None:
+        self._names = names
+        self._config = config
+
+    def refusal(self, command: object) -> Refused | None:
+        """Return why a command is not carried out, ``None`` if it may be."""
+        match command:
+            case Put(topic=topic) | PutBatch(topic=topic) | Sync(topic=topic) | Copy(topic=topic):
+                return self.publish(topic)
+            case Oversized(word="put" | "mput", topic=topic):
+                return self.publish(topic)
+            case Get(topic=topic) | GetFiltered(topic=topic) | GetOffset(topic=topic):
+                return self.subscribe(topic)
+            case Transaction() | Decide() | Oversized():
+                return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
+            case Stats():
+                if self._publishes_anywhere() or self._subscribes_anywhere():
+                    return None
+                return self._forbidden("look at the broker", "allowPublish, allowSubscribe")
+        return None
+
+    def publish_all(self, topics: Iterable[str]) -> Refused | None:
+        """Return why this client may not write to all of ``topics``, ``None`` if it may."""
+        return next((refused for topic in sorted(topics) if (refused := self.publish(topic)) is not None), None)
+
+    def may_publish_all(self, topics: Iterable[str]) -> bool:
+        """Return whether this client may write to all of ``topics``."""
+        return self.publish_all(topics) is None
+
+    def publish(self, topic: str) -> Refused | None:
+        """Return why this client may not put messages to ``topic``, ``None`` if it may."""
+        if self._is_among(self._config().topic_settings(topic).allow_publish):
+            return None
+        return self._forbidden(f"publish to topic {topic}", "allowPublish")
+
+    def subscribe(self, topic: str) -> Refused | None:
+        """Return why this client may not read from ``topic``, ``None`` if it may."""
+        if self._is_among(self._config().topic_settings(topic).allow_subscribe):
+            return None
+        return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
+
+    def _publishes_anywhere(self) -> bool:
+        config = self._config()
+        lists = (config.system.allow_publish, *(topic.allow_publish for topic in config.topics.values()))
+        return any(map(self._is_among, lists))
+
+    def _subscribes_anywhere(self) -> bool:
+        config = self._config()
+        lists = (config.system.allow_subscribe, *(topic.allow_subscribe for topic in config.topics.values()))
+        return any(map(self._is_among, lists))
+
+    def _is_among(self, allowed: Iterable[str]) -> bool:
+        return not allowed or not self._names.isdisjoint(allowed)
+
+    def _forbidden(self, action: str, keys: str) -> Refused:
+        shown = ", ".join(sorted(self._names)[:_NAMES_SHOWN])
+        who = f"client {shown}" if shown else "a client without certificate"
+        return Refused(FORBIDDEN, f"{who} may not {action} ({keys})")

@@ -1,0 +1,166 @@
+"""Replies of one connection, kept in the order of its requests until they can go out. No socket, no clock.
+
+A slot is one of three: bytes that are ready; ``Later``, bytes that are still waited for (an fsync, a commit); a
+question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
+an unfinished slot wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from metaq_broker.storage.reads import Slice
+
+
+class FileReply(NamedTuple):
+    """A reply whose body goes from a file to the socket: first ``head``, then the slice."""
+
+    head: bytes
+    file: Slice
+
+
+class CostlyReply(NamedTuple):
+    """A reply that took a while to make: others get their turn before the next one is made."""
+
+    data: bytes
+
+
+class Output(NamedTuple):
+    """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
+
+    ``costly``: making it took a while, or the turn's time is over: do no more in this turn.
+    """
+
+    data: bytes
+    file: FileReply | None
+    costly: bool = False
+
+
+def _nobody() -> None:
+    pass
+
+
+def never() -> bool:
+    """Say that a turn is not over: whoever asks has no limit of time."""
+    return False
+
+
+Question = Callable[[], bytes | FileReply | CostlyReply]
+
+
+class Later:
+    """A slot for ``requests`` replies that somebody fills in later, with ``complete``."""
+
+    __slots__ = ("_queue", "data", "requests")
+
+    def __init__(self, queue: ReplyQueue, requests: int) -> None:
+        self._queue = queue
+        self.requests = requests
+        self.data: bytes | None = None
+
+    def complete(self, data: bytes) -> None:
+        """Give the bytes of all its replies (empty for a request without reply)."""
+        self.data = data
+        self._queue.completed(len(data))
+
+
+class ReplyQueue:
+    """See the module. ``wake`` is called when a slot was completed, so that the owner comes and takes."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._slots: deque[bytes | Later | Question | None] = deque()
+        self.unanswered = 0
+        """Requests that have a slot here."""
+        self.ready_bytes = 0
+        """Bytes of replies that are ready and not yet taken."""
+        self.ended = False
+        """Whether the end mark was taken: the connection is to be closed once all is sent."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next reply depends on the broker, not on the client."""
+        return bool(self._slots) and isinstance(self._slots[0], Later) and self._slots[0].data is None
+
+    @property
+    def empty(self) -> bool:
+        """Whether every request has been answered."""
+        return not self._slots
+
+    def add(self, data: bytes) -> None:
+        """Queue one reply."""
+        self._slots.append(data)
+        self.unanswered += 1
+        self.ready_bytes += len(data)
+
+    def later(self, requests: int = 1) -> Later:
+        """Queue a slot that is completed later."""
+        slot = Later(self, requests)
+        self._slots.append(slot)
+        self.unanswered += requests
+        return slot
+
+    def ask(self, question: Question) -> None:
+        """Queue a question; it is called when all replies before it are on their way."""
+        self._slots.append(question)
+        self.unanswered += 1
+
+    def end(self) -> None:
+        """Queue the end of the connection."""
+        self._slots.append(None)
+
+    def abandon(self) -> None:
+        """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
+        self._wake = _nobody
+        self._slots.clear()
+
+    def completed(self, data_bytes: int) -> None:
+        """Note that a ``Later`` got its bytes."""
+        self.ready_bytes += data_bytes
+        self._wake()
+
+    def take(self, bytes_max: int, over: Callable[[], bool] = never) -> Output:
+        """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
+
+        When ``over`` says so, no further question is answered. One always is, if there are any.
+        """
+        parts: list[bytes] = []
+        slots, size = self._slots, 0
+        while slots and size < bytes_max and not self.ended:
+            slot = slots[0]
+            if slot is None or isinstance(slot, bytes | Later):
+                data = self._ready(slot)
+                if data is None:
+                    break
+                slots.popleft()
+                parts.append(data)
+                size += len(data)
+                continue
+            self.unanswered -= 1
+            answer = slot()
+            slots.popleft()
+            if isinstance(answer, FileReply):
+                return Output(b"".join(parts), answer)
+            if isinstance(answer, CostlyReply):
+                return Output(b"".join((*parts, answer.data)), None, costly=True)
+            parts.append(answer)
+            size += len(answer)
+            if over():
+                return Output(b"".join(parts), None, costly=True)
+        return Output(b"".join(parts), None)
+
+    def _ready(self, slot: bytes | Later | None) -> bytes | None:
+        """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
+        if isinstance(slot, bytes):
+            self.unanswered -= 1
+            self.ready_bytes -= len(slot)
+            return slot
+        if slot is None:
+            self.ended = True
+            return None
+        if slot.data is not None:
+            self.unanswered -= slot.requests
+            self.ready_bytes -= len(slot.data)
+        return slot.data

@@ -1,0 +1,406 @@
+"""MetaQ's text protocol in front of the engine: one ``TextSession`` per connection turns commands into replies.
+
+It decodes, asks the engine and queues replies; it owns no socket. Consecutive puts of one input chunk are gathered and
+given to the engine as columns, one call per partition, and their replies are one slot of the queue: this is where the
+broker's speed comes from.
+
+Source: docs/protocol.md; docs/adr/0001, 0005.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from metaq.errors import ProtocolError
+from metaq.net.machine import boot_id
+from metaq.protocols.text.commands import (
+    Copy,
+    Decide,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Oversized,
+    Put,
+    PutBatch,
+    Quit,
+    Result,
+    Stats,
+    Sync,
+    Transaction,
+    Value,
+    Version,
+)
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.protocols.text.encode import encode, encode_value_line
+from metaq.protocols.text.file_location import FilePlace, encode_file_place
+from metaq.protocols.text.filtered import encode_single_head
+from metaq.protocols.text.framed_puts import FramedPuts
+from metaq.protocols.text.put_runs import PutRun
+from metaq_broker.engine.engine import ANY_PARTITION, Engine
+from metaq_broker.engine.outcomes import FAILED, OK, UNAVAILABLE, Refused
+from metaq_broker.engine.type_filter import LargeFrame
+from metaq_broker.frontends.net.block_rooms import BlockRooms
+from metaq_broker.frontends.text.access import Access
+from metaq_broker.frontends.text.put_replies import PutReplies
+from metaq_broker.frontends.text.replies import CostlyReply, FileReply, ReplyQueue, never
+from metaq_broker.frontends.text.text_puts import TextPuts
+from metaq_broker.frontends.text.transactions import TransactionCommands
+from metaq_broker.monitoring.stats_report import StatsReport
+from metaq_broker.replication.gregor import SyncSlave
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+GATHERED_PUTS: Final = 256
+"""Plain puts that are carried out together; more of them would be hardly quicker each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextServices:
+    """What all text sessions of a broker share. ``version`` is the text of the version reply.
+
+    ``receiver`` takes what the master of a synchronous pair sends; only that pair's slave has one.
+    """
+
+    engine: Engine
+    report: StatsReport
+    transactions: TransactionCommands
+    version: str
+    receiver: SyncSlave | None = None
+    rooms: BlockRooms = field(default_factory=BlockRooms)
+    text_puts: TextPuts = field(default_factory=TextPuts)
+
+
+class TextSession:
+    """One connection: feed bytes with ``receive_data``, carry out commands with ``handle``."""
+
+    def __init__(
+        self,
+        services: TextServices,
+        replies: ReplyQueue,
+        peer: str,
+        access: Access | None = None,
+        *,
+        nearby: bool = False,
+    ) -> None:
+        """``access`` is what the client may do, ``None`` if everything. ``nearby``: it is on this machine."""
+        system = services.engine.config.system
+        self._services = services
+        self._engine = services.engine
+        self._replies = replies
+        self._peer = peer
+        self._access = access
+        self._shares_files = nearby and system.local_reads
+        rooms, framer = services.rooms.take, services.text_puts.frame
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, rooms, framer)
+        self._finished = False
+        self.expects_block = False
+        """Whether the last put was a block: then the next one most likely is, too."""
+        self.receive_data: Final = self._decoder.receive_data
+        self.room_taken: Final = self._decoder.room_taken
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and are no whole command yet, or are not carried out yet."""
+        return self._decoder.pending_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that hold them or are kept for the rest of a block."""
+        return self._decoder.reserved_bytes
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``room_taken``); ``None``: give them to ``receive_data``."""
+        return self._decoder.room
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further command will be carried out: the client quit, or sent what is no command."""
+        return self._finished
+
+    def handle(self, requests_max: int, over: Callable[[], bool] = never) -> bool:
+        """Carry out up to ``requests_max`` received commands, until ``over``; return whether there may be more.
+
+        Plain puts are gathered: they are quick, and the more the quicker each.
+        Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
+        """
+        puts: list[Put] = []
+        left = requests_max
+        try:
+            while left > 0:
+                if not self._decoder.pending_bytes:  # as behind most gets: sooner known than by looking for a line
+                    break
+                run = self._decoder.next_puts(left)
+                if isinstance(run, PutRun):
+                    self._put(run.behind(puts))
+                    puts = []
+                    left -= len(run.bodies)
+                    continue
+                if run is not None:
+                    if puts:
+                        self._put(PutRun.of(puts))
+                        puts = []
+                    self._put_framed(run)
+                    left -= run.messages
+                    continue
+                command = self._decoder.next_command()
+                left -= 1
+                if type(command) is Put and command.transaction is None:
+                    puts.append(command)
+                    if len(puts) < GATHERED_PUTS:
+                        continue
+                    self._put(PutRun.of(puts))
+                    puts = []
+                    if over():
+                        break
+                    continue
+                if puts:
+                    self._put(PutRun.of(puts))
+                    puts = []
+                if command is NEED_DATA or not self._dispatch(command):
+                    return False
+                if over():
+                    break
+        except ProtocolError as error:
+            self._end(error)
+        if puts:
+            self._put(PutRun.of(puts))
+        if self._finished:
+            self._replies.end()
+        return not self._finished and self._decoder.pending_bytes > 0
+
+    def connection_lost(self) -> None:
+        """Forget the connection: its local transactions are rolled back."""
+        self._finished = True
+        self._services.transactions.connection_lost(self)
+        room = self._decoder.abandon()  # at once: connection and session refer to each other
+        if room is not None:
+            self._services.rooms.give_back(room)
+
+    def _end(self, error: ProtocolError) -> None:
+        _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
+        self._finished = True
+
+    def _dispatch(self, command: object) -> bool:
+        """Carry out anything but a plain put; return whether to go on."""
+        if isinstance(command, Quit):
+            self._finished = True
+            self._replies.end()
+            return False
+        handler = _HANDLERS[type(command)]
+        if self._access is None or not self._forbidden(self._access, command):
+            handler(self, command)
+        return True
+
+    def _forbidden(self, access: Access, command: Any) -> bool:
+        """Refuse a command that the client may not give; return whether that was so."""
+        refused = access.refusal(command)
+        if refused is None and isinstance(command, Transaction | Decide):
+            refused = access.publish_all(self._services.transactions.topics_of(command))
+        if refused is None:
+            return False
+        if not (isinstance(command, Transaction) and command.type == "END"):  # the one command without a reply
+            self._refuse(refused, command.opaque)
+        return True
+
+    # ---- puts
+
+    def _put(self, run: PutRun) -> None:
+        """Carry out a run of puts without transaction, one engine call per partition."""
+        self.expects_block = False
+        topics, partitions, count = run.topics, run.partitions, len(run.topics)
+        topic, partition = topics[0], partitions[0]
+        if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
+            self._put_group(topic, partition, run, range(count), PutReplies(self._replies, count, 1))
+            return
+        groups: dict[tuple[str, int], list[int]] = {}
+        for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
+            index = partition if partition != ANY_PARTITION else self._engine.pick_partition(topic)
+            groups.setdefault((topic, index), []).append(position)
+        replies = PutReplies(self._replies, count, len(groups))
+        for (topic, partition), positions in groups.items():
+            self._put_group(topic, partition, run.picked(positions), positions, replies)
+
+    def _put_group(
+        self, topic: str, partition: int, run: PutRun, positions: Sequence[int], replies: PutReplies
+    ) -> None:
+        forbidden = None if self._access is None else self._access.publish(topic)
+        if forbidden is not None:
+            replies.refuse(positions, run.opaques, forbidden)
+            return
+        outcome = self._engine.put(topic, partition, run.flags, run.checksums, run.bodies)
+        if isinstance(outcome, Refused):
+            replies.refuse(positions, run.opaques, outcome)
+            return
+        durable = replies.stored(positions, run.opaques, outcome)
+        self._engine.when_durable(topic, outcome.index, outcome.log_end, len(run.bodies), durable)
+
+    def _put_framed(self, puts: FramedPuts) -> None:
+        """Carry out a run of puts as one block; if that does not go smoothly, as the puts that they are."""
+        topic, count = puts.topic, puts.messages
+        forbidden = None if self._access is None else self._access.publish(topic)
+        outcome = None
+        if forbidden is None:
+            outcome = self._engine.put_framed(topic, puts.partition, puts.block, count)
+        if outcome is None:
+            self._put(puts.run())
+            return
+        self.expects_block = False
+        slot = self._replies.later(count)
+        replies = self._services.text_puts.replies(puts, outcome.index, outcome.first_offset)
+
+        def durable(refused: Refused | None) -> None:
+            if refused is None:
+                slot.complete(replies)
+            else:
+                slot.complete(b"".join(encode(Result(*refused, opaque)) for opaque in puts.opaques.tolist()))
+
+        self._engine.when_durable(topic, outcome.index, outcome.log_end, count, durable)
+
+    def _put_in_transaction(self, put: Put) -> None:
+        self._services.transactions.put(self, put, self._replies)
+
+    def _put_batch(self, batch: PutBatch) -> None:
+        self.expects_block = True
+        self._put_block(batch)
+        if isinstance(batch.block, memoryview):  # written or copied, whichever it was
+            self._services.rooms.give_back(batch.block)
+
+    def _put_block(self, batch: PutBatch) -> None:
+        if batch.transaction is not None:
+            self._services.transactions.put_batch(self, batch, self._replies)
+            return
+        partition = batch.partition
+        if partition == ANY_PARTITION:
+            partition = self._engine.pick_partition(batch.topic)
+        outcome = self._engine.put_block(batch.topic, partition, batch.block, batch.count)
+        if isinstance(outcome, Refused):
+            self._refuse(outcome, batch.opaque)
+            return
+        text = f"{outcome.first_id} {outcome.index} {outcome.first_offset}"
+        slot = self._replies.later()
+
+        def durable(refused: Refused | None) -> None:
+            code, reply = (OK, text) if refused is None else refused
+            slot.complete(encode(Result(code, reply, batch.opaque)))
+
+        self._engine.when_durable(batch.topic, outcome.index, outcome.log_end, batch.count, durable)
+
+    def _oversized(self, command: Oversized) -> None:
+        limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
+        if command.word == "put":
+            self._engine.statistics.puts(command.topic, 1, command.length)
+            self._engine.statistics.puts_failed(command.topic, 1)
+            self._refuse(self._engine.too_long(command.topic, command.partition, command.length, limit), command.opaque)
+        else:
+            text = f"{command.word} of {command.length} bytes is longer than {limit} bytes (maxBatchSize)"
+            self._refuse(Refused(FAILED, text), command.opaque)
+
+    # ---- reads: questions, answered when their turn comes
+
+    def _get(self, command: Get) -> None:
+        self._replies.ask(partial(self._answer_get, command))
+
+    def _answer_get(self, command: Get) -> bytes | FileReply:
+        topic, _group, partition, offset, bytes_max, opaque = command
+        outcome = self._engine.get(topic, partition, offset, bytes_max)
+        if isinstance(outcome, Refused):
+            return encode(Result(outcome.code, outcome.text, opaque))
+        return FileReply(encode_value_line(outcome.length, opaque), outcome)
+
+    def _get_filtered(self, command: GetFiltered) -> None:
+        self._replies.ask(partial(self._answer_get_filtered, command))
+
+    def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | CostlyReply:
+        topic, _group, partition, offset, bytes_max, types, opaque = command
+        outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
+        if isinstance(outcome, Refused):
+            return encode(Result(outcome.code, outcome.text, opaque))
+        if isinstance(outcome, LargeFrame):
+            head = encode_single_head(outcome.next_offset, outcome.frame.offset)
+            line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
+            return FileReply(line + head, outcome.frame)
+        return CostlyReply(encode(Value(outcome.encode(), opaque)))
+
+    def _offset(self, command: GetOffset) -> None:
+        self._replies.ask(partial(self._answer_offset, command))
+
+    def _answer_offset(self, command: GetOffset) -> bytes:
+        topic, _group, partition, offset, opaque, mode = command
+        outcome: int | str | Refused
+        if mode == "file":
+            outcome = self._file_place(topic, partition, offset)
+        else:
+            outcome = self._engine.offset(topic, partition, offset, mode)
+        code, text = outcome if isinstance(outcome, Refused) else (OK, str(outcome))
+        return encode(Result(code, text, opaque))
+
+    def _file_place(self, topic: str, partition: int, offset: int) -> str | Refused:
+        boot = boot_id()
+        if not self._shares_files or boot is None:
+            text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
+            return Refused(UNAVAILABLE, text)
+        found = self._engine.file_part(topic, partition, offset)
+        if isinstance(found, Refused):
+            return found
+        path = str(found.path.absolute())
+        return encode_file_place(FilePlace(found.position, found.length, *found.handle.identity(), boot, path))
+
+    def _stats(self, command: Stats) -> None:
+        self._replies.ask(partial(self._answer_stats, command))
+
+    def _answer_stats(self, command: Stats) -> bytes:
+        body = self._services.report.body(command.item)
+        return b"result %d %d %d\r\n%b" % (OK, len(body), command.opaque, body)
+
+    # ---- the rest
+
+    def _version(self, command: Version) -> None:
+        self._replies.add(encode(Result(OK, self._services.version, command.opaque)))
+
+    def _from_master(self, command: Sync | Copy) -> None:
+        receiver = self._services.receiver
+        if receiver is None:
+            text = "sync and copy are for synchronous slaves; this broker is none"
+            self._refuse(Refused(UNAVAILABLE, text), command.opaque)
+            return
+        slot = self._replies.later()
+
+        def answer(code: int, text: str) -> None:
+            slot.complete(encode(Result(code, text, command.opaque)))
+
+        if isinstance(command, Sync):
+            receiver.sync(command, answer)
+        else:
+            receiver.copy_soon(command, answer)
+
+    def _transaction(self, command: Transaction) -> None:
+        visible = None if self._access is None else self._access.may_publish_all
+        self._services.transactions.transaction(self, command, self._replies, visible)
+
+    def _decide(self, command: Decide) -> None:
+        self._services.transactions.decide(command, self._replies)
+
+    def _refuse(self, refused: Refused, opaque: int) -> None:
+        self._replies.add(encode(Result(refused.code, refused.text, opaque)))
+
+
+_HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
+    Put: TextSession._put_in_transaction,  # plain puts never get here
+    PutBatch: TextSession._put_batch,
+    Oversized: TextSession._oversized,
+    Get: TextSession._get,
+    GetFiltered: TextSession._get_filtered,
+    GetOffset: TextSession._offset,
+    Stats: TextSession._stats,
+    Version: TextSession._version,
+    Sync: TextSession._from_master,
+    Copy: TextSession._from_master,
+    Transaction: TextSession._transaction,
+    Decide: TextSession._decide,
+}

@@ -1,0 +1,155 @@
+"""Counts what the broker does, since its start and since the last reset. Writes no text: see stats_report.py.
+
+Two sets of figures: totals (``commands``), which never go back, and realtime counters per kind of event, kept over all
+topics and per topic, which ``reset`` clears. Kinds: put, get, offset, get_miss, put_failed, message_size. Beside them,
+for metrics: what went into and out of each topic (``traffic``), sizes of messages, and how long puts waited.
+
+Source: docs/protocol.md (stats).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from metaq.formats.frames import HEADER_BYTES
+from metaq_broker.monitoring.histogram import BYTES, SECONDS, Histogram
+
+Kind = Literal["put", "get", "offset", "get_miss", "put_failed", "message_size"]
+KINDS: Final[tuple[Kind, ...]] = ("put", "get", "offset", "get_miss", "put_failed", "message_size")
+
+RESET_INTERVAL_S: Final = 1800
+"""MetaQ clears the realtime counters every half hour."""
+
+
+@dataclass(slots=True)
+class Realtime:
+    """How often something happened (``count``) and the sum of its values (``value``; bytes for message_size)."""
+
+    count: int = 0
+    value: int = 0
+
+    def add(self, count: int, value: int) -> None:
+        """Count more of them."""
+        self.count += count
+        self.value += value
+
+
+_Figures = defaultdict[Kind, Realtime]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages and bytes of frames that were stored, and bytes that were sent to readers, since the start."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Statistics:
+    """All counters of one broker. ``tracked`` says whether figures of a topic's own are kept (``stat=true``)."""
+
+    def __init__(self, monotonic: Callable[[], float], tracked: Callable[[str], bool]) -> None:
+        self._monotonic = monotonic
+        self._tracked = tracked
+        self._started = monotonic()
+        self.connections = 0
+        self.connections_refused = 0
+        self.commands: Counter[str] = Counter()
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        self.message_bytes = Histogram(BYTES)
+        self.put_seconds = Histogram(SECONDS)
+        self._reset_at = self._started
+        self._all: _Figures = defaultdict(Realtime)
+        self._topics: defaultdict[str, _Figures] = defaultdict(partial(defaultdict, Realtime))
+
+    @property
+    def uptime_s(self) -> int:
+        """Whole seconds since the broker started."""
+        return int(self._monotonic() - self._started)
+
+    @property
+    def realtime_s(self) -> int:
+        """Whole seconds that the realtime counters cover."""
+        return int(self._monotonic() - self._reset_at)
+
+    def puts(self, topic: str, count: int, body_bytes: int) -> None:
+        """Count ``count`` put messages of ``body_bytes`` together, accepted or not."""
+        self.commands["put"] += count
+        self._add("put", topic, count, count)
+        self._add("message_size", topic, count, body_bytes)
+
+    def puts_failed(self, topic: str, count: int) -> None:
+        """Count puts that were refused or could not be stored."""
+        self.commands["put_failed"] += count
+        self._add("put_failed", topic, count, count)
+
+    def get(self, topic: str) -> None:
+        """Count one get, whatever its answer."""
+        self.commands["get"] += 1
+        self._add("get", topic, 1, 1)
+
+    def get_missed(self, topic: str) -> None:
+        """Count a get that was answered with 301 or 404."""
+        self.commands["get_miss"] += 1
+        self._add("get_miss", topic, 1, 1)
+
+    def offset(self, topic: str) -> None:
+        """Count an offset command, or a get that was answered with another offset (as MetaQ does)."""
+        self.commands["offset"] += 1
+        self._add("offset", topic, 1, 1)
+
+    def file_lookup(self, topic: str) -> None:
+        """Count a question for a partition's file, as an offset command too."""
+        self.commands["file_lookup"] += 1
+        self.offset(topic)
+
+    def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
+        """Count messages that were appended together; for the sizes each counts with their average."""
+        traffic = self.traffic[topic]
+        traffic.messages_in += messages
+        traffic.bytes_in += frame_bytes
+        self.message_bytes.observe(frame_bytes / messages - HEADER_BYTES, messages)
+
+    def sent(self, topic: str, frame_bytes: int) -> None:
+        """Count bytes of messages that answer a get."""
+        self.traffic[topic].bytes_out += frame_bytes
+
+    def acknowledged(self, messages: int, seconds: float) -> None:
+        """Count messages that waited together for their acknowledgement, from the append on."""
+        self.put_seconds.observe(seconds, messages)
+
+    def realtime(self, kind: Kind) -> Realtime | None:
+        """Return the figures over all topics, ``None`` when nothing was counted since the last reset."""
+        self._expire()
+        return self._all.get(kind)
+
+    def topic_realtime(self, kind: Kind, topic: str) -> Realtime | None:
+        """Return the figures of one topic, ``None`` when nothing was counted or the topic is not tracked."""
+        self._expire()
+        figures = self._topics.get(topic)
+        return None if figures is None else figures.get(kind)
+
+    def any_topic_counted(self, kind: Kind) -> bool:
+        """Say whether some topic has figures of its own for ``kind``."""
+        return any(kind in figures for figures in self._topics.values())
+
+    def reset(self) -> None:
+        """Clear the realtime counters; the totals stay."""
+        self._reset_at = self._monotonic()
+        self._all.clear()
+        self._topics.clear()
+
+    def _add(self, kind: Kind, topic: str, count: int, value: int) -> None:
+        self._expire()
+        self._all[kind].add(count, value)
+        if self._tracked(topic):
+            self._topics[topic][kind].add(count, value)
+
+    def _expire(self) -> None:
+        if self._monotonic() - self._reset_at >= RESET_INTERVAL_S:
+            self.reset()

@@ -1,0 +1,1 @@
+"""When old segments are deleted or archived, and how."""

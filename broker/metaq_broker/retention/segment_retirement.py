@@ -1,0 +1,224 @@
+"""Takes old segments out of one partition, in steps that can fail, be broken off and crash anywhere.
+
+::
+
+    finish what an earlier run left           files of segments that are out of service already
+    expired = what the policy does not keep   pure, see retention/policy.py
+            - what a commit may still need    a restart looks for its messages there
+    sync the transaction journal              so that commits which are over are known to be over after a crash
+    archive,T,true: pack the oldest one       worker thread; it is still served
+    take out of service                       event loop: start_offset moves, a get below it is answered with 301
+    unlink or rename the files                worker thread; what fails is tried again by the next run
+
+The state of logs changes on the event loop only; packing and unlinking are done by one worker thread at a time.
+
+Source: docs/operations.md, docs/log-format.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from metaq.errors import MetaqError
+from metaq_broker.retention.packing import PackingStopped, pack
+from metaq_broker.retention.policy import Removal, RetentionPolicy
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.removal import RemovalJob
+from metaq_broker.storage.segment import SegmentInfo
+
+_LOG: Final = logging.getLogger(__name__)
+
+RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
+"""Run something that blocks in another thread; its exception comes back."""
+
+
+class Commits(Protocol):
+    """What must be known of transactions; ``TransactionManager`` has it."""
+
+    def looked_for_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere."""
+
+    def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
+        """Call back when the journal is on the disk as it is now, or can never be."""
+
+
+class Retired(NamedTuple):
+    """What was done to one partition: how many segments left, their bytes, and why not all that should have."""
+
+    topic: str
+    partition: int
+    removal: Removal
+    segments: int
+    byte_count: int
+    failure: str | None
+
+
+class RetentionFailed(MetaqError):
+    """Old segments stay for now; the text is one sentence."""
+
+
+class _OutOfService(Exception):
+    """The partition was withdrawn, or the broker stops: nothing more is to be done."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    segments: int = 0
+    byte_count: int = 0
+
+    def add(self, gone: Sequence[SegmentInfo]) -> None:
+        self.segments += len(gone)
+        self.byte_count += sum(segment.size for segment in gone)
+
+
+class Retiring:
+    """See the module. ``in_service`` tells whether a log is the partition's present one. Used on one event loop."""
+
+    def __init__(
+        self,
+        files: Files,
+        in_service: Callable[[PartitionLog], bool],
+        commits: Commits,
+        run_in_worker: RunInWorker = asyncio.to_thread,
+    ) -> None:
+        self._files = files
+        self._in_service = in_service
+        self._commits = commits
+        self._run_in_worker = run_in_worker
+        self._unfinished: dict[PartitionLog, RemovalJob] = {}
+        self._at_work_on: PartitionLog | None = None
+        self._idle = asyncio.Event()
+        self._interrupted = threading.Event()
+        self._stopping = False
+
+    async def retire(self, log: PartitionLog, policy: RetentionPolicy, now_ms: int) -> Retired | None:
+        """Apply a policy to one partition; ``None`` if there was nothing to do.
+
+        One call at a time. Never raises: what went wrong is in the result and in the broker's log.
+        """
+        progress, failure = _Progress(), None
+        try:
+            await self._retire(log, policy, now_ms, progress)
+        except (PackingStopped, _OutOfService):
+            pass
+        except (OSError, RetentionFailed) as error:
+            failure = str(error)
+        except Exception as error:  # a defect must not end retention for good
+            _LOG.exception("retention broke off", extra={"fields": {"partition": log.directory.name}})
+            failure = repr(error)
+        if not progress.segments and failure is None:
+            return None
+        retired = Retired(log.topic, log.index, policy.removal, progress.segments, progress.byte_count, failure)
+        _report(log, retired)
+        return retired
+
+    def stop(self) -> None:
+        """Begin no more steps and break off packing; ``retire`` returns soon."""
+        self._stopping = True
+        self._interrupted.set()
+
+    async def settle(self, log: PartitionLog) -> None:
+        """Return when nothing is being done to the files of a log that is out of service; nothing will be again."""
+        if self._at_work_on is log:
+            self._interrupted.set()
+            await self._idle.wait()
+        self._unfinished.pop(log, None)
+
+    # ---- the steps
+
+    async def _retire(self, log: PartitionLog, policy: RetentionPolicy, now_ms: int, progress: _Progress) -> None:
+        await self._finish(log, progress)
+        expired = policy.expired(log.segments(), now_ms)
+        expired = self._not_needed(log, expired)
+        if not expired:
+            return
+        await self._journal_on_disk()
+        together = 1 if policy.removal is Removal.ARCHIVE_PACKED else len(expired)
+        for first in range(0, len(expired), together):
+            await self._take_away(log, policy.removal, expired[first : first + together], progress)
+
+    async def _take_away(
+        self, log: PartitionLog, removal: Removal, segments: Sequence[SegmentInfo], progress: _Progress
+    ) -> None:
+        if removal is Removal.ARCHIVE_PACKED:
+            for segment in segments:
+                await self._work(log, partial(pack, self._files, segment.path, self._interrupted.is_set))
+        self._check_in_service(log)
+        if _places(log.segments()[: len(segments)]) != _places(segments):
+            raise RetentionFailed(f"segments of {log.directory.name} changed meanwhile; the next run looks again")
+        self._unfinished[log] = RemovalJob(self._files, removal, log.forget_segments(len(segments)))
+        await self._finish(log, progress)
+
+    async def _finish(self, log: PartitionLog, progress: _Progress) -> None:
+        """Take away the files of segments that are out of service.
+
+        Newer segments must not go before these have gone, or a restart would find a hole.
+        """
+        job = self._unfinished.get(log)
+        if job is None:
+            return
+        before = job.gone
+        try:
+            await self._work(log, job.run)
+        finally:
+            progress.add(job.segments[before : job.gone])
+        self._unfinished.pop(log, None)
+
+    async def _work(self, log: PartitionLog, step: Callable[[], None]) -> None:
+        self._check_in_service(log)
+        self._at_work_on = log
+        self._idle.clear()
+        self._interrupted.clear()
+        try:
+            await self._run_in_worker(step)
+        finally:
+            self._at_work_on = None
+            self._idle.set()
+
+    def _check_in_service(self, log: PartitionLog) -> None:
+        if self._stopping or not self._in_service(log):
+            raise _OutOfService
+
+    # ---- transactions
+
+    def _not_needed(self, log: PartitionLog, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
+        needed_from = self._commits.looked_for_from(log.topic, log.index)
+        if needed_from is None:
+            return list(expired)
+        kept = [segment for segment in expired if segment.start + segment.size > needed_from]
+        if kept:
+            fields = {"partition": log.directory.name, "segments": len(kept), "from": needed_from}
+            _LOG.warning("old segments are kept for a commit that is not finished", extra={"fields": fields})
+        return list(expired[: len(expired) - len(kept)])
+
+    async def _journal_on_disk(self) -> None:
+        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._commits.when_on_disk(done.set_result)
+        failure = await done
+        if failure is not None:
+            raise RetentionFailed(f"the transaction journal cannot be synced, so nothing is removed: {failure}")
+
+
+def _places(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
+    return [(segment.start, segment.size) for segment in segments]
+
+
+def _report(log: PartitionLog, retired: Retired) -> None:
+    fields = {
+        "partition": log.directory.name,
+        "how": retired.removal.value,
+        "segments": retired.segments,
+        "bytes": retired.byte_count,
+        "start": log.start_offset,
+    }
+    if retired.failure is None:
+        _LOG.info("old segments removed", extra={"fields": fields})
+    else:
+        _LOG.error("old segments not removed", extra={"fields": {**fields, "reason": retired.failure}})

@@ -1,0 +1,107 @@
+"""Making appended bytes durable, away from the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from metaq_broker.storage import index as index_file
+from metaq_broker.storage.failed_sync import write_failed_sync
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.incarnation import write_incarnation
+from metaq_broker.storage.index_entries import RECORD_BYTES
+from metaq_broker.storage.segment import Segment, unnamed_path
+
+
+class SegmentTarget(NamedTuple):
+    """A segment and the part of it that is to become durable, with the index entries that are not in its file yet,
+    as they are written there."""
+
+    segment: Segment
+    handle: FileHandle
+    size: int
+    rename: bool
+    entries: bytes
+    entries_written: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> SegmentTarget:
+        """Capture a segment as it is now; it is open, as every segment is until it is durable."""
+        assert segment.handle is not None
+        entries = bytes(segment.index.unwritten.records)
+        return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
+
+    def settle(self, indexes_written: bool) -> None:
+        """Note in the segment that what was captured is durable."""
+        segment = self.segment
+        segment.synced, segment.named = self.size, True
+        if indexes_written:
+            count = len(self.entries) // RECORD_BYTES
+            segment.index.unwritten.drop(count)
+            segment.index.written = self.entries_written + count
+
+
+@dataclass(slots=True)
+class SyncJob:
+    """What was appended up to offset ``end`` (ordinal ``ordinal``): captured on the loop, made durable by ``run``.
+
+    ``incarnation`` is the partition's UUID if that is to be written too. Everything but ``indexes_written`` and
+    ``incarnation_written``, which ``run`` sets, is fixed when it is captured.
+    """
+
+    files: Files
+    directory: Path
+    targets: Sequence[SegmentTarget]
+    folders: Sequence[Path]
+    durable_end: int
+    end: int
+    ordinal: int
+    index_interval_bytes: int
+    incarnation: str | None = None
+    indexes_written: bool = False
+    incarnation_written: bool = False
+
+    def run(self) -> None:
+        """Sync bytes, then names, then write the incarnation and the indexes (blocking; any thread).
+
+        Raises:
+            OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index or an incarnation that
+                fails is no error.
+        """
+        try:
+            for target in self.targets:
+                self.files.fdatasync(target.handle.fd)
+            for target in self.targets:
+                if target.rename:
+                    unnamed = unnamed_path(self.directory, target.segment.start)
+                    if self.files.exists(unnamed):
+                        self.files.rename(unnamed, target.segment.path)
+            for folder in self.folders:
+                self.files.fsync_dir(folder)
+        except OSError:
+            with contextlib.suppress(OSError):
+                write_failed_sync(self.files, self.directory, self.durable_end)
+            raise
+        if self.incarnation is not None:
+            with contextlib.suppress(OSError):
+                write_incarnation(self.files, self.directory, self.incarnation)
+                self.incarnation_written = True
+        with contextlib.suppress(OSError):
+            self._write_indexes()
+            self.indexes_written = True
+
+    def _write_indexes(self) -> None:
+        for target in self.targets:
+            if target.entries:
+                index_file.write_entries(
+                    self.files,
+                    target.segment.index.path,
+                    target.segment.start,
+                    self.index_interval_bytes,
+                    target.entries_written,
+                    target.entries,
+                )

@@ -1,0 +1,184 @@
+"""From a durable commit record to readable messages.
+
+The order that makes a commit whole: first the commit record is durable, then the messages are appended to the
+partitions, one contiguous unit each, then they are durable there, then the journal notes that it need not remember, and
+the committer hears "done". A crash before the first step leaves nothing, a crash after it leaves a commit that recovery
+finishes.
+
+If a partition does not take its unit (its disk failed), the transaction stays committed: whoever asks is told so, and a
+restart of the broker, with the disk mended, makes it readable.
+
+Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
+partition is appended in a turn of the loop: nobody else waits for more than that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq_broker.transactions.journal import JournalDamaged
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.refusals import TransactionRefused, committed_not_stored
+from metaq_broker.transactions.seams import MIB, CallLater, RunInWorker, TransactionStore, Unit
+from metaq_broker.transactions.transaction import Transaction
+
+_log = logging.getLogger(__name__)
+
+AT_ONCE_BYTES: Final = MIB
+"""A transaction of up to so many bytes is read and appended in one turn of the loop, without another thread."""
+
+Told = Callable[[Exception | None], None]
+Units = Sequence[Sequence[Unit]]
+"""What goes to the partitions, by partition."""
+
+
+class Applying:
+    """Puts committed transactions into the partitions. ``applied`` is told of each that is readable."""
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        store: TransactionStore,
+        call_later: CallLater,
+        run_in_worker: RunInWorker,
+        applied: Callable[[Transaction], None],
+    ) -> None:
+        self.call_later = call_later
+        self.run_in_worker = run_in_worker
+        self.writer = writer
+        self._store = store
+        self._applied = applied
+        self._lane = _Lane(self)
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Append and note nothing more: the journal is about to close. The next start finishes what is left."""
+        self.stopped = True
+
+    def apply(self, transactions: Sequence[Transaction]) -> None:
+        """Append the messages of transactions whose commit is durable, in order, behind all that were given here."""
+        self._lane.add(transactions)
+
+    def apply_apart(self, transactions: Sequence[Transaction]) -> None:
+        """Append the messages of transactions whose commit is durable, in order; others need not wait for them."""
+        _Lane(self).add(transactions)
+
+    def append(self, transaction: Transaction, units: Units) -> None:
+        """Append those units of a committed transaction that are not in the partitions yet."""
+        if not units:
+            self.finished(transaction, None)
+            return
+        together = _Together(len(units), partial(self.finished, transaction))
+        for group in units:
+            self.append_group(group, together.one)
+
+    def append_group(self, group: Sequence[Unit], done: Told) -> None:
+        """Append the units of one partition; ``done`` when they are readable, or with why they never will be."""
+        try:
+            self._store.append(group, done)
+        except (MetaqError, OSError) as error:
+            done(error)
+
+    def finished(self, transaction: Transaction, error: Exception | None) -> None:
+        """Take note that a transaction is readable, or why it is not."""
+        if self.stopped:
+            return
+        if error is not None:
+            _log.error("transaction %s is committed, but not readable: %s", transaction.key, error)
+            fail(transaction, committed_not_stored(transaction.key, str(error)))
+            return
+        self.writer.applied(transaction)
+        self._applied(transaction)
+
+
+class _Lane:
+    """Transactions that are appended in their order, a partition a turn; the next large one is read meanwhile."""
+
+    def __init__(self, applying: Applying) -> None:
+        self._applying = applying
+        self._waiting: deque[Transaction] = deque()
+        self._groups: deque[tuple[Sequence[Unit], Told]] = deque()
+        self._reading = False
+        self._scheduled = False
+
+    def add(self, transactions: Sequence[Transaction]) -> None:
+        """Let these follow those that are here."""
+        self._waiting.extend(transactions)
+        if not self._scheduled:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._applying.stopped:
+            return
+        if self._groups:
+            self._applying.append_group(*self._groups.popleft())
+        elif self._small_next:
+            self._at_once(self._waiting.popleft())
+        if len(self._groups) <= 1 and not self._reading and self._waiting and not self._small_next:
+            self._read_in_worker(self._waiting.popleft())
+        if not self._scheduled and (self._groups or self._small_next):
+            self._scheduled = True
+            self._applying.call_later(0.0, self._turn)
+
+    @property
+    def _small_next(self) -> bool:
+        """Whether the next transaction is to be read and appended at once, when those before it are appended."""
+        return bool(self._waiting) and not self._reading and self._waiting[0].byte_count <= AT_ONCE_BYTES
+
+    def _at_once(self, transaction: Transaction) -> None:
+        try:
+            units = self._applying.writer.units(transaction)
+        except (JournalDamaged, OSError) as error:
+            self._applying.finished(transaction, error)
+        else:
+            self._applying.append(transaction, units)
+
+    def _read_in_worker(self, transaction: Transaction) -> None:
+        writer, self._reading = self._applying.writer, True
+        job = writer.begin_read(transaction)
+
+        def read(error: BaseException | None) -> None:
+            units = writer.end_read(transaction, job)
+            self._reading = False
+            if error is None:
+                done = _Together(len(units), partial(self._applying.finished, transaction)).one
+                self._groups.extend((group, done) for group in units)
+            elif isinstance(error, Exception):
+                self._applying.finished(transaction, error)
+            if not self._scheduled:
+                self._turn()
+
+        self._applying.run_in_worker(job.run, read)
+
+
+class _Together:
+    """Calls ``done`` when ``one`` has been called so many times, with the first error of all."""
+
+    def __init__(self, left: int, done: Told) -> None:
+        self._left, self._done = left, done
+        self._error: Exception | None = None
+
+    def one(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
+
+
+def settle(transaction: Transaction, refusal: TransactionRefused | None) -> None:
+    """Tell everybody who waits for the end of a transaction."""
+    waiting, transaction.waiting = transaction.waiting, []
+    for done in waiting:
+        done(refusal)
+
+
+def fail(transaction: Transaction, refusal: TransactionRefused) -> None:
+    """Note that a transaction cannot come to its end before a restart, and tell everybody who waits."""
+    transaction.failure = refusal
+    settle(transaction, refusal)

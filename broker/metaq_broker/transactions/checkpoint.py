@@ -1,0 +1,126 @@
+"""Checkpoints: the journal does not grow for ever.
+
+A journal file goes when no slot of the ledger needs a record in it, and files go from the old end only. Left alone, one
+prepared transaction that its coordinator has forgotten would keep every later file. So when the journal is larger than
+
+    checkpoints_max * file_bytes + 2 * (bytes of the records that are needed)
+
+the needed records of the oldest file are written again at the young end, and the file goes. The factor 2 bounds the
+work: at that size at least half of the journal is waste, so going once round it writes no more than it frees.
+
+When a file is begun, and every ``interval_s`` seconds, the journal is looked at; the latter also puts the notes that
+nobody waits for (``Applied``, ``Forgotten``) on the disk. MetaQ's keys keep a meaning: ``maxCheckpoints`` is the number
+of full files that may pile up, ``checkpointInterval`` the longest time between two looks.
+
+A file goes only after everything written until then is durable: the copies of its records, and whatever ended the
+transactions in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.journal import Journal, JournalDamaged, JournalFailed
+from metaq_broker.transactions.ledger import Ledger
+from metaq_broker.transactions.seams import MIB, CallLater, Timer
+
+_log = logging.getLogger(__name__)
+
+MOVE_BYTES: Final = 4 * MIB
+"""So much is copied before the loop serves others again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """How large the journal may get and how often it is looked at."""
+
+    checkpoints_max: int = 3
+    interval_s: float = 3600.0
+    file_bytes: int = 64 * MIB
+
+
+class Checkpoint:
+    """Keeps one journal small. At most one pass is under way."""
+
+    def __init__(
+        self, journal: Journal, sync: GroupSync, ledger: Ledger, call_later: CallLater, settings: CheckpointSettings
+    ) -> None:
+        self._journal = journal
+        self._sync = sync
+        self._ledger = ledger
+        self._call_later = call_later
+        self._settings = settings
+        self._running = False
+        self._seen_files = 1
+        self._free_until = 0
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Look at the journal now, and every so often from here on."""
+        self._timer = self._call_later(self._settings.interval_s, self.start)
+        self._sync.when_on_disk(lambda failure: self.run())
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def after_append(self) -> None:
+        """To be called after every append: starts a pass when there are more files than after the last one."""
+        if self._journal.file_count > self._seen_files:
+            self.run()
+
+    def run(self) -> None:
+        """Start a pass, unless one is under way; it goes on as fsyncs come back."""
+        if not self._running:
+            self._running = True
+            self._plan()
+
+    def _plan(self) -> None:
+        try:
+            copied = self._too_large() and self._copy_from_oldest()
+        except (OSError, JournalFailed, JournalDamaged) as error:
+            _log.error("checkpoint of the transaction journal stopped: %s", error)
+            copied = False
+        self._free_until = min(self._ledger.oldest_lsn(self._journal.end_lsn), self._journal.newest_start)
+        if copied or self._journal.oldest_end <= self._free_until:
+            # What made these records unneeded, and the copies, must be on the disk before the records go.
+            self._sync.when_on_disk(self._drop)
+        else:
+            self._stop()
+
+    def _drop(self, failure: JournalFailed | None) -> None:
+        if failure is not None:
+            self._stop()
+            return
+        try:
+            self._journal.drop_before(self._free_until)
+        except OSError as error:
+            _log.error("cannot remove a transaction journal file: %s", error)
+            self._stop()
+            return
+        self._plan()
+
+    def _stop(self) -> None:
+        self._seen_files = self._journal.file_count
+        self._running = False
+
+    def _too_large(self) -> bool:
+        allowed = self._settings.checkpoints_max * self._settings.file_bytes + 2 * self._ledger.live_bytes
+        return self._journal.byte_count > allowed and self._journal.file_count > 1
+
+    def _copy_from_oldest(self) -> bool:
+        """Write the needed records of the oldest file again, or some of them; return whether there were any."""
+        copied = 0
+        for slot in self._ledger.before(self._journal.oldest_end):
+            rewrite = self._ledger.rewrite_of(slot)
+            record = rewrite() if rewrite is not None else self._journal.read(self._ledger.location(slot))
+            (location,) = self._journal.append([record])
+            self._ledger.move(slot, location)
+            copied += location.length
+            if copied >= MOVE_BYTES:
+                break
+        return copied > 0

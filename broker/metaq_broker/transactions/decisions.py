@@ -1,0 +1,150 @@
+"""Decisions: which prepared branches are batch N of a query. What makes a sink exactly-once.
+
+A Spark batch is written by many tasks into branches on several brokers. Some tasks run twice, some drivers die between
+two commits, and then somebody has to know which branches are *the* batch. That is one record on one broker: (query,
+batch, branches). The first one for a batch wins, for ever; whoever asks again, with whatever branches, learns the first
+answer and drives that to its end. A batch before the last one is history: a driver that asks for it has been replaced.
+
+A branch key says nothing about its broker here (that is the sink's business). Keys that the caller does not call this
+broker's own and that the broker does not know are taken for branches of other brokers and just recorded. Those it knows
+must be prepared, and are committed by the same record: with it they are all committed, without it none. An own key that
+is not known refuses the decision: its messages are not here.
+
+A decision may say what the batch contains. The text is the caller's; it is kept and returned, so that whoever repeats
+the batch can see whether it is the same one.
+
+The last two decisions of a query are remembered. While they are, COMMIT of a branch that they committed here answers
+200 again and again, so a driver may repeat what it is not sure of.
+
+Source: docs/adr/0007; the protocol around it is in docs/transactions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from metaq.model import Xid
+from metaq_broker.transactions.records import Decided, Ends
+from metaq_broker.transactions.refusals import already_decided, decided_later, decisions_full
+
+KEPT_PER_QUERY: Final = 2
+NO_PARTITION: Final = -1
+
+
+class Decision(NamedTuple):
+    """Batch ``batch_id`` consists of ``branches``, on this broker and others, in the order in which they were given."""
+
+    batch_id: int
+    branches: tuple[Xid, ...]
+    contents: str | None = None
+    """What was said of the contents of the batch when it was decided."""
+
+
+class Decisions:
+    """What was decided. ``byte_limit`` is for the keys of all queries together."""
+
+    def __init__(self, byte_limit: int) -> None:
+        self._byte_limit = byte_limit
+        self._byte_count = 0
+        self._queries: dict[str, dict[int, Decided]] = {}
+        self._here: dict[Xid, tuple[str, int]] = {}
+
+    def last(self, query_id: str) -> Decision | None:
+        """Return the newest decision of a query, ``None`` if there is none."""
+        kept = self._queries.get(query_id)
+        if not kept:
+            return None
+        newest = kept[max(kept)]
+        return Decision(newest.batch_id, newest.branches, newest.contents)
+
+    def recorded(self, query_id: str, batch_id: int) -> Decision | None:
+        """Return what was decided for a batch; ``None`` if it may be decided now.
+
+        Raises:
+            TransactionRefused: A later batch has been decided (status 409).
+        """
+        last = self.last(query_id)
+        if last is None or batch_id > last.batch_id:
+            return None
+        if batch_id < last.batch_id:
+            raise decided_later(query_id, batch_id, last.batch_id)
+        return last
+
+    def check_room(self, decided: Decided) -> None:
+        """Let pass a decision that fits beside the others.
+
+        Raises:
+            TransactionRefused: The limit would be passed.
+        """
+        released = sum(_size(old) for old in self._displaced_by(decided))
+        if self._byte_count - released + _size(decided) > self._byte_limit:
+            raise decisions_full(self._byte_limit)
+
+    def remember(self, decided: Decided) -> list[int]:
+        """Note a decision; return the batches of its query that it displaces."""
+        displaced = self._displaced_by(decided)
+        for old in displaced:
+            self._drop(old)
+        remembered = decided._replace(commits=(), ends=_topics_only(decided.ends))
+        self._queries.setdefault(decided.query_id, {})[decided.batch_id] = remembered
+        self._byte_count += _size(decided)
+        self._here.update((decided.branches[at], (decided.query_id, decided.batch_id)) for at in decided.here)
+        return [old.batch_id for old in displaced]
+
+    def forget(self, query_id: str) -> list[int]:
+        """Forget everything about a query; return the batches that were remembered."""
+        kept = list(self._queries.get(query_id, {}).values())
+        for old in kept:
+            self._drop(old)
+        return [old.batch_id for old in kept]
+
+    def kept(self, query_id: str, batch_id: int) -> Decided:
+        """Return a remembered decision as the record that only remembers it."""
+        return self._queries[query_id][batch_id]
+
+    def topics(self, query_id: str) -> frozenset[str]:
+        """Return the topics that the remembered decisions of a query have written to on this broker."""
+        kept = self._queries.get(query_id, {}).values()
+        return frozenset(topic for decided in kept for topic, _ in decided.ends)
+
+    def committed_here(self, key: Xid) -> bool:
+        """Return whether a remembered decision committed this branch on this broker."""
+        return key in self._here
+
+    def refuse_decided(self, key: Xid) -> None:
+        """Let pass what no remembered decision has committed here.
+
+        Raises:
+            TransactionRefused: Names the batch.
+        """
+        place = self._here.get(key)
+        if place is not None:
+            raise already_decided(key, *place)
+
+    def _displaced_by(self, decided: Decided) -> list[Decided]:
+        kept = self._queries.get(decided.query_id, {})
+        staying = sorted({*kept, decided.batch_id})[-KEPT_PER_QUERY:]
+        return [old for batch_id, old in kept.items() if batch_id not in staying or batch_id == decided.batch_id]
+
+    def _drop(self, old: Decided) -> None:
+        kept = self._queries[old.query_id]
+        del kept[old.batch_id]
+        if not kept:
+            del self._queries[old.query_id]
+        self._byte_count -= _size(old)
+        for at in old.here:
+            self._here.pop(old.branches[at], None)
+
+
+def _topics_only(ends: Ends) -> Ends:
+    """What is kept of the ends of a commit that was applied: the topics, as ends of no partition."""
+    return {(topic, NO_PARTITION): 0 for topic, _ in ends}
+
+
+def _size(decided: Decided) -> int:
+    return len(decided.query_id) + len(decided.contents or "") + _key_bytes(decided.branches)
+
+
+def _key_bytes(keys: Iterable[Xid]) -> int:
+    return sum(len(key.global_id) * 2 + len(key.branch) * 2 + len(key.unique) + 16 for key in keys)

@@ -1,0 +1,485 @@
+"""The journal: what the transactions promised, on disk, in the order it was promised.
+
+Records are appended to the newest file and become durable when that is fsynced. Files are removed from the old end
+only, so whatever ends a transaction is never gone before the records that began it. Opening reads every file once:
+
+* A broken record that nothing behind it claims to have been durable is the torn end of a crash: the journal is cut
+  there and the cut is logged. Nothing that was answered is lost, since answers wait for the fsync.
+* Any other broken record is damage. The broker refuses to start and names file and offset: behind it there may be
+  commits, and starting without them would show half of what was promised. Nothing is changed on disk.
+
+* A file that is missing is damage as well, also the newest: ``extent`` says where the journal begins and how far it
+  certainly goes.
+
+The very last record of a journal may be hit by real damage and still look torn; no log can tell these apart.
+
+After a failed fsync nothing more is written (the kernel may have dropped the bytes it could not write, and the next
+fsync would report success): ``failure`` says so for ever, and a restart finds out what really is on the disk. A failed
+write is less: the file is cut back, and only that step is refused.
+
+All methods run on the event loop, except ``JournalSync.run`` and ``JournalRead.run``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from metaq.model import Buffer
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.extent import Extent, ExtentDamaged
+from metaq_broker.transactions.journal_bytes import (
+    FILE_HEADER_BYTES,
+    RECORD_HEADER_BYTES,
+    Broken,
+    UnknownVersion,
+    durable_claim,
+    file_name,
+    pack_file_header,
+    pack_record,
+    read_record,
+    records_of,
+    start_of,
+)
+from metaq_broker.transactions.read_rooms import ReadRooms
+from metaq_broker.transactions.records import Record, RecordDamaged, decode, encode_parts
+
+_log = logging.getLogger(__name__)
+
+
+class JournalFailed(Exception):
+    """A record could not be written. ``Journal.failure`` tells whether the journal is done for until a restart."""
+
+
+class JournalDamaged(Exception):
+    """Bytes that had been durable are not what was written: ``reason``, at ``offset`` of the file ``path``."""
+
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        self.path, self.offset, self.reason = path, offset, reason
+        super().__init__(path, offset, reason)
+
+    def __str__(self) -> str:
+        advice = (
+            "restore the file; or move the folder away, which gives up all prepared and unfinished transactions, and "
+            "lets exactly-once queries whose last batch was decided here fail, or write that batch twice, when they "
+            "repeat it"
+        )
+        return f"transaction journal {self.path} is damaged at offset {self.offset}: {self.reason}; {advice}"
+
+
+class Location(NamedTuple):
+    """Where a record stands: LSN and bytes, header included."""
+
+    lsn: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """LSN behind the record."""
+        return self.lsn + self.length
+
+
+@dataclass(slots=True)
+class _File:
+    start: int
+    path: Path
+    fd: int
+    size: int
+    readers: int = 0
+    gone: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def read(self, disk: Files, location: Location, rooms: ReadRooms) -> Record:
+        at, room = location.lsn - self.start, rooms.take(location.length)
+        data = room[: disk.pread_into(self.fd, room, at)]
+        try:
+            raw = read_record(data, 0, location.lsn)
+            return decode(raw.kind, raw.payload)
+        except Broken as fault:
+            raise JournalDamaged(self.path, at, fault.reason) from None
+        except RecordDamaged as fault:
+            raise JournalDamaged(self.path, at, str(fault)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSync:
+    """What one fsync has to cover; made on the loop, run in a worker thread."""
+
+    files: Files
+    fds: tuple[int, ...]
+    directory: Path | None
+    target_lsn: int
+    newest_start: int
+    extent: Extent
+
+    def run(self) -> None:
+        """Make everything before ``target_lsn`` durable.
+
+        Raises:
+            OSError: It is not known what is durable now.
+        """
+        for fd in self.fds:
+            self.files.fdatasync(fd)
+        if self.directory is not None:
+            self.files.fsync_dir(self.directory)
+            with contextlib.suppress(OSError):  # what is recorded stays true; nothing is lost but a check
+                self.extent.cover(self.newest_start + FILE_HEADER_BYTES)
+
+
+@dataclass(slots=True)
+class JournalRead:
+    """Records that are to be read: captured on the loop, read by ``run``. Their files stay open until they are."""
+
+    disk: Files
+    places: tuple[tuple[_File, Location], ...]
+    rooms: ReadRooms
+    records: list[Record] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Read ``records`` (blocking; any thread).
+
+        Raises:
+            JournalDamaged: The bytes have changed since they were written.
+            OSError: The disk does not answer.
+        """
+        self.records = [file.read(self.disk, location, self.rooms) for file, location in self.places]
+
+
+Visit = Callable[[Location, Record], None]
+"""Gets every record of the journal in order while it is opened."""
+
+
+class Journal:
+    """An open journal. ``file_bytes`` is the size at which a new file is begun."""
+
+    def __init__(self, files: Files, directory: Path, file_bytes: int) -> None:
+        """Name the place; ``load`` reads it, and until then nothing can be written."""
+        self._disk = files
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._rooms = ReadRooms()
+        self._extent = Extent(files, directory)
+        self._files: list[_File] = []
+        self._named_start = -1
+        self._durable_lsn = 0
+        self._in_flight = False
+        self._reads = 0
+        self._closed = False
+        self.failure: str | None = "the broker is starting"
+
+    def load(self, visit: Visit) -> None:
+        """Read the journal in its folder (which must exist), record by record, and leave it ready for more.
+
+        Everything that was read is durable afterwards.
+
+        Raises:
+            JournalDamaged: See the module's description; also a file of another version.
+            OSError: The disk does not answer.
+        """
+        try:
+            self._load(visit)
+            self._make_durable()
+        except BaseException:
+            self.close()
+            raise
+        self.failure = None
+
+    # ---- what is there
+
+    @property
+    def end_lsn(self) -> int:
+        """LSN of the next record."""
+        return self._files[-1].end
+
+    @property
+    def durable_lsn(self) -> int:
+        """Everything before this LSN is on the disk."""
+        return self._durable_lsn
+
+    @property
+    def byte_count(self) -> int:
+        """Size of all files together."""
+        return sum(file.size for file in self._files)
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are, at least 1."""
+        return len(self._files)
+
+    @property
+    def oldest_end(self) -> int:
+        """LSN behind the oldest file."""
+        return self._files[0].end
+
+    @property
+    def newest_start(self) -> int:
+        """LSN of the first byte of the file that is being written."""
+        return self._files[-1].start
+
+    def read(self, location: Location) -> Record:
+        """Return the record at ``location``.
+
+        Raises:
+            JournalDamaged: The bytes have changed since they were written.
+            OSError: The disk does not answer.
+        """
+        return self._file_of(location).read(self._disk, location, self._rooms)
+
+    def _file_of(self, location: Location) -> _File:
+        return next(file for file in reversed(self._files) if file.start <= location.lsn)
+
+    def begin_read(self, locations: Sequence[Location]) -> JournalRead:
+        """Capture what is to be read, here or in a worker thread. Hand it back to ``end_read``, read or not."""
+        places = tuple((self._file_of(location), location) for location in locations)
+        for file, _ in places:
+            file.readers += 1
+        self._reads += 1
+        return JournalRead(self._disk, places, self._rooms)
+
+    def end_read(self, job: JournalRead) -> None:
+        """Take note that nobody reads for ``job`` any more."""
+        self._reads -= 1
+        for file, _ in job.places:
+            file.readers -= 1
+            if file.gone and not file.readers:
+                self._disk.close(file.fd)
+        self._close_if_idle()
+
+    # ---- writing
+
+    def append(self, records: Sequence[Record]) -> list[Location]:
+        """Write the records behind each other, all in one file; they are not durable yet.
+
+        Raises:
+            JournalFailed: Nothing was added.
+        """
+        if self.failure is not None:
+            raise JournalFailed(self.failure)
+        file = self._file_with_room()
+        parts: list[Buffer] = []
+        locations: list[Location] = []
+        lsn = file.end
+        for record in records:
+            kind, payload = encode_parts(record)
+            parts += (pack_record(lsn, self._durable_lsn, kind, payload), *payload)
+            locations.append(Location(lsn, RECORD_HEADER_BYTES + sum(map(len, payload))))
+            lsn = locations[-1].end
+        self._write(file, parts, lsn - file.end)
+        return locations
+
+    def _write(self, file: _File, parts: Sequence[Buffer], byte_count: int) -> None:
+        try:
+            self._disk.pwrite_all(file.fd, parts, file.size)
+        except OSError as error:
+            self._cut_back(file, error)
+            raise JournalFailed(f"cannot write {file.path}: {error.strerror or error}") from error
+        file.size += byte_count
+
+    def _cut_back(self, file: _File, cause: OSError) -> None:
+        try:
+            self._disk.truncate(file.fd, file.size)
+        except OSError as error:
+            self._fail(f"cannot write {file.path}: {cause}, nor undo the attempt: {error}")
+
+    def _file_with_room(self) -> _File:
+        current = self._files[-1]
+        if current.size < self._file_bytes or current.size == FILE_HEADER_BYTES:
+            return current
+        try:
+            return self._begin_file(current.end)
+        except OSError as error:
+            raise JournalFailed(f"cannot begin a new file in {self._directory}: {error.strerror or error}") from error
+
+    def _begin_file(self, start: int) -> _File:
+        path = self._directory / file_name(start)
+        fd = self._disk.open_append(path)
+        try:
+            self._disk.truncate(fd, 0)  # an attempt that failed half-way may have left something
+            self._disk.pwrite(fd, pack_file_header(start), 0)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.close(fd)
+            raise
+        self._files.append(_File(start, path, fd, FILE_HEADER_BYTES))
+        return self._files[-1]
+
+    # ---- durability
+
+    def pending_sync(self) -> JournalSync | None:
+        """Return what has to be fsynced now; ``None`` if nothing has, or a sync is under way, or the journal failed."""
+        if self._in_flight or self.failure is not None or self._durable_lsn == self.end_lsn:
+            return None
+        self._in_flight = True
+        return self._sync_of_all()
+
+    def _sync_of_all(self) -> JournalSync:
+        fds = tuple(file.fd for file in self._files if file.end > self._durable_lsn)
+        newest = self._files[-1].start
+        directory = self._directory if newest != self._named_start else None
+        return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
+
+    def complete_sync(self, job: JournalSync, error: BaseException | None) -> None:
+        """Take note of how ``job`` went."""
+        self._in_flight = False
+        self._note(job, error)
+        self._close_if_idle()
+
+    def _note(self, job: JournalSync, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(f"cannot fsync in {self._directory}: {error}")
+        else:
+            self._durable_lsn = max(self._durable_lsn, job.target_lsn)
+            self._named_start = max(self._named_start, job.newest_start)
+
+    def sync_now(self) -> None:
+        """Make everything durable, waiting for the disk; for the start and the stop only.
+
+        Raises:
+            JournalFailed: The journal is done for.
+        """
+        job = self._sync_of_all()
+        try:
+            job.run()
+        except OSError as error:
+            self._note(job, error)
+            raise JournalFailed(self.failure) from error
+        self._note(job, None)
+
+    def _fail(self, reason: str) -> None:
+        self.failure = f"{reason}; transactions are refused until the broker is restarted"
+        _log.critical("transaction journal: %s", self.failure)
+
+    # ---- removal and end
+
+    def drop_before(self, lsn: int) -> None:
+        """Remove the files that end at or before ``lsn``, except the one being written. They must be durable.
+
+        Raises:
+            OSError: One could not be removed; it may be tried again.
+        """
+        while len(self._files) > 1 and (oldest := self._files[0]).end <= lsn:
+            if oldest.end > self._durable_lsn:
+                raise AssertionError(f"{oldest.path} is still being written")
+            self._extent.begin_at(oldest.end)
+            self._disk.unlink(oldest.path)
+            oldest.gone = True
+            if not oldest.readers:
+                self._disk.close(oldest.fd)
+            del self._files[0]
+
+    def note_end(self) -> None:
+        """Record how far the journal goes, once all of it is durable; for a stop, and where it is not written any more.
+
+        Raises:
+            OSError: It is not recorded.
+        """
+        if self._durable_lsn == self.end_lsn:
+            self._extent.cover(self.end_lsn)
+
+    def close(self) -> None:
+        """Close the files. What is not durable yet is left to the operating system; see ``sync_now``."""
+        self._closed = True
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._closed or self._in_flight or self._reads:
+            return
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                self._disk.close(file.fd)
+        self._files.clear()
+
+    # ---- opening
+
+    def _load(self, visit: Visit) -> None:
+        starts = sorted(start for name in self._disk.listdir(self._directory) if (start := start_of(name)) is not None)
+        self._load_extent(starts)
+        for start in starts:
+            path = self._directory / file_name(start)
+            fd = self._disk.open_append(path)
+            self._files.append(_File(start, path, fd, self._disk.size(fd)))
+        for index, file in enumerate(self._files):
+            try:
+                if index and file.start != self._files[index - 1].end:
+                    raise Broken(self._files[index - 1].end, f"the next file is {file.path.name}, bytes are missing")
+                self._visit_file(file, visit)
+            except Broken as fault:
+                self._cut(index, fault)
+                break
+        if not self._files:
+            self._begin_file(0)
+        if self.end_lsn < self._extent.end:
+            newest = self._files[-1]
+            raise JournalDamaged(newest.path, newest.size, f"the journal went on to LSN {self._extent.end}")
+
+    def _load_extent(self, starts: Sequence[int]) -> None:
+        extent = self._extent
+        try:
+            extent.load()
+        except ExtentDamaged as damaged:
+            raise JournalDamaged(extent.path, 0, str(damaged)) from None
+        if extent.known and (not starts or starts[0] > extent.first):
+            raise JournalDamaged(self._directory / file_name(extent.first), 0, "the file is missing")
+
+    def _visit_file(self, file: _File, visit: Visit) -> None:
+        try:
+            for raw in records_of(self._disk.pread(file.fd, file.size, 0), file.start):
+                self._durable_lsn = max(self._durable_lsn, raw.durable_lsn)
+                visit(Location(raw.lsn, raw.length), decode(raw.kind, raw.payload))
+        except UnknownVersion as other:
+            raise JournalDamaged(file.path, 0, f"version {other.version} of the journal is unknown here") from None
+        except RecordDamaged as fault:
+            raise JournalDamaged(file.path, raw.lsn - file.start, str(fault)) from None
+
+    def _cut(self, index: int, fault: Broken) -> None:
+        if fault.lsn < self._extent.end:
+            raise self._damage(fault)
+        # ``fault.lsn`` may be the end of the file before ``index``: then that file stays whole.
+        suspects = self._files[max(0, index - 1) :]
+        for file in suspects:
+            data = self._disk.pread(file.fd, file.size, 0)
+            if durable_claim(data, file.start, fault.lsn) > fault.lsn:
+                raise self._damage(fault)
+        lost = self.end_lsn - fault.lsn
+        if lost:  # an empty file is what a crash leaves of one that was just begun
+            _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
+        while self._files and self._files[-1].start >= fault.lsn:
+            self._remove_newest()
+        if self._files:
+            self._files[-1].size = fault.lsn - self._files[-1].start
+            self._disk.truncate(self._files[-1].fd, self._files[-1].size)
+        else:
+            self._begin_file(fault.lsn)
+
+    def _damage(self, fault: Broken) -> JournalDamaged:
+        file = next(f for f in reversed(self._files) if f.start <= fault.lsn)
+        return JournalDamaged(file.path, fault.lsn - file.start, fault.reason)
+
+    def _remove_newest(self) -> None:
+        # Newest first: a crash in between leaves a journal that ends earlier, never one with a hole.
+        newest = self._files.pop()
+        self._disk.close(newest.fd)
+        self._disk.unlink(newest.path)
+
+    def _make_durable(self) -> None:
+        # What a killed process wrote may be in memory only, and after an fsync that failed it stays there: the kernel
+        # takes such bytes for written. So all that no record knows to be durable is written once more, then synced.
+        for file in self._files:
+            if file.end > self._durable_lsn:
+                at = max(0, self._durable_lsn - file.start)
+                self._disk.pwrite(file.fd, self._disk.pread(file.fd, file.size - at, at), at)
+            self._disk.fdatasync(file.fd)
+        self._disk.fsync_dir(self._directory)
+        self._durable_lsn, self._named_start = self.end_lsn, self._files[-1].start
+        try:
+            self._extent.begin_at(self._files[0].start)
+            self._extent.cover(self.end_lsn)
+        except OSError as error:  # a full disk: what is recorded stays true, and reads go on
+            _log.warning("transaction journal: how far it goes is not recorded: %s", error)

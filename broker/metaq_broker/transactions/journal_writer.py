@@ -1,0 +1,260 @@
+"""The journal's side of a transaction: writes its records and notes in the ledger who needs them.
+
+Every method writes all records of one step with one append, so the step is in the journal whole or not at all (a torn
+end may keep the front of it, which means nothing without its last record). Nothing is durable when a method returns.
+
+A slot is released as soon as the record that ends it is written, durable or not: the checkpoint removes a file only
+after everything written until then is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from metaq.model import Xid
+from metaq_broker.transactions.decisions import Decisions
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.journal import Journal, JournalFailed, JournalRead, Location
+from metaq_broker.transactions.ledger import Ledger, Slot
+from metaq_broker.transactions.records import (
+    NO_SERIAL,
+    Applied,
+    Committed,
+    Decided,
+    Ends,
+    Forgotten,
+    Heuristic,
+    Messages,
+    Prepared,
+    Record,
+    RolledBack,
+    Undecided,
+)
+from metaq_broker.transactions.recovery import Recovered
+from metaq_broker.transactions.refusals import journal_refused
+from metaq_broker.transactions.seams import Unit
+from metaq_broker.transactions.transaction import Place, Transaction, xid_of
+
+_log = logging.getLogger(__name__)
+
+
+def chunk_slot(serial: int, chunk: int) -> Slot:
+    """The slot of one chunk of messages."""
+    return ("chunk", serial, chunk)
+
+
+def prepared_slot(serial: int) -> Slot:
+    """The slot of a prepare."""
+    return ("prepared", serial)
+
+
+def committed_slot(serial: int) -> Slot:
+    """The slot of a commit that is not yet in the partitions."""
+    return ("committed", serial)
+
+
+def heuristic_slot(key: Xid) -> Slot:
+    """The slot of a remembered heuristic outcome."""
+    return ("heuristic", key)
+
+
+def decision_slot(query_id: str, batch_id: int) -> Slot:
+    """The slot of a remembered decision."""
+    return ("decision", query_id, batch_id)
+
+
+class JournalWriter:
+    """Writes what happens to transactions. ``written`` is called after every append.
+
+    Methods that write raise ``TransactionRefused`` when the journal does not take the records; nothing changed then.
+    """
+
+    def __init__(self, journal: Journal, ledger: Ledger, decisions: Decisions, written: Callable[[], None]) -> None:
+        self._journal = journal
+        self._ledger = ledger
+        self._decisions = decisions
+        self._written = written
+        self._applied_notes: list[Transaction] = []
+        self._unapplied: dict[int, Transaction] = {}
+
+    # ---- steps of one transaction
+
+    def spill(self, transaction: Transaction) -> None:
+        """Move what the transaction has in memory to the journal."""
+        self._write_step(transaction, None)
+
+    def prepare(self, transaction: Transaction, at_ms: int) -> None:
+        """Write that it is prepared, at wall-clock time ``at_ms``."""
+        key = xid_of(transaction)
+        location = self._write_step(transaction, lambda n: Prepared(transaction.serial, n, key, at_ms))
+        self._ledger.hold(prepared_slot(transaction.serial), location)
+        transaction.prepared_ms = at_ms
+
+    def commit(self, transaction: Transaction, ends: Ends) -> None:
+        """Write that it is committed, its partitions being durable up to ``ends``. Also corrects earlier ``ends``."""
+        location = self._write_step(transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends))
+        self._hold_commit(transaction, ends, location)
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """Write that a prepared transaction is rolled back."""
+        self._append([RolledBack(transaction.serial)])
+        self.release(transaction)
+
+    def end_by_operator(self, transaction: Transaction, outcome: Outcome, ends: Ends) -> None:
+        """Write what an operator did with a prepared transaction; ``ends`` matter for a commit only."""
+        key, serial = xid_of(transaction), transaction.serial
+        (location,) = self._append([Heuristic(outcome, key, serial, transaction.chunks, ends)])
+        self.adopt_outcome(key, outcome, location)
+        if outcome is Outcome.COMMITTED:
+            self._hold_commit(transaction, ends, location)
+        else:
+            self.release(transaction)
+
+    def applied(self, transaction: Transaction) -> None:
+        """Write that the messages are in their partitions; if the journal does not take it now, with the next one.
+
+        Until the note is written, the transaction keeps its records: a restart looks for the messages and finds them.
+        """
+        self._applied_notes.append(transaction)
+        try:
+            self._journal.append([Applied(noted.serial) for noted in self._applied_notes])
+        except JournalFailed as failure:
+            _log.warning("transaction journal: a finished transaction is not noted yet: %s", failure)
+            return
+        for noted in self._applied_notes:
+            self.release(noted)
+        self._applied_notes.clear()
+        self._written()
+
+    def release(self, transaction: Transaction) -> None:
+        """Note that nothing in the journal is needed for this transaction any more."""
+        self._unapplied.pop(transaction.serial, None)
+        for chunk in range(transaction.chunks):
+            self._ledger.release(chunk_slot(transaction.serial, chunk))
+        self._ledger.release(prepared_slot(transaction.serial))
+        self._ledger.release(committed_slot(transaction.serial))
+
+    # ---- outcomes and decisions
+
+    def accept_missing(self, key: Xid) -> None:
+        """Write that a branch without messages counts as committed by hand, whatever was remembered of it."""
+        (location,) = self._append([_remembered(key, Outcome.COMMITTED)])
+        self.adopt_outcome(key, Outcome.COMMITTED, location)
+
+    def forget(self, key: Xid) -> None:
+        """Write that a heuristic outcome need not be remembered."""
+        self._append([Forgotten(key)])
+        self._ledger.release(heuristic_slot(key))
+
+    def decide(self, decided: Decided, transactions: Sequence[Transaction]) -> None:
+        """Write and remember a decision, which commits ``transactions``, the branches in ``decided.commits``."""
+        self._decisions.check_room(decided)
+        (location,) = self._append([decided])
+        self.adopt_decision(decided, location)
+        for transaction in transactions:
+            ends = {place: end for place, end in decided.ends.items() if place in transaction.contents}
+            self._hold_commit(transaction, ends, location)
+
+    def undecide(self, query_id: str) -> None:
+        """Write that the decisions of a query are forgotten, and forget them."""
+        self._append([Undecided(query_id)])
+        self._release_decisions(query_id, self._decisions.forget(query_id))
+
+    def _release_decisions(self, query_id: str, batch_ids: Sequence[int]) -> None:
+        for batch_id in batch_ids:
+            self._ledger.release(decision_slot(query_id, batch_id))
+
+    def looked_for_from(self, place: Place) -> int | None:
+        """Return from which offset on a restart would look in ``place`` for committed messages; ``None`` = nowhere."""
+        return min((each.ends[place] for each in self._unapplied.values() if place in each.ends), default=None)
+
+    # ---- after a restart
+
+    def adopt(self, recovered: Recovered) -> None:
+        """Note who needs the records of a transaction that outlived a restart."""
+        transaction = recovered.transaction
+        for chunk, location in enumerate(recovered.chunks):
+            self._ledger.hold(chunk_slot(transaction.serial, chunk), location)
+        if recovered.prepared is not None:
+            self._ledger.hold(prepared_slot(transaction.serial), recovered.prepared)
+        if recovered.committed is not None:
+            self._hold_commit(transaction, transaction.ends, recovered.committed)
+
+    def adopt_outcome(self, key: Xid, outcome: Outcome, location: Location) -> None:
+        """Note that a heuristic outcome is remembered at ``location``."""
+        self._ledger.hold(heuristic_slot(key), location, lambda: _remembered(key, outcome))
+
+    def adopt_decision(self, decided: Decided, location: Location) -> None:
+        """Remember a decision that stands at ``location``."""
+        query_id, batch_id = decided.query_id, decided.batch_id
+        self._release_decisions(query_id, self._decisions.remember(decided))
+        slot = decision_slot(query_id, batch_id)
+        self._ledger.hold(slot, location, lambda: self._decisions.kept(query_id, batch_id))
+
+    # ---- reading back
+
+    def begin_read(self, transaction: Transaction) -> JournalRead:
+        """Capture where the messages of a transaction stand. Let it ``run``, here or elsewhere, then ``end_read``."""
+        chunks = range(transaction.chunks)
+        return self._journal.begin_read([self._ledger.location(chunk_slot(transaction.serial, n)) for n in chunks])
+
+    def end_read(self, transaction: Transaction, job: JournalRead) -> list[list[Unit]]:
+        """Return what ``job`` has read: one list for each partition, of units in the order of the puts."""
+        self._journal.end_read(job)
+        units: dict[Place, list[Unit]] = {}
+        for record in job.records:
+            assert isinstance(record, Messages)
+            for unit in transaction.marked(record):
+                units.setdefault(unit.place, []).append(unit)
+        return list(units.values())
+
+    def units(self, transaction: Transaction) -> list[list[Unit]]:
+        """Return everything that was put, as ``end_read``, read from the journal here and now.
+
+        Raises:
+            JournalDamaged, OSError: It cannot be read.
+        """
+        job = self.begin_read(transaction)
+        try:
+            job.run()
+        finally:
+            units = self.end_read(transaction, job)
+        return units
+
+    # ---- inside
+
+    def _write_step(self, transaction: Transaction, last: Callable[[int], Record] | None) -> Location:
+        """Write the messages that are still in memory, then the record that ``last`` makes of the number of chunks."""
+        chunk = transaction.next_chunk()
+        chunks = transaction.chunks + (chunk is not None)
+        records: list[Record] = [] if chunk is None else [chunk]
+        if last is not None:
+            records.append(last(chunks))
+        locations = self._append(records)
+        if chunk is not None:
+            self._ledger.hold(chunk_slot(transaction.serial, chunk.chunk), locations[0])
+            transaction.chunk_written(chunk)
+        return locations[-1]
+
+    def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location) -> None:
+        transaction.ends = ends
+        self._unapplied[transaction.serial] = transaction
+        self._ledger.hold(
+            committed_slot(transaction.serial),
+            location,
+            lambda: Committed(transaction.serial, transaction.chunks, transaction.key, transaction.ends),
+        )
+
+    def _append(self, records: Sequence[Record]) -> list[Location]:
+        try:
+            locations = self._journal.append(records)
+        except JournalFailed as failure:
+            raise journal_refused(str(failure)) from failure
+        self._written()
+        return locations
+
+
+def _remembered(key: Xid, outcome: Outcome) -> Heuristic:
+    """Return the record that only remembers an outcome."""
+    return Heuristic(outcome, key, NO_SERIAL, 0, {})

@@ -1,0 +1,497 @@
+"""The transactions of one broker: what clients and operators may ask, and who may ask it.
+
+Everything runs on the event-loop thread. A method that takes ``done`` never raises for a refusal: it calls ``done``
+exactly once, at once or later. The others raise ``TransactionRefused``. Its ``code`` and ``text`` are the reply.
+
+::
+
+    put ───▶ putting ──┐                      ┌── journal ◀── group_sync (worker thread)
+                       ├──▶ journal_writer ───┤
+    prepare ─▶ ending ─┘                      └── ledger ◀─── checkpoint
+    commit       │
+    decide       └──▶ applying ──▶ TransactionStore (the partitions)
+
+``recover_from_journal`` comes first, after the partitions were loaded and before anybody may put anything.
+
+Source: docs/transactions.md; docs/adr/0007 for decisions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from metaq.formats.message_id import IdRange
+from metaq.model import Buffer, TransactionId, Xid
+from metaq_broker.clock import Clock
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings
+from metaq_broker.transactions.deciding import Deciding, Question, Told
+from metaq_broker.transactions.decisions import Decision, Decisions
+from metaq_broker.transactions.ended_queries import EndedQueries
+from metaq_broker.transactions.ending import Ending, Voted
+from metaq_broker.transactions.folder import claim_folder
+from metaq_broker.transactions.group_sync import GroupSync, WhenDurable
+from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.journal import Journal, JournalFailed
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.ledger import Ledger
+from metaq_broker.transactions.open_transactions import OpenTransactions
+from metaq_broker.transactions.putting import Putting
+from metaq_broker.transactions.records import NO_SERIAL
+from metaq_broker.transactions.recovery import RecoveryReport, Replay
+from metaq_broker.transactions.refusals import (
+    TransactionRefused,
+    journal_refused,
+    local_prepare,
+    not_an_xid,
+    not_missing,
+    not_started,
+)
+from metaq_broker.transactions.seams import (
+    CallLater,
+    Done,
+    Durability,
+    Room,
+    RunInWorker,
+    TransactionCounters,
+    TransactionLimits,
+    TransactionStore,
+    room_for_all,
+    run_in_loop_worker,
+)
+from metaq_broker.transactions.startup import adopt_memories, adopt_transactions, finish_commits, report
+from metaq_broker.transactions.state import Event, State
+from metaq_broker.transactions.transaction import BufferPool, Place, Transaction
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """A prepared transaction as operators see it. ``byte_count`` is bytes of frames."""
+
+    key: TransactionId
+    age_ms: int
+    messages: int
+    byte_count: int
+    places: tuple[Place, ...]
+
+
+class TransactionManager:
+    """All transactions of a broker; see the module's description."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        directory: Path,
+        store: TransactionStore,
+        *,
+        timeout_s_max: int,
+        durability: Durability,
+        call_later: CallLater,
+        run_in_worker: RunInWorker = run_in_loop_worker,
+        limits: TransactionLimits = TransactionLimits(),  # noqa: B008  a frozen value
+        checkpoint: CheckpointSettings = CheckpointSettings(),  # noqa: B008  a frozen value
+        room: Room = room_for_all,
+    ) -> None:
+        """Touch nothing yet: ``recover_from_journal`` opens the journal in ``directory``.
+
+        ``timeout_s_max`` cuts down the timeouts of BEGIN (``maxTxTimeoutInSeconds``).
+        """
+        self.counters = TransactionCounters()
+        self._files = files
+        self._clock = clock
+        self._directory = directory
+        self._store = store
+        self._timeout_s_max = timeout_s_max
+        self._call_later = call_later
+        self._open = OpenTransactions(limits.open_max)
+        self._pool = BufferPool()
+        self._heuristics = Heuristics()
+        self._decisions = Decisions(limits.decision_bytes_max)
+        self._ended_queries = EndedQueries()
+        self._ledger = Ledger()
+        self._journal = Journal(files, directory, checkpoint.file_bytes)
+        self._sync = GroupSync(self._journal, durability, run_in_worker, call_later)
+        self._checkpoint = Checkpoint(self._journal, self._sync, self._ledger, call_later, checkpoint)
+        self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._appended)
+        self._putting = Putting(self._writer, store, limits, self._pool)
+        self._ending = Ending(
+            self._writer,
+            self._sync,
+            store,
+            call_later,
+            run_in_worker,
+            self._heuristics,
+            self.counters,
+            self._open.remove,
+            room,
+        )
+        self._deciding = Deciding(self._decisions, self._heuristics, self._open, self._ending, self._sync)
+        self._last_serial = NO_SERIAL
+        self._lock_fd: int | None = None
+
+    def _appended(self) -> None:
+        self._checkpoint.after_append()
+        self._sync.start_early()
+
+    @property
+    def journal_bytes(self) -> int:
+        """Size of the journal on disk."""
+        return self._journal.byte_count
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of frames that transactions hold in memory."""
+        return self._pool.byte_count
+
+    # ---- the client's commands
+
+    def begin(
+        self, connection: object, key: TransactionId | None, timeout_s: int | None = None, unique: str | None = None
+    ) -> None:
+        """Begin a transaction; one that exists already is left as it is. ``unique`` is part of the key already.
+
+        ``timeout_s`` seconds later it is rolled back, unless it is prepared or ended by then; ``None`` or 0: after the
+        maximum.
+
+        Raises:
+            TransactionRefused: Too many are open, the key is null or an operator or a decision ended it, its query is
+                over, or the journal has failed.
+        """
+        if key is None:
+            raise not_an_xid(None)
+        self._heuristics.refuse_ended(key)
+        if self._open.find(key, connection) is not None:
+            return
+        if isinstance(key, Xid):
+            self._decisions.refuse_decided(key)
+            self._ended_queries.refuse(key)
+        if self._journal.failure is not None:
+            raise journal_refused(self._journal.failure)
+        self._open.check_room()
+        self._add(key, connection, timeout_s or 0)
+
+    def _add(self, key: TransactionId, connection: object, timeout_s: int) -> None:
+        self._last_serial += 1
+        owner = None if isinstance(key, Xid) else connection
+        transaction = Transaction(key, self._last_serial, self._clock.now_ms(), owner, self._pool)
+        self._open.add(transaction)
+        if isinstance(key, Xid):
+            self.counters.tx_xa_begin += 1
+        else:
+            self.counters.tx_begin += 1
+        delay_s = min(timeout_s or self._timeout_s_max, self._timeout_s_max)
+        transaction.timer = self._call_later(delay_s, partial(self._expired, transaction))
+
+    def _expired(self, transaction: Transaction) -> None:
+        if self._ending.lose(transaction, Event.EXPIRE):
+            _log.info("transaction %s is rolled back: its time is over", transaction.key)
+
+    def put(
+        self,
+        connection: object,
+        key: TransactionId,
+        topic: str,
+        partition: int,
+        flag: int,
+        checksum: int | None,
+        body: bytes,
+    ) -> int:
+        """Add one message and return its id; its offset exists only after the commit (the reply says -1).
+
+        ``checksum`` is the client's, ``None`` or -1 if it gave none.
+
+        Raises:
+            TransactionRefused: Nothing was added.
+        """
+        return self._putting.put(self._find_for_put(key, connection), topic, partition, flag, checksum, body)
+
+    def put_batch(
+        self, connection: object, key: TransactionId, topic: str, partition: int, block: Buffer, count: int
+    ) -> IdRange:
+        """Add a block of ``count`` whole frames, give them ids and return these. One wrong frame refuses all.
+
+        Raises:
+            TransactionRefused: Nothing was added.
+        """
+        return self._putting.put_batch(self._find_for_put(key, connection), topic, partition, block, count)
+
+    def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
+        """Make an XA transaction durable; ``done`` gets the vote. Without messages it is read-only, and ended."""
+        try:
+            if connection is None and key is not None and not isinstance(key, Xid):
+                raise local_prepare()
+            transaction = self._find(key, connection)
+            self._ended_queries.refuse(transaction.key)
+            self._ending.prepare(transaction, self._clock.now_ms(), done)
+        except TransactionRefused as refusal:
+            done(refusal)
+
+    def commit(self, key: TransactionId | None, one_phase: bool, connection: object, done: Done) -> None:
+        """Commit; ``done`` when every message is durable and readable.
+
+        A branch that a remembered decision committed here may be committed again and again.
+        """
+        event = Event.COMMIT_ONE_PHASE if one_phase else Event.COMMIT_TWO_PHASE
+        try:
+            transaction = self._find(key, connection)
+            self._ending.commit(transaction, event, done)
+        except TransactionRefused as refusal:
+            done(None if self._decided_and_over(key, connection) else refusal)
+
+    def _decided_and_over(self, key: TransactionId | None, connection: object) -> bool:
+        if not isinstance(key, Xid) or self._open.find(key, connection) is not None:
+            return False
+        return self._heuristics.outcome(key) is None and self._decisions.committed_here(key)
+
+    def rollback(self, key: TransactionId | None, connection: object, done: Done) -> None:
+        """Give a transaction up; of a prepared one ``done`` is called when that is durable."""
+        try:
+            if isinstance(key, Xid) and self._open.find(key, connection) is None:
+                self._heuristics.refuse_ended(key)
+                self._decisions.refuse_decided(key)
+            self._ending.roll_back(self._find(key, connection), done)
+        except TransactionRefused as refusal:
+            done(refusal)
+
+    def recover(self, unique: str | None) -> list[Xid]:
+        """Return the keys of prepared and heuristically ended transactions of ``unique``; of all if it is ``None``."""
+        prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
+        keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
+        return [key for key in keys if unique is None or key.unique == unique]
+
+    def forget(self, key: TransactionId | None) -> None:
+        """Stop remembering a heuristic outcome; nothing happens if there is none.
+
+        Raises:
+            TransactionRefused: Not an XA key, or the journal does not take it.
+        """
+        if not isinstance(key, Xid):
+            raise not_an_xid(key)
+        if self._heuristics.outcome(key) is not None:
+            self._writer.forget(key)
+            self._heuristics.forget(key)
+
+    def end(self, key: TransactionId | None) -> None:
+        """END has no effect and no reply: the client is done putting, and says so."""
+
+    def connection_lost(self, connection: object) -> None:
+        """Roll back the local transactions of a connection, except those whose commit is on its way."""
+        for transaction in self._open.of(connection):
+            if not self._ending.lose(transaction, Event.CONNECTION_LOST):
+                self._open.remove(transaction)  # it goes on, but nobody can ask for it any more
+
+    # ---- decisions
+
+    def decide(
+        self,
+        query_id: str,
+        batch_id: int,
+        branches: Sequence[TransactionId],
+        done: Told,
+        own: Sequence[int] = (),
+        contents: str | None = None,
+    ) -> None:
+        """Record that a batch consists of ``branches`` and commit those that are prepared here, all or none.
+
+        ``done`` gets what is decided, durably: the first decision for this batch, which need not be this one. It does
+        not wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are taken for branches
+        of other brokers, except those at the positions ``own``. ``contents`` is kept with the decision. Refused, with
+        nothing recorded: a batch before the last one (409), branches that are known here but not prepared (-6), and
+        own ones that are not known (-4).
+        """
+        try:
+            self._deciding.decide(Question(query_id, batch_id, branches, own, contents), done)
+        except TransactionRefused as refusal:
+            done(refusal)
+
+    def decision(self, query_id: str) -> Decision | None:
+        """Return the newest decision of a query, ``None`` if nothing was decided."""
+        return self._decisions.last(query_id)
+
+    def topics_of(self, keys: Iterable[TransactionId], query_id: str | None = None) -> frozenset[str]:
+        """Return the topics that XA transactions write to, and those of a query: its branches here and decisions."""
+        found = [self._open.find(key, None) for key in keys if isinstance(key, Xid)]
+        if query_id is not None:
+            found += [each for each in self._open.xa() if isinstance(each.key, Xid) and each.key.unique == query_id]
+        of_query = frozenset() if query_id is None else self._decisions.topics(query_id)
+        return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
+
+    def last_decided(self, query_id: str, done: Callable[[Decision | TransactionRefused | None], None]) -> None:
+        """Like ``decision``, told when the decision is durable, so that whoever hears of it may rely on it."""
+        decision = self.decision(query_id)
+
+        def durable(failure: JournalFailed | None) -> None:
+            done(decision if failure is None else journal_refused(str(failure)))
+
+        self._sync.when_durable(durable)
+
+    def end_query(self, query_id: str, done: Done) -> None:
+        """Forget what was decided for a query that is over; its branches can be neither begun nor prepared from now on.
+
+        ``done`` when that is durable, and whatever PREPARE came before is.
+        """
+        try:
+            self.forget_decisions(query_id)
+        except TransactionRefused as refusal:
+            done(refusal)
+            return
+        self._ended_queries.note(query_id)
+        self._sync.when_durable(lambda failure: done(None if failure is None else journal_refused(str(failure))))
+
+    # ---- operators
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """Return the prepared transactions, oldest first."""
+        now_ms = self._clock.now_ms()
+        return [
+            PreparedTransaction(
+                each.key,
+                now_ms - (each.prepared_ms or now_ms),
+                each.messages,
+                each.byte_count,
+                tuple(sorted(each.contents)),
+            )
+            for each in self._open.xa()
+            if each.state is State.PREPARED
+        ]
+
+    @property
+    def open_count(self) -> int:
+        """Transactions that have begun and not ended, prepared ones included."""
+        return len(self._open)
+
+    def stuck_commits(self) -> list[str]:
+        """Return the keys of transactions that are committed, but whose messages a restart has to make readable."""
+        committing = (each for each in self._open if each.state is State.COMMITTING)
+        return [str(each.key) for each in committing if each.failure is not None]
+
+    def users_of(self, topic: str, partition: int) -> list[str]:
+        """Return the keys of the transactions that have messages for a partition and have not ended."""
+        return [str(each.key) for each in self._open if (topic, partition) in each.contents]
+
+    def outcomes(self) -> list[tuple[Xid, Outcome]]:
+        """Return what operators did and no coordinator has acknowledged yet, in the order in which it was done."""
+        return self._heuristics.items()
+
+    def end_heuristically(self, key: TransactionId, outcome: Outcome, done: Done) -> None:
+        """End a prepared transaction by hand: commit it, roll it back, or declare it completed elsewhere.
+
+        Its coordinator will be told with every COMMIT and ROLLBACK until it says FORGET. ``done`` as for those two.
+        """
+        try:
+            self._ending.by_operator(self._find(key, None), outcome, done)
+        except TransactionRefused as refusal:
+            done(refusal)
+
+    def accept_missing(self, key: TransactionId) -> None:
+        """Let a branch that is not here, or was rolled back by hand, count as committed from now on.
+
+        For a decided branch whose messages are lost: its coordinator is answered as for one that an operator committed.
+
+        Raises:
+            TransactionRefused: Not an XA key, or the branch is here or was committed, or the journal does not take it.
+        """
+        if not isinstance(key, Xid):
+            raise not_an_xid(key)
+        if self._open.find(key, None) is not None or self._decisions.committed_here(key):
+            raise not_missing(key)
+        self._writer.accept_missing(key)
+        self._heuristics.remember(key, Outcome.COMMITTED)
+
+    def forget_decisions(self, query_id: str) -> None:
+        """Forget what was decided for a query that will never run again. If it does, its last batch may come twice.
+
+        Raises:
+            TransactionRefused: The journal does not take it.
+        """
+        if self._decisions.last(query_id) is not None:
+            self._writer.undecide(query_id)
+
+    # ---- retention
+
+    def looked_for_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere.
+
+        What is at or behind it must not be deleted, or the messages would be appended a second time. It only grows,
+        and holds once everything that is in the journal now is durable (``when_on_disk``).
+        """
+        return self._writer.looked_for_from((topic, partition))
+
+    def when_on_disk(self, callback: WhenDurable) -> None:
+        """Call back when everything that is in the journal now is on the disk, or can never be."""
+        self._sync.when_on_disk(callback)
+
+    # ---- start and stop
+
+    def recover_from_journal(self) -> RecoveryReport:
+        """Read the journal and go on where the broker stopped; see ``recovery`` for what that means.
+
+        Commits that were interrupted are appended now; they are readable a moment later, as their partitions sync.
+
+        Raises:
+            JournalDamaged, JournalIncomplete, JournalFailed: The broker must not start.
+            StoreLocked: Another broker uses the folder.
+            OSError: The disk does not answer.
+        """
+        try:
+            return self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    def _recover(self) -> RecoveryReport:
+        self._lock_fd = claim_folder(self._files, self._directory)
+        replay = Replay()
+        self._journal.load(replay.visit)
+        self._last_serial = replay.last_serial
+        adopt_memories(replay, self._heuristics, self._writer)
+        recovered = replay.recovered()
+        committed = adopt_transactions(recovered, self._open, self._writer)
+        finish_commits(committed, self._store, self._writer, self._journal, self._ending)
+        self._checkpoint.start()
+        found = report(replay, recovered, committed)
+        _log.info("transactions recovered", extra={"fields": dataclasses.asdict(found)})
+        return found
+
+    def close(self) -> None:
+        """Stop: what is prepared stays so, what is not is forgotten. Whoever still waits is not told any more."""
+        for transaction in self._open:
+            transaction.disarm()
+        self._ending.stop()
+        self._checkpoint.close()
+        self._sync.close()
+        if self._journal.failure is None:
+            try:
+                self._journal.sync_now()
+                self._journal.note_end()
+            except (JournalFailed, OSError) as failure:
+                _log.error("transaction journal: the last notes may be lost: %s", failure)
+        self._journal.close()
+        if self._lock_fd is not None:
+            self._files.close(self._lock_fd)
+            self._lock_fd = None
+
+    # ---- finding
+
+    def _find(self, key: TransactionId | None, connection: object) -> Transaction:
+        if key is None:
+            raise not_an_xid(None)
+        self._heuristics.refuse_ended(key)
+        transaction = self._open.find(key, connection)
+        if transaction is None:
+            raise not_started(key)
+        return transaction
+
+    def _find_for_put(self, key: TransactionId, connection: object) -> Transaction:
+        try:
+            return self._find(key, connection)
+        except TransactionRefused as refusal:
+            raise refusal.plain() from None  # MetaQ says it without the XA code here

@@ -1,0 +1,112 @@
+"""Puts inside a transaction: checked like plain puts, kept until the commit.
+
+Everything that can be refused is refused now, while the client still listens: topic, partition, checksum, size. A
+commit must not fail for a reason that was known at the put.
+
+Source: docs/transactions.md. MetaQ's own broker stores a wrong checksum unseen and loses a put after PREPARE.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import HEADER_BYTES, encode_frame
+from metaq.formats.message_id import IdRange
+from metaq.model import Buffer
+from metaq_broker.engine.put_block import BlockRefused, check_count, number_block
+from metaq_broker.storage.marks import Marks
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.refusals import (
+    TransactionRefused,
+    message_too_long,
+    random_partition,
+    transaction_too_large,
+    wrong_checksum,
+)
+from metaq_broker.transactions.seams import TransactionLimits, TransactionStore
+from metaq_broker.transactions.state import Event
+from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, Place, Transaction
+
+ANY_PARTITION: Final = -1
+NO_CHECKSUM: Final = (None, -1)
+"""What a put carries when it does not say its checksum."""
+
+FIRST_ONLY: Final = Marks.of([(0, 0)])
+"""The marks of a single frame."""
+
+
+class Putting:
+    """Adds messages to transactions. ``pool`` counts the memory of all of them."""
+
+    def __init__(
+        self, writer: JournalWriter, store: TransactionStore, limits: TransactionLimits, pool: BufferPool
+    ) -> None:
+        self._writer = writer
+        self._store = store
+        self._limits = limits
+        self._pool = pool
+
+    def put(
+        self, transaction: Transaction, topic: str, partition: int, flag: int, given: int | None, body: bytes
+    ) -> int:
+        """Add one message and return its id. ``given`` is the client's checksum, ``None`` or -1 if it gave none.
+
+        Raises:
+            TransactionRefused: Nothing was added.
+        """
+        self._check_place(transaction, topic, partition)
+        if len(body) > self._limits.message_bytes_max:
+            raise message_too_long(len(body), self._limits.message_bytes_max)
+        actual = checksum(body)
+        if given not in NO_CHECKSUM and given != actual:
+            raise wrong_checksum()
+        self._check_size(transaction, HEADER_BYTES + len(body))
+        message_id = self._store.next_ids(1).first
+        self._add(transaction, (topic, partition), encode_frame(message_id, flag, body, actual), 1, FIRST_ONLY)
+        return message_id
+
+    def put_batch(self, transaction: Transaction, topic: str, partition: int, block: Buffer, count: int) -> IdRange:
+        """Add a copy of a block of ``count`` frames, whose ids are replaced, and return the ids.
+
+        One wrong frame refuses all. A ``block`` that can be written gets its ids where it is.
+
+        Raises:
+            TransactionRefused: Nothing was added.
+        """
+        self._check_place(transaction, topic, partition)
+        self._check_size(transaction, len(block))
+        if count < 1:
+            raise TransactionRefused(f"a batch has at least 1 frame, this one says {count}")
+        try:
+            check_count(block, count)  # first: ids that are taken for nothing are gone
+            ids = self._store.next_ids(count)
+            numbered, marks = number_block(block, count, ids, self._limits.message_bytes_max, MARK_BYTES)
+        except BlockRefused as fault:
+            raise TransactionRefused(str(fault)) from None
+        self._add(transaction, (topic, partition), numbered, count, marks)
+        return ids
+
+    def _check_place(self, transaction: Transaction, topic: str, partition: int) -> None:
+        transaction.after(Event.PUT)
+        if partition == ANY_PARTITION:
+            raise random_partition(partition)
+        self._store.check(topic, partition)
+
+    def _check_size(self, transaction: Transaction, byte_count: int) -> None:
+        total = transaction.byte_count + byte_count
+        if total > self._limits.transaction_bytes_max:
+            raise transaction_too_large(transaction.key, total, self._limits.transaction_bytes_max)
+
+    def _add(self, transaction: Transaction, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+        size = len(block)
+        crowded = self._pool.byte_count + size > self._limits.buffered_bytes_max
+        if not crowded and transaction.buffered_bytes + size <= self._limits.spill_bytes:
+            transaction.add(place, bytes(block), messages, marks)
+            return
+        transaction.add(place, block, messages, marks)  # no copy: it is in the journal when this returns
+        try:
+            self._writer.spill(transaction)
+        except TransactionRefused:
+            transaction.take_back(place, size, messages)
+            raise

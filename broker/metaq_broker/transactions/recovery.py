@@ -1,0 +1,221 @@
+"""What a restart finds, and how it finishes it.
+
+The partitions have been loaded before (their torn tails are cut); then the journal is read from end to end:
+
+* A transaction that is neither prepared nor committed is gone.
+* A prepared one is there again, with its messages in the journal.
+* A committed one whose ``Applied`` note is in the journal is finished.
+* A committed one without the note may be in its partitions or not. What can be there, per partition:
+
+  - kill -9: what was written stays. The unit is missing, complete, or (killed inside the write) a prefix of it is the
+    end of the log, the frame that was cut having been removed when the log was loaded. Nothing can be behind a prefix.
+  - power loss: additionally, bytes that no fsync covered may be lost in any order, also bytes of plain puts before
+    and after the unit. The log's own recovery cut or set aside what is broken. So any part of the unit may be there.
+  - the note itself may be lost (nobody waits for it), with the unit complete.
+
+  One rule serves all: look at every frame behind the log's durable end when the commit was written, and append, in one
+  piece, the frames of the unit that are not there. A frame is the same if id, flag, checksum and length are. For a
+  missing unit that appends it whole, for a prefix at the end it completes it in place; only after a power loss that
+  tore the middle out of a unit are its messages all there, once each, but not in one piece.
+
+* A log that ends *earlier* now than the commit says has lost durable bytes: a folder was removed, or brought back from
+  an old copy. Then the unit will be appended before the noted place, and a second crash would look for it too late and
+  append it twice. So the noted ends are lowered to what is there, in a new commit record that is durable before
+  anything is appended.
+
+Nothing may be put anywhere before this is done: a torn prefix must still be the end of its log.
+
+Prepared and committed transactions must have all their chunks; if one is missing, a journal file is, and the broker
+does not start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from metaq.formats.frames import Frame, encode_frame, walk
+from metaq.model import TransactionId, Xid
+from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.journal import Location
+from metaq_broker.transactions.records import (
+    NO_SERIAL,
+    Applied,
+    Committed,
+    Decided,
+    Ends,
+    Forgotten,
+    Heuristic,
+    Messages,
+    Prepared,
+    Record,
+    RolledBack,
+    Undecided,
+)
+from metaq_broker.transactions.seams import TransactionStore, Unit
+from metaq_broker.transactions.state import State
+from metaq_broker.transactions.transaction import Place, Transaction
+
+
+class JournalIncomplete(Exception):
+    """Messages of a transaction that must survive are not in the journal: a file of it is missing."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the journal says about one serial."""
+
+    chunks: dict[int, tuple[Location, tuple[tuple[Place, int, int], ...]]] = field(default_factory=dict)
+    key: TransactionId | None = None
+    chunk_count: int = 0
+    prepared: Location | None = None
+    prepared_ms: int = 0
+    committed: Location | None = None
+    ends: dict[Place, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """One transaction that outlived the restart, and where its records stand."""
+
+    transaction: Transaction
+    chunks: tuple[Location, ...]
+    prepared: Location | None
+    committed: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What a restart found: how many transactions are prepared, were completed, or were rolled back."""
+
+    prepared: int
+    completed: int
+    rolled_back: int
+
+
+class Replay:
+    """Takes the records of a journal in order and keeps what is still true."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, _Found] = {}
+        self._ended: set[int] = set()
+        self.last_serial = NO_SERIAL
+        self.outcomes: dict[Xid, tuple[Location, Outcome]] = {}
+        self.decisions: dict[str, list[tuple[Location, Decided]]] = {}
+
+    def visit(self, location: Location, record: Record) -> None:
+        """Take the next record."""
+        match record:
+            case Messages():
+                self._messages(location, record)
+            case Prepared():
+                found = self._at(record.serial, record.key, record.chunks)
+                found.prepared, found.prepared_ms = location, record.at_ms
+            case Committed():
+                self._commit(location, record.serial, record.key, record.chunks, record.ends)
+            case RolledBack() | Applied():
+                self._end(record.serial)
+            case Heuristic():
+                self._heuristic(location, record)
+            case Forgotten():
+                self.outcomes.pop(record.key, None)
+            case Decided():
+                self.decisions.setdefault(record.query_id, []).append((location, record))
+                for branch in record.commits:
+                    self._commit(location, branch.serial, branch.key, branch.chunks, record.ends)
+            case Undecided():
+                self.decisions.pop(record.query_id, None)
+
+    def _at(self, serial: int, key: TransactionId | None = None, chunks: int = 0) -> _Found:
+        self.last_serial = max(self.last_serial, serial)
+        found = self._found.setdefault(serial, _Found())
+        if key is not None:
+            found.key, found.chunk_count = key, chunks
+        return found
+
+    def _messages(self, location: Location, record: Messages) -> None:
+        sizes = tuple(((unit.topic, unit.partition), len(unit.block), unit.messages) for unit in record.units)
+        self._at(record.serial).chunks[record.chunk] = (location, sizes)
+
+    def _commit(self, location: Location, serial: int, key: TransactionId, chunks: int, ends: Ends) -> None:
+        found = self._at(serial, key, chunks)
+        found.committed = location
+        for place, end in ends.items():
+            found.ends[place] = min(end, found.ends.get(place, end))
+
+    def _heuristic(self, location: Location, record: Heuristic) -> None:
+        outcome = Outcome(record.outcome)
+        self.outcomes[record.key] = (location, outcome)
+        if record.serial == NO_SERIAL:
+            return
+        if outcome is Outcome.COMMITTED:
+            self._commit(location, record.serial, record.key, record.chunks, record.ends)
+        else:
+            self._end(record.serial)
+
+    def _end(self, serial: int) -> None:
+        self._at(serial)
+        self._found[serial] = _Found()  # its chunks need no memory any more
+        self._ended.add(serial)
+
+    def recovered(self) -> list[Recovered]:
+        """Return the prepared and the committed transactions, in the order in which they were that.
+
+        Raises:
+            JournalIncomplete: Messages of one of them are missing.
+        """
+        living = [
+            (found.committed or found.prepared, serial, found)
+            for serial, found in self._found.items()
+            if serial not in self._ended and (found.committed or found.prepared)
+        ]
+        return [_recovered(serial, found) for _, serial, found in sorted(living, key=lambda item: (item[0], item[1]))]
+
+    @property
+    def unfinished(self) -> int:
+        """How many transactions had messages in the journal and are rolled back by the restart."""
+        return sum(
+            1
+            for serial, found in self._found.items()
+            if serial not in self._ended and not (found.committed or found.prepared)
+        )
+
+
+def _recovered(serial: int, found: _Found) -> Recovered:
+    assert found.key is not None  # prepares and commits carry it
+    missing = [chunk for chunk in range(found.chunk_count) if chunk not in found.chunks]
+    if missing:
+        raise JournalIncomplete(f"transaction {found.key}: chunk {missing[0]} of {found.chunk_count} is not there")
+    transaction = Transaction(found.key, serial, begun_ms=found.prepared_ms, chunks=found.chunk_count)
+    transaction.state = State.COMMITTING if found.committed else State.PREPARED
+    transaction.prepared_ms = found.prepared_ms if found.prepared else None
+    locations = []
+    for chunk in range(found.chunk_count):
+        location, sizes = found.chunks[chunk]
+        locations.append(location)
+        for place, byte_count, messages in sizes:
+            transaction.count(place, byte_count, messages)
+    transaction.ends = {place: end for place, end in found.ends.items() if place in transaction.contents}
+    return Recovered(transaction, tuple(locations), found.prepared, found.committed)
+
+
+def lowered_ends(transaction: Transaction, store: TransactionStore) -> Ends:
+    """Return where to look for a committed transaction's messages, now that its partitions may be shorter."""
+    return {place: min(end, store.log_end(*place)) for place, end in transaction.ends.items()}
+
+
+def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: TransactionStore) -> list[list[Unit]]:
+    """Return what of ``units``, which are grouped by partition, is not there, looked for from ``ends`` on."""
+    missing = []
+    for group in units:
+        place = group[0].place
+        stored = {_identity(frame) for frame in store.scan(*place, ends[place])}
+        frames = [frame for unit in group for frame in walk(unit.block) if _identity(frame) not in stored]
+        if frames:
+            block = b"".join(encode_frame(f.message_id, f.flag, f.body, f.checksum) for f in frames)
+            missing.append([Unit(*place, block, len(frames))])
+    return missing
+
+
+def _identity(frame: Frame) -> tuple[int, int, int, int]:
+    return frame.message_id, frame.flag, frame.checksum, len(frame.body)

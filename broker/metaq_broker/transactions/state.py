@@ -1,0 +1,182 @@
+"""The life of a transaction as a table: what may happen in which state, and where it leads.
+
+::
+
+    local          OPEN ──commit──▶ COMMITTING ──applied──▶ ENDED
+                    └──rollback, expired, connection lost──▶ ENDED
+
+    XA             OPEN ──prepare──▶ PREPARING ──journal durable──▶ PREPARED
+                    │                    └────────rollback────┐        │
+                    ├──commit in one phase──▶ COMMITTING ◀────┼─commit, decide, operator
+                    │                          └──applied──▶ ENDED ◀───┼──────────┐
+                    └──rollback, expired──▶ ENDED                      │          │
+                                                      ROLLING_BACK ◀───┴─rollback, operator
+                                                           └──journal durable─────┘
+
+Rules behind the table:
+
+* OPEN lives in memory (and in spilled journal records that mean nothing by themselves). A crash forgets it: that is a
+  rollback, and needs no record.
+* PREPARING and ROLLING_BACK wait for one journal record to be durable. Nobody is told before that.
+* COMMITTING begins when the commit record is written and ends when every message is readable. Once the record is
+  durable there is no way back: a crash is followed by recovery, which finishes what is missing. So a rollback is
+  refused from the first moment on, and the other outcome is never promised to two callers.
+* A second COMMIT while the first is on its way, and a second ROLLBACK likewise, wait for the same end and get the same
+  answer: a driver that lost its connection asks again.
+* A rollback that overtakes its own PREPARE is fine: journal records become durable in the order they were written.
+* A prepared transaction has no timeout and no owner: only its coordinator, a decision or an operator ends it.
+
+Everything that is not in the table is refused with the event's own text. This file has no I/O and no clock.
+
+Source: docs/transactions.md; the XA specification for the codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from metaq_broker.transactions.refusals import XA_PROTOCOL, TransactionRefused, local_prepare
+
+
+class State(Enum):
+    """Where a transaction stands."""
+
+    OPEN = auto()
+    PREPARING = auto()
+    PREPARED = auto()
+    COMMITTING = auto()
+    ROLLING_BACK = auto()
+    ENDED = auto()
+
+
+class Event(Enum):
+    """What can happen to a transaction."""
+
+    PUT = auto()
+    PREPARE = auto()
+    PREPARE_EMPTY = auto()
+    """PREPARE of a transaction without messages: read-only, it ends here."""
+    COMMIT_ONE_PHASE = auto()
+    COMMIT_TWO_PHASE = auto()
+    ROLLBACK = auto()
+    EXPIRE = auto()
+    CONNECTION_LOST = auto()
+    DECIDE = auto()
+    OPERATOR = auto()
+    """An operator wants to end it by hand, one way or the other."""
+    PREPARE_DURABLE = auto()
+    APPLIED = auto()
+    ROLLBACK_DURABLE = auto()
+
+
+class Kind(Enum):
+    """Local transactions belong to a connection, XA transactions to the broker."""
+
+    LOCAL = auto()
+    XA = auto()
+
+
+class _Refusal(NamedTuple):
+    message: str
+    xa_code: int = XA_PROTOCOL
+
+
+_CANNOT: Final[Mapping[Event, _Refusal]] = {
+    Event.PUT: _Refusal("Cannot put now, the transaction is prepared or ending."),
+    Event.PREPARE: _Refusal("Cannot call prepare now."),
+    Event.PREPARE_EMPTY: _Refusal("Cannot call prepare now."),
+    Event.COMMIT_ONE_PHASE: _Refusal("Cannot call commit now."),
+    Event.COMMIT_TWO_PHASE: _Refusal("Cannot call commit now."),
+    Event.ROLLBACK: _Refusal("Cannot call rollback now."),
+    Event.DECIDE: _Refusal("Cannot decide now."),
+    Event.OPERATOR: _Refusal("Only a prepared transaction can be ended by an operator."),
+}
+"""Refusals by event, for every state that the table leaves out."""
+
+_NOT_PREPARED: Final = _Refusal("Cannot do 2 phase commit if the transaction has not been prepared.")
+_LOCAL_PREPARE: Final = _Refusal(local_prepare().message, local_prepare().xa_code or XA_PROTOCOL)
+
+TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | _Refusal]]]] = {
+    Kind.LOCAL: {
+        State.OPEN: {
+            Event.PUT: State.OPEN,
+            Event.PREPARE: _LOCAL_PREPARE,
+            Event.PREPARE_EMPTY: _LOCAL_PREPARE,
+            Event.COMMIT_ONE_PHASE: State.COMMITTING,
+            Event.COMMIT_TWO_PHASE: State.COMMITTING,
+            Event.ROLLBACK: State.ENDED,
+            Event.EXPIRE: State.ENDED,
+            Event.CONNECTION_LOST: State.ENDED,
+        },
+        State.COMMITTING: {
+            Event.PREPARE: _LOCAL_PREPARE,
+            Event.PREPARE_EMPTY: _LOCAL_PREPARE,
+            Event.COMMIT_ONE_PHASE: State.COMMITTING,
+            Event.COMMIT_TWO_PHASE: State.COMMITTING,
+            Event.EXPIRE: State.COMMITTING,
+            Event.CONNECTION_LOST: State.COMMITTING,
+            Event.APPLIED: State.ENDED,
+        },
+    },
+    Kind.XA: {
+        State.OPEN: {
+            Event.PUT: State.OPEN,
+            Event.PREPARE: State.PREPARING,
+            Event.PREPARE_EMPTY: State.ENDED,
+            Event.COMMIT_ONE_PHASE: State.COMMITTING,
+            Event.COMMIT_TWO_PHASE: _NOT_PREPARED,
+            Event.ROLLBACK: State.ENDED,
+            Event.EXPIRE: State.ENDED,
+            Event.CONNECTION_LOST: State.OPEN,
+        },
+        State.PREPARING: {
+            Event.COMMIT_TWO_PHASE: _NOT_PREPARED,
+            Event.ROLLBACK: State.ROLLING_BACK,
+            Event.EXPIRE: State.PREPARING,
+            Event.CONNECTION_LOST: State.PREPARING,
+            Event.PREPARE_DURABLE: State.PREPARED,
+        },
+        State.PREPARED: {
+            Event.COMMIT_ONE_PHASE: State.COMMITTING,
+            Event.COMMIT_TWO_PHASE: State.COMMITTING,
+            Event.ROLLBACK: State.ROLLING_BACK,
+            Event.EXPIRE: State.PREPARED,
+            Event.CONNECTION_LOST: State.PREPARED,
+            Event.DECIDE: State.COMMITTING,
+            Event.OPERATOR: State.PREPARED,
+        },
+        State.COMMITTING: {
+            Event.COMMIT_ONE_PHASE: State.COMMITTING,
+            Event.COMMIT_TWO_PHASE: State.COMMITTING,
+            Event.EXPIRE: State.COMMITTING,
+            Event.CONNECTION_LOST: State.COMMITTING,
+            Event.DECIDE: State.COMMITTING,
+            Event.APPLIED: State.ENDED,
+        },
+        State.ROLLING_BACK: {
+            Event.ROLLBACK: State.ROLLING_BACK,
+            Event.EXPIRE: State.ROLLING_BACK,
+            Event.CONNECTION_LOST: State.ROLLING_BACK,
+            Event.PREPARE_DURABLE: State.ROLLING_BACK,
+            Event.ROLLBACK_DURABLE: State.ENDED,
+        },
+    },
+}
+
+
+def next_state(kind: Kind, state: State, event: Event) -> State:
+    """Return the state that ``event`` leads to. Changes nothing: the caller assigns it once its record is written.
+
+    Raises:
+        TransactionRefused: The event is not possible now; the text says so to the client.
+        AssertionError: The broker itself is wrong: an internal event in a state that cannot have it.
+    """
+    target = TRANSITIONS[kind].get(state, {}).get(event)
+    if isinstance(target, State):
+        return target
+    refusal = target or _CANNOT.get(event)
+    if refusal is None:
+        raise AssertionError(f"{event.name} cannot happen to a {kind.name} transaction that is {state.name}")
+    raise TransactionRefused(refusal.message, xa_code=refusal.xa_code)

@@ -1,0 +1,184 @@
+"""One transaction: its name, its state, and what was put into it so far.
+
+Messages are kept in memory as finished frames, in the order of the puts per partition, until they move to the journal:
+in a chunk when there are too many, and all that is left at PREPARE or COMMIT. Then this object knows only how many
+chunks there are, and where some of their frames start; their records are found through the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from metaq.model import Buffer, TransactionId, Xid
+from metaq_broker.storage.marks import Marks
+from metaq_broker.transactions.records import Ends, Messages
+from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.seams import Done, Timer, Unit
+from metaq_broker.transactions.state import Event, Kind, State, next_state
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(slots=True)
+class Content:
+    """How much a transaction holds for one partition, wherever it is kept. ``byte_count`` is bytes of frames."""
+
+    messages: int = 0
+    byte_count: int = 0
+
+
+@dataclass(slots=True)
+class BufferPool:
+    """How many bytes of frames all transactions together hold in memory."""
+
+    byte_count: int = 0
+
+
+SMALL_BYTES: Final = 1 << 14
+"""Blocks below this are joined as they come; larger ones stay what they are."""
+
+MARK_BYTES: Final = 1 << 14
+"""Distance of the frame starts that are remembered until the commit, at least. A mark takes 16 bytes of memory."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Blocks that were put one after the other into one partition, joined, with all of their marks."""
+
+    block: Buffer
+    messages: int
+    marks: Marks
+
+    def join(self, block: Buffer, messages: int) -> None:
+        assert isinstance(self.block, bytearray)  # as small ones are
+        self.marks.add(len(self.block), self.messages)
+        self.block += block
+        self.messages += messages
+
+    def part(self) -> None:
+        """Undo the last ``join``."""
+        assert isinstance(self.block, bytearray)
+        size, self.messages = self.marks.drop_last()
+        del self.block[size:]
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """``serial`` is its name in the journal; ``owner`` is the connection of a local one.
+
+    ``messages`` and ``byte_count`` (of frames) are what was put so far, ``contents`` says into which partitions.
+    """
+
+    key: TransactionId
+    serial: int
+    begun_ms: int
+    owner: object | None = None
+    pool: BufferPool = field(default_factory=BufferPool)
+    state: State = State.OPEN
+    chunks: int = 0
+    messages: int = 0
+    byte_count: int = 0
+    contents: dict[Place, Content] = field(default_factory=dict)
+    prepared_ms: int | None = None
+    ends: Ends = field(default_factory=dict)
+    timer: Timer | None = None
+    waiting: list[Done] = field(default_factory=list)
+    failure: TransactionRefused | None = None
+    buffered_bytes: int = 0
+    _pieces: dict[Place, list[_Piece]] = field(default_factory=dict)
+    _marks: list[list[Marks | None]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        """Local or XA."""
+        return Kind.XA if isinstance(self.key, Xid) else Kind.LOCAL
+
+    def after(self, event: Event) -> State:
+        """Return the state that ``event`` leads to.
+
+        Raises:
+            TransactionRefused: It is not possible now.
+        """
+        return next_state(self.kind, self.state, event)
+
+    def add(self, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+        """Take ``messages`` frames for one partition. A block that is not small is kept, not copied."""
+        pieces = self._pieces.setdefault(place, [])
+        small = len(block) < SMALL_BYTES
+        if small and pieces and isinstance(pieces[-1].block, bytearray) and len(pieces[-1].block) < SMALL_BYTES:
+            pieces[-1].join(block, messages)
+        else:
+            pieces.append(_Piece(bytearray(block) if small else block, messages, marks.copy()))
+        self._hold(len(block))
+        self.count(place, len(block), messages)
+
+    def take_back(self, place: Place, byte_count: int, messages: int) -> None:
+        """Undo the last ``add``, which was of so many bytes and messages."""
+        pieces = self._pieces[place]
+        if pieces[-1].messages > messages:
+            pieces[-1].part()
+        else:
+            pieces.pop()
+        if not pieces:
+            del self._pieces[place]
+        self._hold(-byte_count)
+        self.count(place, -byte_count, -messages)
+        if self.contents[place].messages == 0:
+            del self.contents[place]
+
+    def count(self, place: Place, byte_count: int, messages: int) -> None:
+        """Add to what the transaction holds for one partition."""
+        self.messages += messages
+        self.byte_count += byte_count
+        content = self.contents.setdefault(place, Content())
+        content.messages += messages
+        content.byte_count += byte_count
+
+    def next_chunk(self) -> Messages | None:
+        """Return the record that would move the memory to the journal; ``None`` if there is nothing to move.
+
+        Its units are in the order of their partitions, and within each of their puts.
+        """
+        units = [
+            Unit(*place, piece.block, piece.messages, piece.marks)
+            for place, pieces in self._pieces.items()
+            for piece in pieces
+        ]
+        return Messages(self.serial, self.chunks, tuple(units)) if units else None
+
+    def chunk_written(self, chunk: Messages) -> None:
+        """Take note that what ``next_chunk`` returned is in the journal, and forget the memory, but for the marks."""
+        self._marks.append([unit.marks and unit.marks.thinned(MARK_BYTES) for unit in chunk.units])
+        self.chunks += 1
+        self.drop_buffer()
+
+    def marked(self, chunk: Messages) -> Sequence[Unit]:
+        """Return the units of a chunk that was read back, with their marks, if this object saw them being put."""
+        if chunk.chunk >= len(self._marks):
+            return chunk.units
+        return [unit._replace(marks=marks) for unit, marks in zip(chunk.units, self._marks[chunk.chunk], strict=True)]
+
+    def drop_buffer(self) -> None:
+        """Forget the memory: its chunk is written, or nobody wants it any more."""
+        self._pieces.clear()
+        self._hold(-self.buffered_bytes)
+
+    def _hold(self, byte_count: int) -> None:
+        self.buffered_bytes += byte_count
+        self.pool.byte_count += byte_count
+
+    def disarm(self) -> None:
+        """Stop the clock: from here on the transaction cannot expire."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def xid_of(transaction: Transaction) -> Xid:
+    """Return the key of a transaction that must be an XA one: the transition table lets no other come that far."""
+    if not isinstance(transaction.key, Xid):
+        raise AssertionError(f"{transaction.key} is not an XA transaction")
+    return transaction.key

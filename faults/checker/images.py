@@ -1,0 +1,41 @@
+"""Checks of the stored frames alone: the ends of the partitions, whole payloads, and ids given once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.stored import Image, PartitionImage, Place, StoredFrame
+
+
+def check_images(case: Case) -> list[Anomaly]:
+    """Judge what is stored without looking at who put it."""
+    found: list[Anomaly] = []
+    for image in case.image.values():
+        found += _shape(image, case.retention)
+        found += _payloads(image)
+    return found + list(_ids(case.image))
+
+
+def _shape(image: PartitionImage, retention: bool) -> Iterator[Anomaly]:
+    if image.start != 0 and not retention:
+        yield Anomaly(Kind.START, f"{image.place} begins at {image.start}", image.place)
+    if image.fault:
+        kind = Kind.CORRUPT if image.fault.startswith("corrupt") else Kind.BAD_END
+        yield Anomaly(kind, f"{image.place}: {image.fault}", image.place)
+
+
+def _payloads(image: PartitionImage) -> Iterator[Anomaly]:
+    for frame in image.frames:
+        if frame.key is None:
+            yield Anomaly(Kind.ALTERED, f"{image.place}: {frame}", image.place)
+
+
+def _ids(image: Image) -> Iterator[Anomaly]:
+    first: dict[int, tuple[Place, StoredFrame]] = {}
+    for partition in image.values():
+        for frame in partition.frames:
+            place, other = first.setdefault(frame.message_id, (partition.place, frame))
+            if other is not frame:
+                keys = tuple(each for each in (other.key, frame.key) if each is not None)
+                yield Anomaly(Kind.SAME_ID, f"{place}: {other}; {partition.place}: {frame}", partition.place, keys)

@@ -1,0 +1,104 @@
+"""Checks of order: the log of a partition is a history of its own, and it may not contradict what clients observed.
+
+* What was acknowledged before something else was even begun stands before it.
+* What one connection puts to one partition stands in the order in which it was sent, also when it did not wait.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.history import COMMITTING, NEVER, Outcome, Put, StepKind, TransactionRecord
+from faults.payload import MessageKey
+from faults.stored import Place
+
+
+class Stored(NamedTuple):
+    """Something that is stored at ``offset``, and between which stamps it got there."""
+
+    started: int
+    ended: int
+    offset: int
+    key: MessageKey
+    lane: str
+
+
+def check_order(case: Case) -> list[Anomaly]:
+    """Judge the order of everything whose place in the log is known beyond doubt."""
+    by_place = stored_by_place(case)
+    found: list[Anomaly] = []
+    for place, stored in by_place.items():
+        found += _real_time(place, stored)
+        found += _lanes(place, stored)
+    return found
+
+
+def stored_by_place(case: Case) -> dict[Place, list[Stored]]:
+    """Return what is stored in each partition: acknowledged puts, unanswered ones that arrived, transactions."""
+    first_offset: dict[tuple[Place, MessageKey], int] = {}
+    for place, partition in case.image.items():
+        for frame in partition.frames:
+            if frame.key is not None:
+                first_offset.setdefault((place, frame.key), frame.offset)
+    tried: dict[MessageKey, int] = defaultdict(int)
+    for put in case.history.puts:
+        tried[put.messages[0].key] += 1
+    by_place: dict[Place, list[Stored]] = defaultdict(list)
+    for put in case.history.puts:
+        offset = _offset(put, tried[put.messages[0].key], first_offset)
+        if offset is not None:
+            by_place[put.place].append(Stored(put.started, put.ended, offset, put.messages[0].key, put.lane))
+    for record in case.history.transactions.values():
+        for place, stored in _committed(record, first_offset):
+            by_place[place].append(stored)
+    return by_place
+
+
+def _offset(put: Put, attempts: int, first_offset: dict[tuple[Place, MessageKey], int]) -> int | None:
+    if put.outcome is Outcome.OK:
+        return put.offset
+    if put.outcome is Outcome.FAILED or attempts > 1:
+        return None  # of several attempts nobody knows which one a copy comes from
+    return first_offset.get((put.place, put.messages[0].key))
+
+
+def _committed(
+    record: TransactionRecord, first_offset: dict[tuple[Place, MessageKey], int]
+) -> Iterator[tuple[Place, Stored]]:
+    commits = record.of(*COMMITTING)
+    if not commits:
+        return
+    answered = (step.ended for step in record.of(StepKind.COMMIT) if step.outcome is Outcome.OK)
+    ended = min(answered, default=NEVER)
+    for put in record.puts:
+        offset = first_offset.get((put.place, put.messages[0].key))
+        if offset is not None:
+            yield put.place, Stored(commits[0].started, ended, offset, put.messages[0].key, record.key)
+
+
+def _real_time(place: Place, stored: Sequence[Stored]) -> Iterator[Anomaly]:
+    by_end = iter(sorted((each for each in stored if each.ended != NEVER), key=lambda each: each.ended))
+    waiting = next(by_end, None)
+    last: Stored | None = None
+    for each in sorted(stored):
+        while waiting is not None and waiting.ended < each.started:
+            last = waiting if last is None or waiting.offset > last.offset else last
+            waiting = next(by_end, None)
+        if last is not None and last.offset > each.offset:
+            text = f"{place}: {each.key} at {each.offset}, {last.key} at {last.offset}"
+            yield Anomaly(Kind.ORDER, text, place, (each.key, last.key))
+
+
+def _lanes(place: Place, stored: Sequence[Stored]) -> Iterator[Anomaly]:
+    lanes: dict[str, list[Stored]] = defaultdict(list)
+    for each in sorted(stored):
+        lanes[each.lane].append(each)
+    for lane, sent in lanes.items():
+        for one, next_one in pairwise(sent):
+            if one.offset > next_one.offset and one.started != next_one.started:
+                text = f"{place}, {lane}: {one.key} at {one.offset}, then {next_one.key} at {next_one.offset}"
+                yield Anomaly(Kind.LANE_ORDER, text, place, (one.key, next_one.key))

@@ -1,0 +1,138 @@
+"""Checks of transactions: committed ones are whole and in one piece per partition, the others left no trace.
+
+What a transaction must have come to is read off its steps:
+
+* a commit was acknowledged: it is committed;
+* a rollback was acknowledged, or no commit was ever tried (or every one was refused): it is rolled back;
+* only commits without an answer: one or the other, but all of it. If its PREPARE was acknowledged, no rollback was ever
+  tried, and a later RECOVER does not list it: it is committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
+from itertools import pairwise
+
+from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.history import COMMITTING, NEVER, History, Outcome, StepKind, TransactionRecord
+from faults.payload import MessageKey
+from faults.stored import Image, Place, StoredFrame
+
+Found = Mapping[MessageKey, Sequence[tuple[Place, StoredFrame]]]
+
+
+class Fate(Enum):
+    """What must have become of a transaction."""
+
+    COMMITTED = auto()
+    ROLLED_BACK = auto()
+    EITHER = auto()
+    CONTRADICTORY = auto()
+
+
+def check_transactions(case: Case) -> list[Anomaly]:
+    """Judge the messages of every transaction."""
+    records = case.history.transactions.values()
+    fates = {record.key: fate(record, case.history) for record in records}
+    stored = _stored(case.image)
+    found = [anomaly for record in records for anomaly in _outcome(case, record, fates[record.key], stored)]
+    return found + list(_seen_too_early(case.history, fates))
+
+
+def fate(record: TransactionRecord, history: History) -> Fate:
+    """Return what must have become of a transaction."""
+    commits = [step for step in record.of(*COMMITTING) if step.possible]
+    rollbacks = [step for step in record.of(StepKind.ROLLBACK) if step.possible]
+    committed = any(step.outcome is Outcome.OK for step in commits)
+    rolled_back = any(step.outcome is Outcome.OK for step in rollbacks)
+    if committed and rolled_back:
+        return Fate.CONTRADICTORY
+    if committed:
+        return Fate.COMMITTED
+    if rolled_back or not commits:
+        return Fate.ROLLED_BACK
+    prepared = any(step.outcome is Outcome.OK for step in record.of(StepKind.PREPARE))
+    tried = commits[-1].started
+    unlisted = any(
+        listing.unique == record.unique and listing.started > tried and record.key not in listing.keys
+        for listing in history.listings
+    )
+    return Fate.COMMITTED if prepared and unlisted and not rollbacks else Fate.EITHER
+
+
+def _stored(image: Image) -> Found:
+    stored: dict[MessageKey, list[tuple[Place, StoredFrame]]] = defaultdict(list)
+    for place, partition in image.items():
+        for frame in partition.frames:
+            if frame.key is not None:
+                stored[frame.key].append((place, frame))
+    return stored
+
+
+def _outcome(case: Case, record: TransactionRecord, what: Fate, stored: Found) -> Iterator[Anomaly]:
+    present = [message.key for put in record.puts for message in put.messages if message.key in stored]
+    if what is Fate.CONTRADICTORY:
+        yield Anomaly(Kind.CONTRADICTION, record.key, transaction=record.key)
+    elif what is Fate.ROLLED_BACK and present:
+        yield _visible(record, f"{len(present)} messages are stored, {present[0]} first", present)
+    elif what is Fate.COMMITTED or present:
+        if not (case.commits_may_wait and _waits(record)):
+            yield from _incomplete(case, record, stored)
+        yield from _pieces(record, stored)
+
+
+def _waits(record: TransactionRecord) -> bool:
+    return not any(step.outcome is Outcome.OK for step in record.of(StepKind.COMMIT))
+
+
+def _visible(record: TransactionRecord, text: str, keys: Sequence[MessageKey]) -> Anomaly:
+    return Anomaly(Kind.UNCOMMITTED, f"{record.key}: {text}", None, tuple(keys[:6]), record.key)
+
+
+def _incomplete(case: Case, record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
+    for put in record.puts:
+        allowed = {Outcome.OK: (1,), Outcome.FAILED: (0,), Outcome.UNKNOWN: (0, 1)}[put.outcome]
+        # The offset of such a message is never told, so retention may have taken anything in a shortened partition.
+        countable = not case.gone(put.place, 0)
+        for message in put.messages:
+            copies = stored.get(message.key, ())
+            here = sum(place == put.place for place, _ in copies)
+            if here != len(copies) or (countable and here not in allowed):
+                places = ", ".join(f"{place} at {frame.offset}" for place, frame in copies) or "nowhere"
+                text = f"{record.key}: {message.key} is stored {places}: {put}"
+                yield Anomaly(Kind.NOT_WHOLE, text, put.place, (message.key,), record.key)
+            for place, frame in copies:
+                if (frame.flag, frame.checksum) != (message.flag, message.checksum):
+                    yield Anomaly(Kind.ALTERED, f"{place}: {frame}, not {message}", place, (message.key,))
+
+
+def _pieces(record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
+    by_place: dict[Place, list[StoredFrame]] = defaultdict(list)
+    for put in record.puts:
+        for message in put.messages:
+            by_place[put.place] += [frame for place, frame in stored.get(message.key, ()) if place == put.place]
+    for place, frames in by_place.items():
+        for one, following in pairwise(frames):
+            if one.end != following.offset:
+                text = f"{record.key} in {place}: {one}, then {following}"
+                keys = tuple(key for key in (one.key, following.key) if key is not None)
+                yield Anomaly(Kind.NOT_CONTIGUOUS, text, place, keys, record.key)
+
+
+def _seen_too_early(history: History, fates: Mapping[str, Fate]) -> Iterator[Anomaly]:
+    """Readers must not have seen a message before its commit was asked for, and never one that was rolled back."""
+    inside = {m.key: record for record in history.transactions.values() for put in record.puts for m in put.messages}
+    for place, sightings in history.sightings.items():
+        for sighting in sightings.values():
+            record = inside.get(sighting.frame.key) if sighting.frame.key else None
+            if record is None or sighting.frame.key is None:
+                continue
+            if fates[record.key] is Fate.ROLLED_BACK or sighting.ended < _first_commit(record):
+                text = f"{place}: {sighting.frame} was read by {sighting.ended}"
+                yield _visible(record, text, [sighting.frame.key])
+
+
+def _first_commit(record: TransactionRecord) -> int:
+    return min((step.started for step in record.of(*COMMITTING) if step.possible), default=NEVER)

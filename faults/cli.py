@@ -1,0 +1,93 @@
+"""``python -m faults``: reads the arguments, runs the kill loop and the scenarios, prints what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from faults.broker_process import BrokerTrouble
+from faults.console import EXIT_OK, complain, count, tell
+from faults.kill_loop import KillLoop, KillOptions
+from faults.load.crew import CrewTrouble
+from faults.scenarios import SCENARIOS, Skipped, Stage
+from faults.trial import AnomaliesFound
+from metaq.errors import MetaqError
+
+KILL: Final = "kill"
+PARTS: Final = (KILL, *SCENARIOS)
+ROUNDS: Final = 200
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    options = _parser().parse_args(arguments)
+    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-torture-"))
+    print(f"faults: seed {options.seed}, data in {base}", flush=True)
+    try:
+        _run(options, base)
+    except AnomaliesFound as found:
+        return complain("faults", [*found.report, f"kept: {found.folder} (history.txt has every record)"], options.seed)
+    except (BrokerTrouble, CrewTrouble, MetaqError) as trouble:
+        return complain("faults", [str(trouble), f"kept: {base}"], options.seed)
+    if not options.folder:
+        base.rmdir()
+    print("faults: every promise was kept")
+    return EXIT_OK
+
+
+def _run(options: argparse.Namespace, base: Path) -> None:
+    # Histories are millions of small objects without cycles; looking through them again and again takes half the time.
+    gc.disable()
+    parts = options.only or PARTS
+    if KILL in parts:
+        duration_s = options.duration or 0.0
+        rounds = options.rounds if options.rounds is not None else (0 if duration_s else ROUNDS)
+        chapter, haste = options.rounds_per_chapter, options.haste
+        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, chapter, options.retention, haste), base, tell)
+        try:
+            loop.run()
+        finally:
+            tell(f"kill loop: {loop.figures.rounds} rounds")
+            for line in loop.figures.lines():
+                tell(f"  {line}")
+    for name in parts:
+        if name in SCENARIOS:
+            _scenario(name, Stage(base, str(options.seed), options.haste))
+
+
+def _scenario(name: str, stage: Stage) -> None:
+    began = time.monotonic()
+    try:
+        sentence = SCENARIOS[name](stage)
+    except Skipped as reason:
+        tell(f"{name}: skipped: {reason}")
+    else:
+        tell(f"{name}: {sentence} ({time.monotonic() - began:.1f} s)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m faults", description="Try to make the broker lose a message.")
+    parser.add_argument("--rounds", type=count, help=f"rounds of the kill loop, default {ROUNDS} or until --duration")
+    parser.add_argument("--duration", type=_duration, help="begin no round of the kill loop after this: 90, 30m, 2h")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
+    parser.add_argument("--rounds-per-chapter", type=count, default=12, help="rounds on one data folder, default 12")
+    parser.add_argument("--retention", action="store_true", help="let the broker delete old segments in the kill loop")
+    parser.add_argument("--haste", action="store_true", help="shorter rounds and scenarios")
+    parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")
+    return parser
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, or a number with s, m or h")
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,65 @@
+"""What was done in a run, in numbers: read off the histories, printed at the end."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+from faults.history import COMMITTING, History, Outcome, StepKind
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts of one run. ``restarts_s`` are the times from a start until the broker was ready, in seconds."""
+
+    rounds: int = 0
+    kills: int = 0
+    kills_at_start: int = 0
+    stops: int = 0
+    restarts_s: list[float] = field(default_factory=list)
+    messages: int = 0
+    """Acknowledged, also by the commit of their transaction."""
+    unknown_puts: int = 0
+    refused_puts: int = 0
+    messages_read: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    prepared: int = 0
+    prepared_over_a_kill: int = 0
+    deleted_bytes: int = 0
+    """What retention removed."""
+
+    def add(self, history: History) -> None:
+        """Count what a history tells."""
+        for put in history.puts:
+            if put.outcome is Outcome.OK:
+                self.messages += len(put.messages)
+            elif put.outcome is Outcome.UNKNOWN:
+                self.unknown_puts += 1
+            else:
+                self.refused_puts += 1
+        self.messages_read += sum(map(len, history.sightings.values()))
+        for record in history.transactions.values():
+            ended = {step.kind for step in record.steps if step.outcome is Outcome.OK}
+            committed = not ended.isdisjoint(COMMITTING)
+            self.committed += committed
+            self.rolled_back += StepKind.ROLLBACK in ended
+            self.prepared += StepKind.PREPARE in ended
+            if committed:
+                self.messages += sum(len(put.messages) for put in record.puts if put.outcome is Outcome.OK)
+
+    def lines(self) -> list[str]:
+        """Return the summary, a line a subject."""
+        lines = [
+            f"messages      {self.messages:,} acknowledged and found, {self.messages_read:,} read on the way",
+            f"puts          {self.unknown_puts:,} without an answer, {self.refused_puts:,} refused",
+            f"transactions  {self.committed:,} committed, {self.rolled_back:,} rolled back",
+            f"branches      {self.prepared:,} prepared, {self.prepared_over_a_kill:,} times one waited through a kill",
+            f"broker        {self.kills:,} kills, {self.kills_at_start:,} while it started; {self.stops:,} clean stops",
+        ]
+        if self.deleted_bytes:
+            lines.append(f"retention     {self.deleted_bytes / 1e6:,.1f} MB deleted")
+        if self.restarts_s:
+            median, longest = statistics.median(self.restarts_s), max(self.restarts_s)
+            lines.append(f"restart       {median:.2f} s median, {longest:.2f} s longest, until it was ready")
+        return lines

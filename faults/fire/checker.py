@@ -1,0 +1,101 @@
+"""What is wrong with an output topic, judged by what went into the input topic. Pure: lists in, anomalies out.
+
+The query copies every message of a source (an input partition, the ``producer`` of its payloads) to output partitions
+that a message's source and sequence determine. So each output partition must hold the sequences of a source in rising
+order, and all output partitions together every message once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from faults.payload import MessageKey
+
+
+class Kind(Enum):
+    """What can be wrong. The value is the wording of reports."""
+
+    LOST = "lost"
+    DUPLICATED = "duplicated"
+    REORDERED = "out of order"
+    MISPLACED = "in the wrong partition"
+    FOREIGN = "never sent"
+    CORRUPT = "corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One finding. ``where`` is an output partition, empty if it is about all of them."""
+
+    kind: Kind
+    what: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}: {self.what}" + (f" in partition {self.where}" if self.where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One message of the output: its offset, and its key or, if that cannot be told, what is wrong with it."""
+
+    offset: int
+    key: MessageKey | None
+    fault: str = ""
+
+
+Output = Mapping[str, Sequence[Seen]]
+"""Output partition to its messages, in the order of their offsets."""
+
+
+def check(
+    sent: Mapping[str, int], output: Output, place_of: Callable[[MessageKey], str], *, repeats_allowed: bool
+) -> list[Anomaly]:
+    """Return everything that is wrong.
+
+    ``sent``: source to the number of its messages, with sequences from 0. ``place_of``: the output partition of a
+    message. ``repeats_allowed``: copies behind the first are no anomaly and have no order.
+    """
+    copies = Counter(seen.key for messages in output.values() for seen in messages if seen.key is not None)
+    anomalies = [anomaly for place, messages in output.items() for anomaly in _of_partition(sent, place, messages)]
+    anomalies += _order(output)
+    anomalies += (
+        Anomaly(Kind.MISPLACED, f"{seen.key} belongs to {place_of(seen.key)}", place)
+        for place, messages in output.items()
+        for seen in messages
+        if seen.key is not None and seen.key.producer in sent and place_of(seen.key) != place
+    )
+    if not repeats_allowed:
+        anomalies += (Anomaly(Kind.DUPLICATED, f"{key}, {count} times") for key, count in copies.items() if count > 1)
+    anomalies += (Anomaly(Kind.LOST, str(key)) for key in _all_sent(sent) if key not in copies)
+    return anomalies
+
+
+def _all_sent(sent: Mapping[str, int]) -> Iterator[MessageKey]:
+    return (MessageKey(source, sequence) for source, count in sent.items() for sequence in range(count))
+
+
+def _of_partition(sent: Mapping[str, int], place: str, messages: Iterable[Seen]) -> Iterator[Anomaly]:
+    for seen in messages:
+        if seen.key is None:
+            yield Anomaly(Kind.CORRUPT, f"offset {seen.offset}: {seen.fault}", place)
+        elif not 0 <= seen.key.sequence < sent.get(seen.key.producer, 0):
+            yield Anomaly(Kind.FOREIGN, f"{seen.key} at offset {seen.offset}", place)
+
+
+def _order(output: Output) -> Iterator[Anomaly]:
+    """Yield where a first copy stands behind a later message of the same source."""
+    for place, messages in output.items():
+        met: set[MessageKey] = set()
+        highest: dict[str, int] = {}
+        for seen in messages:
+            if seen.key is None or seen.key in met:
+                continue
+            met.add(seen.key)
+            before = highest.get(seen.key.producer, -1)
+            if seen.key.sequence < before:
+                yield Anomaly(Kind.REORDERED, f"{seen.key} at offset {seen.offset} comes after {before}", place)
+            highest[seen.key.producer] = max(before, seen.key.sequence)

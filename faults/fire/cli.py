@@ -1,0 +1,69 @@
+"""``python -m faults.fire``: reads the arguments, runs the fight and the zombies, prints what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from faults.broker_process import BrokerTrouble
+from faults.console import EXIT_OK, complain, count, tell
+from faults.fire.fight import Fight, FireTrouble, PromiseBroken
+from faults.fire.shots import SHORT, Delivery, schedule
+from faults.fire.zombie import RETURNS, bring_back
+from metaq.errors import MetaqError
+
+KILLS: Final = 100
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
+    options = _parser().parse_args(arguments)
+    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fire-"))
+    tell(f"fire: {options.delivery.value}, seed {options.seed}, data in {base}")
+    try:
+        _run(options, base)
+    except PromiseBroken as broken:
+        return complain("fire", [*broken.report, f"kept: {broken.folder} (steps.log has every step)"], options.seed)
+    except (FireTrouble, BrokerTrouble, MetaqError) as trouble:
+        return complain("fire", [str(trouble), f"kept: {base}"], options.seed)
+    if not options.folder:
+        shutil.rmtree(base)
+    tell("fire: every promise was kept")
+    return EXIT_OK
+
+
+def _run(options: argparse.Namespace, base: Path) -> None:
+    shots = list(SHORT) if options.short else schedule(options.seed, options.kills, options.delivery)
+    fight = Fight(base / "fight", options.seed, options.delivery, tell)
+    returns = RETURNS if options.delivery is Delivery.EXACTLY_ONCE and not options.no_zombies else ()
+
+    def zombies(fight: Fight) -> None:
+        fight.drain()
+        for number, at in enumerate(returns, 1):
+            tell(f"zombie {number}/{len(returns)}: {bring_back(fight, at)}")
+
+    try:
+        fight.run(shots, zombies)
+    finally:
+        for line in fight.figures.lines():
+            tell(line)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m faults.fire", description="Try to make a Spark query lose or repeat a message."
+    )
+    parser.add_argument("--kills", type=count, default=KILLS, help=f"default {KILLS}")
+    parser.add_argument("--short", action="store_true", help="the five kills of the short test instead")
+    parser.add_argument(
+        "--delivery", type=Delivery, choices=list(Delivery), default=Delivery.EXACTLY_ONCE, help="default exactly_once"
+    )
+    parser.add_argument("--no-zombies", action="store_true", help="no drivers that come back from the dead")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
+    parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")
+    return parser

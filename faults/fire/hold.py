@@ -1,0 +1,57 @@
+"""Holds a request back at the wiretap, as a network may that delivers late, and hears what follows its release."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from faults.fire.steps import Step
+from faults.fire.wiretap import Sighting
+from metaq.protocols.text.commands import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The request has come and is being held."""
+
+    sighting: Sighting
+
+
+class Hold:
+    """Waits for the ``nth`` request of a step, then calls ``caught`` in the tap's thread and holds the request."""
+
+    def __init__(self, step: Step, nth: int, caught: Callable[[Held], None]) -> None:
+        self._step, self._left, self._caught = step, nth, caught
+        self._lock = threading.Lock()
+        self._held: Sighting | None = None
+        self._released, self._over = threading.Event(), threading.Event()
+        self.heard: list[tuple[Sighting, Reply]] = []
+        """Everything that was answered since the release."""
+
+    def asked(self, sighting: Sighting) -> None:
+        """Hold the request, if it is the one."""
+        with self._lock:
+            if self._held is not None or sighting.step is not self._step:
+                return
+            self._left -= 1
+            if self._left > 0:
+                return
+            self._held = sighting
+        self._caught(Held(sighting))
+        self._released.wait()
+
+    def done(self, sighting: Sighting, reply: Reply) -> None:
+        """Take down the answer."""
+        if self._released.is_set():
+            self.heard.append((sighting, reply))
+
+    def answered(self, sighting: Sighting) -> None:
+        """Notice that the one that was held is answered."""
+        if sighting is self._held:
+            self._over.set()
+
+    def release(self, patience_s: float) -> bool:
+        """Let the request go; return whether it was answered in time."""
+        self._released.set()
+        return self._over.wait(patience_s)

@@ -1,0 +1,95 @@
+"""The Spark job under fire: copies one topic to another, and says on standard output how it goes.
+
+Usage: ``query.py '{"brokers": ..., "checkpoint": ..., "delivery": ..., "trigger_bytes": ...}'``. Run by the harness in
+a process of its own. It copies what is there, prints ``drained``, or ``failed: `` and the reason, and waits for a line
+on standard input to start the query again; when standard input ends, it stops.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+SOURCE, TARGET = "in", "out"
+PARTITIONS: Final = 2
+"""Of either topic, on each of the two brokers 0 and 1."""
+
+DRAINED, FAILED = "drained", "failed: "
+FAILURES_MAX: Final = 8
+"""How often Spark runs a task before it gives up; its workers are killed, too."""
+
+PATIENCE: Final = {"retries": "100", "retryIntervalMs": "50", "requestTimeoutMs": "15000"}
+"""For brokers that are away for a moment."""
+
+_SENTENCE: Final = re.compile(r"(?:[a-z_]\w*\.)*(?!Identifier|SQLSTATE|UnboundLocalError)[A-Z]\w+: .")
+"""What went wrong, as Python says it. Left out are Spark's headings, and a mistake in its own handling of errors."""
+
+_RUN: Final = re.compile(r" \[id = [^]]*\]")
+
+_SEQUENCE: Final = "cast(regexp_extract(cast(substring(value, 1, 40) as string), '/([0-9]+)/', 1) as int)"
+COLUMNS: Final = (
+    "value",
+    # Each task writes to both brokers, so each has branches on both. See place_of in faults/fire/arena.py.
+    f"cast(pmod(broker_id * {PARTITIONS} + partition + {PARTITIONS} * pmod({_SEQUENCE}, 2), 4) as int) as partition",
+)
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Copy until standard input ends."""
+    spark = _session()
+    rows = _rows(spark, settings)
+    while True:
+        query = (
+            rows.writeStream.format("metaq")
+            .options(brokers=settings["brokers"], topic=TARGET, checkpointLocation=settings["checkpoint"], **PATIENCE)
+            .options(**settings["sink"])
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            print(FAILED + reason_of(str(error)), flush=True)
+        else:
+            print(DRAINED, flush=True)
+        if not sys.stdin.readline():
+            return
+
+
+def _session() -> SparkSession:
+    return (
+        SparkSession.builder.master(f"local[2,{FAILURES_MAX}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # lives are short
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.streaming.minBatchesToRetain", "10000")  # so that they can be counted, and looked at
+        .getOrCreate()
+    )
+
+
+def _rows(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
+    return (
+        spark.readStream.format("metaq")
+        .options(brokers=settings["brokers"], subscribe=SOURCE, startingOffsets="earliest", **PATIENCE)
+        .option("maxBytesPerTrigger", str(settings["trigger_bytes"]))
+        .load()
+        .selectExpr(*COLUMNS)
+    )
+
+
+def reason_of(message: str) -> str:
+    """Return the sentence that the lowest traceback in a message of Spark ends with, or the head of the message."""
+    lines = [line.strip() for line in _RUN.sub("", message).splitlines() if line.strip()]
+    sentences = [line for line in lines if _SENTENCE.match(line)]
+    return (sentences or lines[:1] or ["no reason given"])[-1][:500]
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

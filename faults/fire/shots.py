@@ -1,0 +1,115 @@
+"""Who is killed when: a schedule of shots, made from a seed alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, product
+from random import Random
+from typing import Final
+
+from faults.fire.steps import Moment, Step
+
+
+class Delivery(Enum):
+    """The sink's option ``delivery``."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class Victim(Enum):
+    """Who dies of a shot."""
+
+    DRIVER = "driver"
+    """The driver's Python and its JVM, at once. Its Python workers live on until they notice."""
+    WORKER = "worker"
+    """The one process that sent the request: a task's worker, or the one that runs the sink's commit."""
+    BROKER = "broker"
+    """The broker that the request is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One kill. With a ``step``: at the ``nth`` such request from now on. Without: after ``delay_s`` seconds.
+
+    ``outage_s`` is how long a killed broker stays away, in seconds.
+    """
+
+    victim: Victim
+    step: Step | None = None
+    moment: Moment = Moment.BEFORE
+    nth: int = 1
+    delay_s: float = 0.0
+    outage_s: float = 0.0
+
+    def __str__(self) -> str:
+        if self.step is None:
+            return f"{self.victim.value} after {self.delay_s:.2f} s"
+        return f"{self.victim.value} {self.moment.value} {self.step.value} {self.nth}"
+
+    @property
+    def place(self) -> str:
+        """Where in the protocol it hits, for counting."""
+        return "any time" if self.step is None else f"{self.moment.value} {self.step.value}"
+
+
+STEPS: Final = {
+    Delivery.EXACTLY_ONCE: tuple(step for step in Step if step is not Step.ROLLBACK),
+    Delivery.AT_LEAST_ONCE: (Step.PUT,),
+}
+"""Steps that every batch has. ROLLBACK needs something to roll back first."""
+
+ANY_TIME_CHANCE: Final = 0.15
+ROLLBACK_CHANCE: Final = 0.05
+NTH_MAX: Final = 6
+DELAY_S_MAX: Final = 10.0
+OUTAGE_S_MAX: Final = 1.5
+
+SHORT: Final = (
+    Shot(Victim.WORKER, Step.PREPARE, Moment.UNANSWERED, 2),
+    Shot(Victim.BROKER, Step.PREPARE, Moment.AFTER, 3),
+    Shot(Victim.WORKER, Step.DECIDE, Moment.UNANSWERED, 1),
+    Shot(Victim.BROKER, Step.COMMIT, Moment.AFTER, 1),  # between two commits of the batch that is run again
+    Shot(Victim.DRIVER, Step.RECOVER, Moment.BEFORE, 3),  # all is committed, and Spark has not noted it
+)
+"""The five kills of the short test: prepared, decided and not told, half committed, committed and not noted."""
+
+
+def schedule(seed: int, kills: int, delivery: Delivery) -> list[Shot]:
+    """Return ``kills`` shots: first every victim at every moment of every step, in a random order, then chances."""
+    random = Random(f"fire {seed}")
+    rounds = [[_at(random, *place)] for place in product(Victim, STEPS[delivery], Moment)]
+    rounds += [[_any_time(random, victim)] for victim in Victim]
+    if delivery is Delivery.EXACTLY_ONCE:
+        rounds += [_at_rollback(random, *place) for place in product(Victim, Moment)]
+    random.shuffle(rounds)
+    shots = list(chain.from_iterable(rounds))
+    while len(shots) < kills:
+        shots += _chance(random, delivery)
+    return shots[:kills]
+
+
+def _chance(random: Random, delivery: Delivery) -> list[Shot]:
+    chance, victim, moment = random.random(), random.choice(list(Victim)), random.choice(list(Moment))
+    if chance < ANY_TIME_CHANCE:
+        return [_any_time(random, victim)]
+    if chance < ANY_TIME_CHANCE + ROLLBACK_CHANCE and delivery is Delivery.EXACTLY_ONCE:
+        return _at_rollback(random, victim, moment)
+    return [_at(random, victim, random.choice(STEPS[delivery]), moment)]
+
+
+def _at_rollback(random: Random, victim: Victim, moment: Moment) -> list[Shot]:
+    """A kill that leaves branches which the next decision makes void, and one while they are rolled back."""
+    first = Shot(Victim.DRIVER, Step.DECIDE, Moment.BEFORE)
+    outage_s = random.uniform(0, OUTAGE_S_MAX)
+    return [first, Shot(victim, Step.ROLLBACK, moment, random.randint(1, 2), outage_s=outage_s)]
+
+
+def _at(random: Random, victim: Victim, step: Step, moment: Moment) -> Shot:
+    return Shot(victim, step, moment, random.randint(1, NTH_MAX), outage_s=random.uniform(0, OUTAGE_S_MAX))
+
+
+def _any_time(random: Random, victim: Victim) -> Shot:
+    delay_s = random.uniform(0, DELAY_S_MAX)
+    return Shot(victim, delay_s=delay_s, outage_s=random.uniform(0, OUTAGE_S_MAX))

@@ -1,0 +1,142 @@
+"""A worker that does what Spark's exactly-once sink does: batch after batch is prepared, decided, and committed.
+
+A decision without an answer is asked again, as for a replayed batch: with new branches, or with the old ones. Whichever
+set the broker names is committed, all others are rolled back. Now and then it behaves like a driver that was replaced,
+and asks for a batch that is history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from faults.history import Outcome, Step, StepKind
+from faults.load.transactors import Branch, BranchWorker, Desk
+from faults.load.worker import Shift, is_definite
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
+from metaq.errors import BrokerError, TransactionError
+from metaq.model import Xid
+
+BRANCHES_MAX: Final = 3
+REPLAY_CHANCE: Final = 0.1
+ZOMBIE_CHANCE: Final = 0.05
+CONFLICT: Final = 409
+
+BranchSet = tuple[Branch, ...]
+
+
+class Decider(BranchWorker):
+    """See the module. Its query id is its name. Its branches never go to the desk once they are prepared."""
+
+    def __init__(self, name: str, shift: Shift, seed: str, desk: Desk) -> None:
+        super().__init__(name, shift, seed, desk)
+        self._batch_id = 0
+        # Sets that were asked to be decided for this batch; the answers of all but the last one were lost.
+        self._asked: list[BranchSet] = []
+        # What is still to be committed or rolled back.
+        self._to_end: deque[tuple[Branch, StepKind]] = deque()
+
+    def serve(self, session: Session) -> None:
+        while not self.shift.over.is_set():
+            self.work_off(session)
+            if self._batch_id and self.random.random() < ZOMBIE_CHANCE:
+                self._ask_for_history(session)
+            branches = self._asked[0] if self._asked and self.random.random() < 0.3 else self._prepare(session)
+            if branches:
+                self._decide(session, branches)
+
+    def conclude(self, session: Session) -> None:
+        """Leave nothing behind: ask once more what was not answered, then end everything."""
+        if self._asked:
+            self._decide(session, self._asked[-1])
+        self.work_off(session)
+
+    def work_off(self, session: Session) -> None:
+        """Commit and roll back what the last decision left to do; a lost connection leaves the rest for later."""
+        while self._to_end:
+            self.try_to_end(session, *self._to_end[0])
+            self._to_end.popleft()
+
+    def _prepare(self, session: Session) -> BranchSet:
+        made: list[Branch] = []
+        try:
+            for _ in range(self.random.randint(1, BRANCHES_MAX)):
+                branch = self.prepared_branch(session)
+                if branch is not None:
+                    made.append(branch)
+        except BaseException:
+            self._to_end += ((branch, StepKind.ROLLBACK) for branch in made)
+            raise
+        return tuple(made)
+
+    def _decide(self, session: Session, branches: BranchSet) -> None:
+        if branches not in self._asked:
+            self._asked.append(branches)
+        steps = self._step_of_all(branches)
+        try:
+            decided = Transactions(session).decide(self.name, self._batch_id, [branch.xid for branch in branches])
+        except TransactionError as error:
+            self._refused(steps, branches, error)
+            return
+        self._told(steps, branches, decided)
+        self.work_off(session)
+        if self.random.random() < REPLAY_CHANCE:
+            self._replay(session, decided)
+
+    def _step_of_all(self, branches: BranchSet) -> list[Step]:
+        return [self.history.step_begins(branch.record, StepKind.DECIDE) for branch in branches]
+
+    def _refused(self, steps: list[Step], branches: BranchSet, error: BrokerError) -> None:
+        outcome = Outcome.FAILED if is_definite(error.text) else Outcome.UNKNOWN
+        for step in steps:
+            self.history.step_ended(step, outcome, error.text)
+        if not self.shift.refusals_expected:
+            self.history.odd("refused decision", f"{self.name} batch {self._batch_id}: {error}")
+        elif outcome is Outcome.FAILED and len(self._asked) == 1:
+            self._asked.clear()
+            self._to_end += ((branch, StepKind.ROLLBACK) for branch in branches)
+
+    def _told(self, steps: list[Step], branches: BranchSet, decided: tuple[Xid, ...]) -> None:
+        """Write down which set was decided for this batch, and plan what follows from it."""
+        chosen = next((each for each in self._asked if _xids(each) == decided), None)
+        outcome = Outcome.OK if chosen is branches else Outcome.FAILED
+        if chosen is None:
+            self.history.odd("foreign decision", f"{self.name} batch {self._batch_id}: {decided}")
+        elif chosen is not branches:
+            for step in self._step_of_all(chosen):
+                self.history.step_ended(step, Outcome.OK, "decided earlier")
+        for step in steps:
+            self.history.step_ended(step, outcome)
+        for each in self._asked:
+            kind = StepKind.COMMIT if each is chosen else StepKind.ROLLBACK
+            self._to_end += ((branch, kind) for branch in each)
+        self._asked, self._batch_id = [], self._batch_id + 1
+
+    def _replay(self, session: Session, decided: tuple[Xid, ...]) -> None:
+        """Ask for the last batch again, with a branch that nobody has: the answer must be what was decided."""
+        stranger = Xid(1, b"stranger", b"", self.name)
+        again = Transactions(session).decide(self.name, self._batch_id - 1, [stranger])
+        if again != decided:
+            self.history.odd("decision changed", f"{self.name} batch {self._batch_id - 1}: {decided}, now {again}")
+
+    def _ask_for_history(self, session: Session) -> None:
+        """Ask for a batch that was followed by a later one: it must be refused."""
+        if self._batch_id < 2:
+            return
+        branches = self._prepare(session)
+        self._to_end += ((branch, StepKind.ROLLBACK) for branch in branches)
+        steps = self._step_of_all(branches)
+        try:
+            Transactions(session).decide(self.name, self._batch_id - 2, _xids(branches))
+        except TransactionError as error:
+            for step in steps:
+                self.history.step_ended(step, Outcome.FAILED, error.text)
+            if error.code != CONFLICT and not self.shift.refusals_expected:
+                self.history.odd("refused decision", f"{self.name} batch {self._batch_id - 2}: {error}")
+        else:
+            self.history.odd("late decision taken", f"{self.name} batch {self._batch_id - 2}")
+
+
+def _xids(branches: BranchSet) -> tuple[Xid, ...]:
+    return tuple(branch.xid for branch in branches)

@@ -1,0 +1,78 @@
+"""Workers that read: they follow the ends of all partitions and write down every frame and every end they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from faults.load.worker import Shift, Worker
+from faults.stored import Place, examine
+from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
+from metaq.backends.metaq.session import Session
+from metaq.errors import BrokerError, CorruptFrame
+from metaq.formats.frames import walk, whole_bytes
+
+IDLE_INTERVAL_S: Final = 0.005
+FETCH_BYTES: Final = (64, 1000, 10_000, 1 << 16, 1 << 20)
+FROM_THE_START_CHANCE: Final = 0.1
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a follower is in one partition: ``cut`` are the bytes it has of the frame at ``offset``."""
+
+    offset: int = 0
+    cut: bytes = b""
+
+
+class Follower(Worker):
+    """Reads all partitions in turn. It keeps its places when the connection is lost, the cut frames too."""
+
+    def __init__(self, name: str, shift: Shift, seed: str) -> None:
+        super().__init__(name, shift, seed)
+        self._positions = {place: Position() for place in self.shift.places}
+
+    def serve(self, session: Session) -> None:
+        if self.random.random() < FROM_THE_START_CHANCE:
+            self._positions = {place: Position() for place in self.shift.places}
+        while not self.shift.over.is_set():
+            moved = [self._read(session, place) for place in self.shift.places]
+            if not any(moved):
+                self.shift.over.wait(IDLE_INTERVAL_S)
+
+    def _read(self, session: Session, place: Place) -> bool:
+        """Ask once; return whether there was anything."""
+        position, started = self._positions[place], self.history.stamp()
+        asked = position.offset + len(position.cut)
+        try:
+            answer = fetch(session, place.topic, place.index, asked, self.random.choice(FETCH_BYTES))
+        except BrokerError as error:
+            if not self.shift.refusals_expected:
+                self.history.odd("refused get", f"{self.lane}: {error}")
+            return False
+        match answer:
+            case Run():
+                self._take(place, position, answer.data)
+            case AtEnd() if position.cut:
+                self.history.odd("cut frame", f"{place} ends at {asked}, inside the frame at {position.offset}")
+            case AtEnd():
+                self.history.end_seen(place, asked, started)
+            case Moved():
+                self._moved(place, asked, answer.offset)
+        return isinstance(answer, Run)
+
+    def _take(self, place: Place, position: Position, data: bytes) -> None:
+        run = position.cut + data
+        try:
+            whole = whole_bytes(run)
+            self.history.seen(place, [examine(frame) for frame in walk(run[:whole], position.offset, where=str(place))])
+        except CorruptFrame as error:
+            self.history.odd("corrupt frame", f"{self.lane}: {error}")
+            self._positions[place] = Position(position.offset)
+            return
+        position.offset, position.cut = position.offset + whole, run[whole:]
+
+    def _moved(self, place: Place, asked: int, to: int) -> None:
+        if to <= asked or not self.shift.retention:
+            self.history.odd("moved reader", f"{place}: a reader at {asked} was sent to {to}")
+        self._positions[place] = Position(to)

@@ -1,0 +1,240 @@
+"""Workers that use transactions: local ones, and XA branches in two phases.
+
+Branches that are prepared and left, or whose step was not answered, go to the ``Desk``: other workers and the end of
+the round finish them over other connections, often after a kill.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from faults.history import ENDING, History, Outcome, StepKind, TransactionRecord
+from faults.load.putters import batch_command
+from faults.load.worker import Letter, Shift, Worker, is_definite, put_command
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.errors import TransactionError
+from metaq.model import TransactionId, Xid
+
+Answer = TypeVar("Answer")
+
+FORMAT_ID: Final = 7
+PUTS_MAX: Final = 6
+LARGE_CHANCE: Final = 0.04
+LARGE_BYTES: Final = (200_000, 600_000)
+"""Some of these together are more than the broker keeps in memory for one transaction."""
+
+TIMEOUT_S: Final = 30
+"""Of XA branches: one that is neither prepared nor ended because its connection was lost is rolled back then."""
+
+DESK_INTERVAL_S: Final = 0.02
+
+
+class Branch(NamedTuple):
+    """An XA branch and its record."""
+
+    xid: Xid
+    record: TransactionRecord
+
+
+class Desk:
+    """Branches that somebody has to finish. ``prepared`` ones certainly exist, ``unsure`` ones perhaps."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._prepared: dict[str, Branch] = {}
+        self._unsure: dict[str, Branch] = {}
+
+    def leave(self, branch: Branch, *, unsure: bool = False) -> None:
+        """Hand a branch over."""
+        with self._lock:
+            (self._unsure if unsure else self._prepared)[branch.record.key] = branch
+
+    def take(self, choose: Callable[[Sequence[Branch]], Branch]) -> Branch | None:
+        """Take one of the prepared branches away, if there are any."""
+        with self._lock:
+            if not self._prepared:
+                return None
+            return self._prepared.pop(choose(list(self._prepared.values())).record.key)
+
+    def sort_out(self, unique: str, listed: frozenset[str]) -> None:
+        """Take note of what RECOVER listed while nobody worked: what is not listed is ended, whatever it was."""
+        with self._lock:
+            for key, branch in list(self._unsure.items()):
+                if branch.xid.unique == unique:
+                    del self._unsure[key]
+                    self._prepared[key] = branch
+            self._prepared = {
+                key: branch for key, branch in self._prepared.items() if branch.xid.unique != unique or key in listed
+            }
+
+    @property
+    def prepared_count(self) -> int:
+        """Branches that certainly wait."""
+        return len(self._prepared)
+
+
+def attempt(
+    history: History, record: TransactionRecord, kind: StepKind, action: Callable[[], Answer]
+) -> tuple[Answer | None, str | None]:
+    """Carry out a step and write down what came of it; return its answer, and the refusal's text if it was refused.
+
+    Raises:
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The step stays without an answer.
+    """
+    step = history.step_begins(record, kind)
+    try:
+        answer = action()
+    except TransactionError as error:
+        history.step_ended(step, Outcome.FAILED if is_definite(error.text) else Outcome.UNKNOWN, error.text)
+        return None, error.text
+    history.step_ended(step, Outcome.OK)
+    return answer, None
+
+
+def list_prepared(history: History, session: Session, unique: str) -> frozenset[str]:
+    """Ask RECOVER and write down the answer."""
+    started = history.stamp()
+    keys = frozenset(map(str, Transactions(session).recover(unique)))
+    history.listed(started, unique, keys)
+    return keys
+
+
+class Transactor(Worker):
+    """What workers with transactions share."""
+
+    def step(
+        self, record: TransactionRecord, kind: StepKind, action: Callable[[], Answer], *, may_fail: bool = False
+    ) -> Answer | None:
+        """Carry out a step; a refusal is odd unless it ``may_fail`` or the broker may refuse everything."""
+        answer, refusal = attempt(self.history, record, kind, action)
+        if refusal is not None and not may_fail and not self.shift.refusals_expected:
+            self.history.odd(f"refused {kind.value}", f"{record.key}: {refusal}")
+        return answer
+
+    def fill(self, session: Session, key: TransactionId, record: TransactionRecord) -> bool:
+        """Put some messages, now and then as a block or large ones; return whether all were taken."""
+        large = self.random.random() < LARGE_CHANCE
+        places = self.random.sample(self.shift.places, min(len(self.shift.places), self.random.randint(1, 3)))
+        for _ in range(self.random.randint(1, PUTS_MAX)):
+            place = self.random.choice(places)
+            letters = [self._letter(large) for _ in range(1 if large else self.random.choice((1, 1, 1, 2, 20)))]
+            put = self.history.put_begins(self.lane, place, [letter.sent for letter in letters], record)
+            command = put_command(place, letters[0]) if len(letters) == 1 else batch_command(place, letters)
+            self.settle(put, session.call(command._replace(transaction=key)))
+            if put.outcome is not Outcome.OK:
+                return False
+            if put.offset != -1:
+                self.history.odd("offset in a transaction", str(put))
+        return True
+
+    def _letter(self, large: bool) -> Letter:
+        return self.letter(self.random.randint(*LARGE_BYTES)) if large else self.small_letter()
+
+
+class LocalTransactor(Transactor):
+    """Local transactions: most are committed, some rolled back, some left to die with their connection."""
+
+    def serve(self, session: Session) -> None:
+        steps = Transactions(session)
+        while not self.shift.over.is_set():
+            key = steps.local_id()
+            record = self.history.transaction_begins(str(key))
+            self.step(record, StepKind.BEGIN, lambda key=key: steps.begin(key))  # type: ignore[misc]
+            chance = self.random.random()
+            if not self.fill(session, key, record) or chance < 0.2:
+                self.step(record, StepKind.ROLLBACK, lambda key=key: steps.rollback(key))  # type: ignore[misc]
+            elif chance < 0.95:
+                self.step(record, StepKind.COMMIT, lambda key=key: steps.commit(key))  # type: ignore[misc]
+
+
+class BranchWorker(Transactor):
+    """What workers with XA branches share: ``unique`` is the worker's name."""
+
+    def __init__(self, name: str, shift: Shift, seed: str, desk: Desk) -> None:
+        super().__init__(name, shift, seed)
+        self.desk = desk
+        self._numbers = itertools.count()
+
+    def prepared_branch(self, session: Session) -> Branch | None:
+        """Begin a branch, put and prepare; ``None`` if it was refused on the way (and rolled back).
+
+        A branch whose answers get lost is left on the desk as unsure.
+        """
+        steps, name = Transactions(session), f"{self.name}.{next(self._numbers)}"
+        xid = Xid(FORMAT_ID, name.encode(), b"b", self.name)
+        branch = Branch(xid, self.history.transaction_begins(str(xid), self.name))
+        try:
+            self.step(branch.record, StepKind.BEGIN, lambda: steps.begin(xid, TIMEOUT_S))
+            if not self.fill(session, xid, branch.record):
+                self.step(branch.record, StepKind.ROLLBACK, lambda: steps.rollback(xid), may_fail=True)
+                return None
+            vote = self.step(branch.record, StepKind.PREPARE, lambda: steps.prepare(xid))
+        except BaseException:
+            self.desk.leave(branch, unsure=True)
+            raise
+        if vote is Vote.READ_ONLY:
+            self.history.odd("empty branch", f"{xid}: messages were put, PREPARE says there are none")
+        if vote is None:
+            self.desk.leave(branch, unsure=True)
+        return branch if vote is Vote.PREPARED else None
+
+    def end(self, session: Session, branch: Branch, kind: StepKind) -> None:
+        """Commit or roll back a prepared branch; it goes (back) to the desk if it is not certain that it has ended."""
+        try:
+            ended = self.try_to_end(session, branch, kind)
+        except BaseException:
+            self.desk.leave(branch, unsure=True)
+            raise
+        if not ended:
+            self.desk.leave(branch, unsure=True)
+
+    def try_to_end(self, session: Session, branch: Branch, kind: StepKind) -> bool:
+        """Commit or roll back a prepared branch; return whether the broker did it.
+
+        A refusal is odd unless an earlier attempt without an answer may have ended it.
+        """
+        steps = Transactions(session)
+        action = steps.commit if kind is StepKind.COMMIT else steps.rollback
+        may_have_ended = any(step.possible for step in branch.record.of(*ENDING))
+        _, refusal = attempt(self.history, branch.record, kind, lambda: action(branch.xid))
+        if refusal is not None and not may_have_ended and not self.shift.refusals_expected:
+            self.history.odd(f"refused {kind.value}", f"{branch.record.key}: {refusal}")
+        return refusal is None
+
+
+class TwoPhaser(BranchWorker):
+    """XA branches: prepared, then committed, rolled back, or left on the desk; now and then it asks RECOVER."""
+
+    def serve(self, session: Session) -> None:
+        while not self.shift.over.is_set():
+            branch = self.prepared_branch(session)
+            chance = self.random.random()
+            if branch is None:
+                continue
+            if chance < 0.4:
+                self.end(session, branch, StepKind.COMMIT)
+            elif chance < 0.6:
+                self.end(session, branch, StepKind.ROLLBACK)
+            else:
+                self.desk.leave(branch)
+            if self.random.random() < 0.05:
+                list_prepared(self.history, session, self.name)
+
+
+class Finisher(BranchWorker):
+    """Ends branches that others left, over its own connection."""
+
+    def serve(self, session: Session) -> None:
+        while not self.shift.over.wait(DESK_INTERVAL_S):
+            self.finish_one(session)
+
+    def finish_one(self, session: Session) -> bool:
+        """End one branch of the desk, one way or the other; return whether there was one."""
+        branch = self.desk.take(self.random.choice)
+        if branch is not None:
+            self.end(session, branch, self.random.choice((StepKind.COMMIT, StepKind.COMMIT, StepKind.ROLLBACK)))
+        return branch is not None

@@ -1,0 +1,83 @@
+"""What a partition holds, as read: frames whose payloads have been checked, and images of whole partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from faults.payload import MessageKey, PayloadFault, read_payload
+from metaq.errors import CorruptFrame
+from metaq.formats.frames import Frame, walk, whole_bytes
+
+
+class Place(NamedTuple):
+    """One partition of the broker under test."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a place
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class StoredFrame(NamedTuple):
+    """A frame as it was read. ``key`` is ``None`` if the payload is damaged or not of this test; ``fault`` says why."""
+
+    offset: int
+    end: int
+    message_id: int
+    flag: int
+    checksum: int
+    key: MessageKey | None
+    fault: str = ""
+
+    def __str__(self) -> str:
+        where = f"[{self.offset}, {self.end})"
+        return f"{where} id {self.message_id} flag {self.flag} checksum {self.checksum:#x}: {self.key or self.fault}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """A partition from ``start`` to ``end`` (the end that the broker names, or the files have).
+
+    ``fault`` names what stopped the reader before ``end``; empty if the frames reach it exactly.
+    """
+
+    place: Place
+    start: int
+    end: int
+    frames: tuple[StoredFrame, ...]
+    fault: str = ""
+
+
+Image = Mapping[Place, PartitionImage]
+
+
+def examine(frame: Frame) -> StoredFrame:
+    """Look into a frame."""
+    try:
+        key, fault = read_payload(frame.message.payload), ""
+    except (CorruptFrame, PayloadFault) as error:
+        key, fault = None, str(error)
+    return StoredFrame(frame.offset, frame.end, frame.message_id, frame.flag, frame.checksum, key, fault)
+
+
+def image_of(place: Place, start: int, end: int, runs: Iterable[bytes]) -> PartitionImage:
+    """Make the image of a partition from its bytes, in pieces of any size."""
+    frames: list[StoredFrame] = []
+    position, waiting = start, b""
+    for run in runs:
+        waiting += run
+        try:
+            whole = whole_bytes(waiting)
+            frames += map(examine, walk(waiting[:whole], position, where=str(place)))
+        except CorruptFrame as error:
+            return PartitionImage(place, start, end, tuple(frames), str(error))
+        position, waiting = position + whole, waiting[whole:]
+    fault = ""
+    if waiting:
+        fault = f"the last {len(waiting)} bytes before {end} are no whole frame"
+    elif position != end:
+        fault = f"the bytes end at {position}, not at {end}"
+    return PartitionImage(place, start, end, tuple(frames), fault)

@@ -1,0 +1,179 @@
+"""One broker on one data folder with everything that is known about it, and the verdict on both.
+
+A ``Trial`` is judged while nobody works. What was found is written beside the data: ``history.txt`` has every record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from faults.broker_process import BrokerProcess, ServerSettings
+from faults.checker import check, lines_about
+from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.history import History
+from faults.load.crew import Crew
+from faults.load.worker import Shift
+from faults.stored import Image, Place
+from faults.survey import failures, survey, survey_files
+from metaq.backends.metaq.session import Session
+from metaq.errors import MetaqError
+from metaq.net.transport import Timeouts
+from metaq.protocols.text.commands import Stats
+
+SURVEY_TIMEOUTS: Final = Timeouts(10.0, 60.0)
+QUIET_PATIENCE_S: Final = 30.0
+QUIET_INTERVAL_S: Final = 0.01
+SURVEYS_MAX: Final = 5
+SHOWN_MAX: Final = 3
+"""Anomalies of one kind that are reported with their records."""
+
+
+class AnomaliesFound(Exception):
+    """The broker broke a promise; ``report`` names every one with the records concerned."""
+
+    def __init__(self, folder: Path, report: list[str]) -> None:
+        self.folder, self.report = folder, report
+        super().__init__(f"{len(report)} lines about anomalies; everything is kept in {folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the judge takes for granted, see ``Case``. On a full disk commits may wait and partitions be read-only."""
+
+    retention: bool = False
+    readable_at_once: bool = True
+    disk_is_full: bool = False
+    quiet_s: float = 0.02
+    """How long partitions must not have grown before they are judged, in seconds."""
+
+
+class Trial:
+    """See the module. The broker is not started yet."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: ServerSettings,
+        seed: str,
+        rules: Rules = Rules(),
+        data: Path | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
+        self.folder = folder
+        self.broker = BrokerProcess(folder, settings, data)
+        self.history = History()
+        self.rules = rules
+        places = [Place(topic, index) for topic, count in settings.topics.items() for index in range(count)]
+        self.shift = Shift(self.broker.address, self.history, places, retention=rules.retention)
+        if timeouts is not None:
+            self.shift.timeouts = timeouts
+        self.crew = Crew(self.shift, seed)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Yield a new connection with much patience.
+
+        Raises:
+            MetaqError: The broker does not take it.
+        """
+        session = Session.connect(self.broker.address, SURVEY_TIMEOUTS)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def wait_until_quiet(self, session: Session) -> None:
+        """Wait until the broker has finished with every other connection and its partitions do not change any more.
+
+        Raises:
+            AnomaliesFound: It does not get quiet in ``QUIET_PATIENCE_S``.
+        """
+        began = changed = time.monotonic()
+        before = ""
+        while time.monotonic() - began < QUIET_PATIENCE_S:
+            now = session.ask(Stats("offsets", 0))
+            if now != before or "\r\ncurr_connections 1\r\n" not in session.ask(Stats("", 0)):
+                before, changed = now, time.monotonic()
+            elif time.monotonic() - changed >= self.rules.quiet_s:
+                return
+            time.sleep(QUIET_INTERVAL_S)
+        raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
+
+    def judge(self, session: Session) -> Image:
+        """Read everything and judge it; return what is stored.
+
+        Raises:
+            AnomaliesFound: The report is in the exception, everything in the folder.
+        """
+        try:
+            image = self._survey(session)
+            told = [] if self.rules.disk_is_full else failures(session)
+        except MetaqError as error:
+            raise self.fail([f"the broker cannot be read: {error}"], {}) from error
+        for place, partition in image.items():
+            self.history.seen(place, partition.frames)
+        self._judge(image, [f"the broker says: {line}" for line in told])
+        return image
+
+    def _survey(self, session: Session) -> Image:
+        image = survey(session)
+        for _ in range(SURVEYS_MAX if self.rules.retention else 0):  # segments may have left while they were read
+            if not any(partition.fault for partition in image.values()):
+                break
+            image = survey(session)
+        return image
+
+    def judge_files(self) -> None:
+        """Judge the files that a stopped broker left.
+
+        Raises:
+            AnomaliesFound: As ``judge``.
+        """
+        self._judge(survey_files(self.broker.data), [])
+
+    def _judge(self, image: Image, told: list[str]) -> None:
+        rules = self.rules
+        case = Case(self.history, image, rules.retention, rules.readable_at_once, rules.disk_is_full)
+        anomalies = check(case)
+        lines = told + [f"in the broker's log: {line}" for line in self.broker.complaints()]
+        lines += _report(anomalies, case)
+        if lines:
+            raise self.fail(lines, image)
+
+    def fail(self, lines: list[str], image: Image) -> AnomaliesFound:
+        """Write everything down and return the exception to raise."""
+        with (self.folder / "history.txt").open("w") as file:
+            file.writelines(f"{line}\n" for line in (*lines, "", *_records(self.history), "", *_stored(image)))
+        return AnomaliesFound(self.folder, lines)
+
+
+def _report(anomalies: list[Anomaly], case: Case) -> list[str]:
+    lines: list[str] = []
+    counts = Counter(anomaly.kind for anomaly in anomalies)
+    shown: Counter[Kind] = Counter()
+    for anomaly in anomalies:
+        shown[anomaly.kind] += 1
+        if shown[anomaly.kind] <= SHOWN_MAX:
+            lines.append(str(anomaly))
+            lines += (f"    {line}" for line in lines_about(anomaly, case))
+    return lines + [f"{kind.name}: {count} in all" for kind, count in counts.items() if count > SHOWN_MAX]
+
+
+def _records(history: History) -> Iterator[str]:
+    yield from map(str, list(history.puts))  # copies: the crew may still be at work
+    for record in list(history.transactions.values()):
+        yield f"transaction {record.key}"
+        yield from (f"    {line}" for line in (*record.steps, *record.puts))
+    yield from map(str, list(history.listings))
+
+
+def _stored(image: Image) -> Iterator[str]:
+    for partition in image.values():
+        yield f"{partition.place} from {partition.start} to {partition.end} {partition.fault}"
+        yield from (f"    {frame}" for frame in partition.frames)

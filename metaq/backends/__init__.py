@@ -1,0 +1,1 @@
+"""Conversations with one system each: sessions, reads, writes, transactions."""

@@ -1,0 +1,170 @@
+"""Writes many blocks over one session: several under way at once, in order, at least once.
+
+A writer has one topic, and can be told another with each block: a thousand topics need one connection to a broker.
+
+Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. When the connection is lost,
+what was under way may or may not be stored, so everything unacknowledged is sent again, from the oldest on: every
+message is stored, the first copies of all messages are in order, and some may be there twice.
+
+Our broker carries out the commands of one connection in order, so pipelining keeps it. A broker without ``mput`` does
+not; there, blocks are taken apart and each message waits for the one before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt
+from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
+from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
+from metaq.model import Buffer, TransactionId
+from metaq.net.retry import Attempts, RetryPolicy
+from metaq.protocols.text.commands import Put, PutBatch
+from metaq.protocols.text.extensions import EXT_PUT_BATCH
+
+PENDING_BYTES_MAX: Final = 16 << 20
+PENDING_BLOCKS_MAX: Final = 16
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Unit:
+    """One command on its way. ``opaque`` is ``None`` while it has to be sent (again)."""
+
+    command: Put | PutBatch
+    opens_block: bool
+    opaque: int | None = None
+
+    @property
+    def byte_count(self) -> int:
+        return len(self.command.block if isinstance(self.command, PutBatch) else self.command.body)
+
+
+class BatchWriter:
+    """Pipelines blocks over ``session``, which is its own until ``flush`` returned.
+
+    At most ``blocks_max`` commands and ``bytes_max`` bytes are unacknowledged (a single larger block goes alone). After
+    a lost connection or a missed deadline the session is connected again, up to ``retries`` times in a row, pausing
+    ``retry_interval_s`` and then doubling. Inside a transaction nothing is sent again: whether a put was taken cannot
+    be known there, so the failure is raised and the transaction has to be rolled back.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        topic: str,
+        *,
+        bytes_max: int = PENDING_BYTES_MAX,
+        blocks_max: int = PENDING_BLOCKS_MAX,
+        retries: int = 5,
+        retry_interval_s: float = 0.2,
+        transaction: TransactionId | None = None,
+    ) -> None:
+        if bytes_max < 1:
+            raise ValueError(f"bytes_max={bytes_max}: expected 1 or more")
+        if not 1 <= blocks_max <= OUTSTANDING_MAX:
+            raise ValueError(f"blocks_max={blocks_max}: expected 1..{OUTSTANDING_MAX}")
+        policy = RetryPolicy(retries if transaction is None else 0, retry_interval_s)
+        self._session, self._topic, self._transaction = session, topic, transaction
+        self._bytes_max, self._blocks_max = bytes_max, blocks_max
+        self._attempts = Attempts(policy, session.clock)
+        self._pending: deque[_Unit] = deque()
+        self._pending_bytes = 0
+        self._receipts: list[Receipt] = []
+        self._failure: MetaqError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes written and not yet acknowledged."""
+        return self._pending_bytes
+
+    def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
+        """Send a block of ``count`` whole frames; waits for older ones first if too much is unacknowledged.
+
+        ``topic``: another one than the writer's, at the same broker; all share the connection and the bounds.
+
+        Raises:
+            BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
+            ConnectionFailed, DeadlineExceeded: Retrying did not help.
+            ProtocolError: The broker answered nonsense.
+            ValueError: The block or the topic cannot be written; nothing was sent and the writer goes on.
+
+        After any but the last, every further call raises the same error.
+        """
+        commands: Sequence[Put | PutBatch] = self._commands(topic or self._topic, partition_index, block, count)
+        for position, command in enumerate(commands):
+            unit = _Unit(command, opens_block=position == 0)
+            self._make_room(unit)
+            self._pending.append(unit)
+            self._pending_bytes += unit.byte_count
+            try:
+                self._until_done(self._send_unsent)
+            except ValueError:
+                self._forget(self._pending.pop())
+                raise
+
+    def flush(self) -> list[Receipt]:
+        """Wait until everything is acknowledged; one receipt per block (its first message), in the order of ``write``.
+
+        Receipts are handed out once: a further call returns those of later blocks only. Raises as ``write``.
+        """
+        while self._pending:
+            self._until_done(self._collect_oldest)
+        receipts, self._receipts = self._receipts, []
+        return receipts
+
+    def _commands(self, topic: str, partition_index: int, block: Buffer, count: int) -> list[Put] | list[PutBatch]:
+        return self._until_done(
+            lambda: block_commands(self._session, topic, partition_index, block, count, self._transaction)
+        )
+
+    def _make_room(self, unit: _Unit) -> None:
+        units_max = self._blocks_max if isinstance(unit.command, PutBatch) else 1
+        while self._pending and (
+            len(self._pending) >= units_max or self._pending_bytes + unit.byte_count > self._bytes_max
+        ):
+            self._until_done(self._collect_oldest)
+
+    def _send_unsent(self) -> None:
+        for unit in self._pending:
+            if unit.opaque is None:
+                if isinstance(unit.command, PutBatch) and EXT_PUT_BATCH not in self._session.extensions:
+                    raise ExtensionMissing(self._session.address, EXT_PUT_BATCH, "sending again what was under way")
+                unit.opaque = self._session.post(unit.command)
+
+    def _forget(self, unit: _Unit) -> None:
+        self._pending_bytes -= unit.byte_count
+
+    def _collect_oldest(self) -> None:
+        self._send_unsent()  # after a lost connection
+        unit = self._pending[0]
+        assert unit.opaque is not None
+        reply = self._session.wait(unit.opaque)
+        receipt = parse_receipt(self._session, self._session.text_of(reply, unit.command))
+        self._forget(self._pending.popleft())
+        if unit.opens_block:
+            self._receipts.append(receipt)
+        self._attempts.progressed()
+
+    def _until_done(self, step: Callable[[], _T]) -> _T:
+        """Do ``step``, over as many connections as that takes and the policy allows."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            while True:
+                try:
+                    return step()
+                except (ConnectionFailed, DeadlineExceeded) as error:
+                    self._attempts.recover(self._session, error)
+                for unit in self._pending:
+                    unit.opaque = None
+        except MetaqError as error:
+            self._failure = error
+            for unit in self._pending:
+                if unit.opaque is not None:
+                    self._session.abandon(unit.opaque)
+            raise

@@ -1,0 +1,119 @@
+"""Reading only messages of certain types: the broker drops the others before they go over the network.
+
+A broker that does not offer ``fget`` is read completely and filtered here, with the same result.
+
+Source: docs/protocol.md, "fget".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run, fetch, read_outcome
+from metaq.backends.metaq.session import Session
+from metaq.errors import CorruptFrame, ProtocolError
+from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.protocols.text.commands import Get, GetFiltered, Result, Value
+from metaq.protocols.text.extensions import EXT_FILTER
+from metaq.protocols.text.filtered import Selection, decode_filtered, encode_types, select
+
+SCAN_BYTES: Final = 1 << 20
+"""Bytes of the log that one request has looked at, if the caller does not say otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The messages kept, in order, each with its own offset; ask on at ``next_offset``. There may be none."""
+
+    frames: Sequence[Frame]
+    next_offset: int
+
+
+def fetch_types(
+    session: Session,
+    topic: str,
+    partition_index: int,
+    offset: int,
+    types: Iterable[str],
+    max_bytes: int = SCAN_BYTES,
+    group: str = GROUP,
+) -> Filtered | AtEnd | Moved:
+    """Messages of ``types`` (their attributes) among about ``max_bytes`` (>= 1) bytes from ``offset``.
+
+    ``offset`` must be the start of a frame. A ``Filtered`` always goes on: ``next_offset`` is behind ``offset``, also
+    when nothing was kept.
+
+    Raises:
+        ValueError: A type is not of letters, digits and underscores, or none is given.
+        CorruptFrame: A frame fails its checksum.
+        BrokerError: A refusal, for example 403 for a closed partition, 400 for an offset inside of a message.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+    """
+    names = tuple(types)
+    wanted = encode_types(names)
+    if EXT_FILTER not in session.extensions:
+        return _fetch_and_select(session, Get(topic, group, partition_index, offset, max_bytes, 0), wanted)
+    command = GetFiltered(topic, group, partition_index, offset, max_bytes, names, 0)
+    reply = session.call(command)
+    if not isinstance(reply, Value):
+        return _refusal(session, command, reply)
+    try:
+        next_offset, frames = decode_filtered(reply.data)
+    except ProtocolError as fault:
+        raise session.nonsense(fault.what) from None
+    if next_offset <= offset:
+        raise session.nonsense(f"a filtered get at {offset} is to go on at {next_offset}")
+    return Filtered(frames, next_offset)
+
+
+def messages_of_types(
+    session: Session, topic: str, partition_index: int, start: int, types: Iterable[str], max_bytes: int = SCAN_BYTES
+) -> Iterator[Frame]:
+    """The messages of ``types`` from ``start`` to what is readable now; what was deleted meanwhile is left out.
+
+    Raises:
+        As ``fetch_types``.
+    """
+    names, offset = tuple(types), start
+    while not isinstance(found := fetch_types(session, topic, partition_index, offset, names, max_bytes), AtEnd):
+        if isinstance(found, Moved):
+            offset = found.offset
+            continue
+        yield from found.frames
+        offset = found.next_offset
+
+
+def _refusal(session: Session, command: GetFiltered, reply: Result) -> AtEnd | Moved:
+    if reply.code not in (301, 404):
+        session.text_of(reply, command)
+    outcome = read_outcome(session, Get(*command[:5], opaque=0), reply)
+    assert not isinstance(outcome, Run)  # a result is no value
+    return outcome
+
+
+def _fetch_and_select(session: Session, command: Get, types: frozenset[bytes]) -> Filtered | AtEnd | Moved:
+    """What ``fetch_types`` promises, from a broker without the extension."""
+    found = fetch(session, command.topic, command.partition, command.offset, command.max_bytes, command.group)
+    if not isinstance(found, Run):
+        return found
+    data = found.data
+    while (missing := _first_frame_bytes(data) - len(data)) > 0:
+        more = fetch(session, command.topic, command.partition, command.offset + len(data), missing, command.group)
+        if not isinstance(more, Run):
+            return AtEnd(command.offset, "the rest of the message is not there yet")
+        data += more.data
+    selection = select(data, command.offset, types)
+    if selection.next_offset == command.offset:
+        raise CorruptFrame(f"{command.topic} partition {command.partition}", command.offset, selection.fault or "cut")
+    return Filtered(_frames(selection), selection.next_offset)
+
+
+def _first_frame_bytes(run: bytes) -> int:
+    """How long the frame at the start is, as far as its length is known; a negative one counts as none."""
+    return HEADER_BYTES + (max(0, int.from_bytes(run[:4], signed=True)) if len(run) >= 4 else 0)
+
+
+def _frames(selection: Selection) -> list[Frame]:
+    return [found for offset, frame in selection.kept for found in walk(frame, offset)]

@@ -1,0 +1,127 @@
+"""Reading a partition's bytes from the broker's own files, where this process is on the same machine and may.
+
+The broker is asked where the bytes are (``offset ... file``); they are then read with ``pread``: no network, and no
+work for the broker. What may be read is what a get would give: durable, undamaged bytes. The file stays open, so the
+bytes stay readable when retention deletes it meanwhile.
+
+Nothing depends on this: whatever does not fit, another machine, a file that cannot be opened or that is another one,
+bytes that are not there any more, the answer is "ask the broker", which knows what each of these means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from typing import Final, NamedTuple
+
+from metaq.backends.metaq.fetch import GROUP
+from metaq.backends.metaq.session import Session
+from metaq.errors import BrokerError
+from metaq.net.machine import boot_id
+from metaq.protocols.text.commands import GetOffset
+from metaq.protocols.text.extensions import EXT_FILE
+from metaq.protocols.text.file_location import FilePlace, parse_file_place
+
+BYTES_MIN: Final = 512 << 10
+"""From so many bytes on, asking for the file and opening it costs less than having them sent."""
+
+PIECE_BYTES: Final = 512 << 10
+"""Read at a time, at most: what is read is still in the core's cache when it is decoded. More would not be."""
+
+_SEGMENT_NAME: Final = re.compile(r"\d{20}\.meta(\.new)?", re.ASCII)
+"""Of segment files; with the suffix, before it has its final name."""
+
+_UNAVAILABLE: Final = 503
+
+
+class _Opened(NamedTuple):
+    """An open file that has the bytes ``start`` to ``end`` of the partition, the first of them at ``position``."""
+
+    fd: int
+    start: int
+    end: int
+    position: int
+
+
+class LocalFile:
+    """The files of one partition, one open at a time. Close it; it opens again when it is needed."""
+
+    def __init__(self, session: Session, topic: str, partition_index: int) -> None:
+        self._session, self._topic, self._index = session, topic, partition_index
+        self._opened: _Opened | None = None
+
+    def read_into(self, room: memoryview, offset: int, wanted_bytes: int) -> int:
+        """Read the partition's bytes from ``offset`` on into ``room``, as many as fit and one file has; 0 = ask the
+        broker.
+
+        ``wanted_bytes``: how many the caller would like in the end; for few, no file is opened.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+        """
+        opened = self._opened
+        if opened is None or not opened.start <= offset < opened.end:
+            opened = self._open(offset) if wanted_bytes >= BYTES_MIN else None
+            if opened is None:
+                return 0
+        count = min(len(room), opened.end - offset)
+        try:
+            return os.preadv(opened.fd, [room[:count]], opened.position + offset - opened.start)
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        """Close the open file, if any."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(OSError):
+                os.close(opened.fd)
+
+    def _open(self, offset: int) -> _Opened | None:
+        self.close()
+        place = self._ask(offset)
+        fd = None if place is None else _open_same(place, f"{self._topic}-{self._index}")
+        if place is None or fd is None:
+            return None
+        self._opened = _Opened(fd, offset, offset + place.length, place.position)
+        return self._opened
+
+    def _ask(self, offset: int) -> FilePlace | None:
+        session = self._session
+        if not session.may_share_files or boot_id() is None or EXT_FILE not in session.extensions:
+            return None
+        question = GetOffset(self._topic, GROUP, self._index, offset, 0, "file")
+        try:
+            text = session.ask(question)
+        except BrokerError as refusal:
+            session.may_share_files = refusal.code != _UNAVAILABLE  # that one is for good: not on its machine
+            return None
+        try:
+            place = parse_file_place(text)
+        except ValueError as fault:
+            raise session.nonsense(f"the file of a partition: {fault}") from None
+        session.may_share_files = place.boot == boot_id()
+        return place if session.may_share_files else None
+
+
+def _open_same(place: FilePlace, folder: str) -> int | None:
+    """The file that the broker means, open for reading; ``None`` if there is none here, or another one.
+
+    Whoever listens at the broker's address is not to choose what this process opens: only a regular file that has the
+    name of a segment, lies in the folder of the partition that was asked for and has no second name is opened.
+    """
+    parent, _, name = place.path.rpartition("/")
+    if not _SEGMENT_NAME.fullmatch(name) or parent.rpartition("/")[2] != folder:
+        return None
+    try:
+        fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    status = os.fstat(fd)
+    named = (status.st_dev, status.st_ino) == (place.device, place.inode)
+    if named and stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
+        return fd
+    os.close(fd)
+    return None

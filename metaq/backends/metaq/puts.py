@@ -1,0 +1,102 @@
+"""Puts: one message, or one block of messages.
+
+A put is acknowledged when the broker's promise for the topic is kept (by default: it is on disk). ``ConnectionFailed``
+and ``DeadlineExceeded`` leave open whether the message was stored; sending it again may store it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from metaq.backends.metaq.session import Session
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import encode_body, encode_frame, walk
+from metaq.model import Buffer, Message, TransactionId
+from metaq.protocols.text.commands import Put, PutBatch
+from metaq.protocols.text.extensions import EXT_PUT_BATCH
+
+
+class Receipt(NamedTuple):
+    """What the broker stored: the (first) message's id and byte offset; the offset is -1 inside a transaction."""
+
+    message_id: int
+    partition_index: int
+    offset: int
+
+
+def put(
+    session: Session, topic: str, partition_index: int, message: Message, transaction: TransactionId | None = None
+) -> Receipt:
+    """Store one message, with its checksum; ``partition_index`` -1 lets the broker pick.
+
+    Raises:
+        BrokerError: The broker does not take it: unknown topic or partition (500), closed partition (403).
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed; the message may be stored or not.
+        TypeError: ``message`` is no message.
+        ValueError: The topic or the attribute cannot be written. Nothing was sent.
+    """
+    flag, body = encode_body(message)
+    command = Put(topic, partition_index, body, flag, 0, checksum(body), transaction)
+    return parse_receipt(session, session.ask(command))
+
+
+def encode_block(messages: Iterable[Message]) -> tuple[bytes, int]:
+    """The messages as ``(block, count)`` for ``put_batch``: frames back to back, ids left to the broker."""
+    frames = [encode_frame(0, *encode_body(message)) for message in messages]
+    return b"".join(frames), len(frames)
+
+
+def put_batch(
+    session: Session,
+    topic: str,
+    partition_index: int,
+    block: bytes,
+    count: int,
+    transaction: TransactionId | None = None,
+) -> Receipt:
+    """Store a block of ``count`` (>= 1) whole frames in order; the receipt is the first one's.
+
+    One command where the broker offers it: all or nothing. Otherwise one put after the other, each waiting for its
+    reply, since pipelined puts have no order on a Java broker; an error then leaves the messages before it stored.
+
+    Raises:
+        CorruptFrame: The block is not what ``encode_block`` makes (seen only where it is taken apart).
+        BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError, ValueError: As ``put``.
+    """
+    receipts = [
+        parse_receipt(session, session.ask(command))
+        for command in block_commands(session, topic, partition_index, block, count, transaction)
+    ]
+    return receipts[0]
+
+
+def block_commands(
+    session: Session, topic: str, partition_index: int, block: Buffer, count: int, transaction: TransactionId | None
+) -> list[Put] | list[PutBatch]:
+    """The commands that store a block: one ``mput``, or where that is not offered a ``put`` for each frame.
+
+    Raises:
+        ValueError: The block is empty, or has not ``count`` whole frames (seen only where it is taken apart).
+    """
+    if count < 1:
+        raise ValueError(f"count={count}: expected a block of at least one frame")
+    if EXT_PUT_BATCH in session.extensions:
+        return [PutBatch(topic, partition_index, block, count, 0, transaction)]
+    frames = list(walk(block, where="the block to put"))
+    if len(frames) != count or frames[-1].end != len(block):
+        raise ValueError(f"count={count}: the block of {len(block)} bytes has {len(frames)} whole frames")
+    return [Put(topic, partition_index, frame.body, frame.flag, 0, frame.checksum, transaction) for frame in frames]
+
+
+def parse_receipt(session: Session, text: str) -> Receipt:
+    """Read ``MSGID PARTITION OFFSET``.
+
+    Raises:
+        ProtocolError: The text is something else; the session is closed.
+    """
+    try:
+        message_id, partition_index, offset = map(int, text.split(" "))
+    except ValueError:
+        raise session.nonsense(f"the answer to put is {text[:60]!r}, not id, partition and offset") from None
+    return Receipt(message_id, partition_index, offset)

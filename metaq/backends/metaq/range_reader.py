@@ -1,0 +1,247 @@
+"""Reads a byte range of a partition as runs of whole frames.
+
+The bytes come in slices: those that the broker sends (``slices``), or, for who is on its machine and asks for it,
+those of its files (``local_file``)::
+
+    offset     start                          horizon
+    delivered  ──────────┤ position
+    received   ────────────────┤ end of the slices
+
+What follows the last whole frame of a slice, a begun one, is held until the rest of it has come; a frame longer than
+any slice comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
+
+The bytes of a run are not copied on their way from the network or the file to who takes the run (``lend_range``),
+except those of a frame that two slices share.
+
+When the connection is lost, everything not received is asked for again from the end of the slices on a new connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator
+from typing import Final
+
+from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
+from metaq.backends.metaq.local_file import PIECE_BYTES, LocalFile
+from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
+from metaq.backends.metaq.slices import LentRun, Slices, Source
+from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
+from metaq.formats.frames import HEADER_BYTES, whole_bytes
+from metaq.model import Buffer, OffsetRange
+from metaq.net.retry import Attempts, RetryPolicy
+
+FRAME_BYTES_MAX: Final = 128 << 20
+"""Longest frame that is believed; a header that says more is taken for damage."""
+
+_LENGTH: Final = struct.Struct(">i")
+
+
+def read_range(
+    session: Session,
+    topic: str,
+    partition_index: int,
+    offset_range: OffsetRange,
+    fetch_bytes: int = 1 << 20,
+    prefetch: int = 2,
+    *,
+    retries: int = 5,
+    retry_interval_s: float = 0.2,
+    group: str = GROUP,
+    measure: Callable[[Buffer], int] = whole_bytes,
+    local: bool = False,
+) -> Generator[Run, None, None]:
+    """Yield every frame whose first byte is in ``offset_range``, in order, as runs of whole frames without gaps.
+
+    ``offset_range.start`` must be a frame's first byte (or the readable end). ``fetch_bytes`` is asked for at a time,
+    ``prefetch`` (>= 1) such requests are under way at once; so up to their product waits in memory, and one frame more.
+    ``measure`` gives the length of the whole frames at the front of a buffer; pass a compiled one for speed.
+    ``local``: where this process is on the broker's machine and may read its files, do that (``local_file``).
+    After a connection failure the same ``session`` is connected again, up to ``retries`` times in a row, pausing
+    ``retry_interval_s`` and then doubling; no byte is skipped or repeated.
+
+    Raises:
+        OffsetMoved: The bytes are gone (retention), or the partition is a new one. Runs before that were yielded.
+        DataMissing: The partition ends before ``offset_range.end``.
+        CorruptFrame: A length that no frame has. Frames before it were yielded. Checksums are left to the caller.
+        BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``fetch``, when retrying did not help.
+        ValueError: A parameter is out of its range; nothing was asked.
+    """
+    lent = lend_range(
+        session, topic, partition_index, offset_range, fetch_bytes, prefetch,
+        retries=retries, retry_interval_s=retry_interval_s, group=group, measure=measure, local=local,
+    )  # fmt: skip
+    return _copied(lent)
+
+
+def _copied(lent: Generator[LentRun, None, None]) -> Generator[Run, None, None]:
+    try:
+        for run in lent:
+            yield Run(run.offset, bytes(run.data))
+    finally:
+        lent.close()
+
+
+def lend_range(
+    session: Session,
+    topic: str,
+    partition_index: int,
+    offset_range: OffsetRange,
+    fetch_bytes: int = 1 << 20,
+    prefetch: int = 2,
+    *,
+    retries: int = 5,
+    retry_interval_s: float = 0.2,
+    group: str = GROUP,
+    measure: Callable[[Buffer], int] = whole_bytes,
+    local: bool = False,
+) -> Generator[LentRun, None, None]:
+    """As ``read_range``, for who is done with each run before asking for the next: nothing is copied for him."""
+    if not 1 <= fetch_bytes <= REPLY_BYTES_MAX:
+        raise ValueError(f"fetch_bytes={fetch_bytes}: expected 1..{REPLY_BYTES_MAX}")
+    if not 1 <= prefetch <= OUTSTANDING_MAX:
+        raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
+    attempts = Attempts(RetryPolicy(retries, retry_interval_s), session.clock)
+    slices = Slices(session, Source(topic, partition_index, group), offset_range.start, fetch_bytes, prefetch)
+    files = LocalFile(session, topic, partition_index) if local else None
+    where = f"{topic} partition {partition_index} of broker {session.address}"
+    reader = _RangeReader(session, where, slices, files, offset_range, fetch_bytes, attempts, measure)
+    return reader.runs() if files is None else _closing(files, reader.runs())
+
+
+def _closing(files: LocalFile, runs: Generator[LentRun, None, None]) -> Generator[LentRun, None, None]:
+    try:
+        yield from runs
+    finally:
+        files.close()
+
+
+class _RangeReader:
+    """See the module."""
+
+    def __init__(
+        self,
+        session: Session,
+        where: str,
+        slices: Slices,
+        files: LocalFile | None,
+        offset_range: OffsetRange,
+        fetch_bytes: int,
+        attempts: Attempts,
+        measure: Callable[[Buffer], int],
+    ) -> None:
+        self._session, self._where, self._attempts, self._measure = session, where, attempts, measure
+        self._slices, self._files, self._fetch_bytes = slices, files, fetch_bytes
+        self._end = self._horizon = offset_range.end
+        self._position = offset_range.start
+        self._begun = bytearray()  # the front of the frame at position
+
+    def runs(self) -> Generator[LentRun, None, None]:
+        try:
+            while self._position < self._end:
+                self._extend_horizon()
+                room, data = self._next_bytes()
+                at = self._complete_begun(data)
+                if at is not None:
+                    yield from self._take_begun()
+                    yield from self._take_whole_frames(data[at:])
+                self._slices.rooms.give_back(room)
+        finally:
+            self._slices.abandon()
+
+    def _extend_horizon(self) -> None:
+        """Have all of the begun frame asked for."""
+        if self._begun:
+            self._horizon = max(self._end, self._position + (self._begun_frame_bytes() or HEADER_BYTES))
+
+    def _begun_frame_bytes(self) -> int | None:
+        """Length of the begun frame, once its header has come."""
+        if len(self._begun) < HEADER_BYTES:
+            return None
+        length: int = _LENGTH.unpack_from(self._begun)[0]
+        if not 0 <= length <= FRAME_BYTES_MAX:
+            raise self._corrupt(f"body length {length}, expected 0..{FRAME_BYTES_MAX}")
+        return HEADER_BYTES + length
+
+    def _complete_begun(self, data: memoryview) -> int | None:
+        """Add the front of ``data`` to the begun frame; how much that took, ``None`` if all and it was not enough."""
+        if not self._begun:
+            return 0
+        taken = max(0, HEADER_BYTES - len(self._begun))
+        self._begun += data[:taken]
+        frame_bytes = self._begun_frame_bytes()
+        if frame_bytes is None:
+            return None
+        missing = frame_bytes - len(self._begun)
+        self._begun += data[taken : taken + missing]
+        return taken + missing if len(self._begun) == frame_bytes else None
+
+    def _take_begun(self) -> Generator[LentRun, None, None]:
+        if self._begun:
+            run = LentRun(self._position, memoryview(self._begun))
+            self._position, self._begun = run.end, bytearray()
+            self._ask_ahead()
+            yield run
+
+    def _take_whole_frames(self, data: memoryview) -> Generator[LentRun, None, None]:
+        """The whole frames at the front of ``data``; the rest is held."""
+        run = LentRun(self._position, data[: self._measured(data)])
+        self._begun += data[len(run.data) :]
+        self._position = run.end
+        if run.data:
+            self._ask_ahead()
+            yield run
+
+    def _measured(self, data: memoryview) -> int:
+        try:
+            return self._measure(data)
+        except CorruptFrame as error:
+            return error.offset  # the frames before it are fine; its header is looked at, and named, next
+
+    def _next_bytes(self) -> tuple[memoryview, memoryview]:
+        """A room and the bytes at the end of the slices that are in it, over as many connections as that takes."""
+        while True:
+            try:
+                room, outcome = self._read_file() or self._fetch()
+            except MetaqError as error:
+                self._slices.abandon()
+                self._attempts.recover(self._session, error)
+                continue
+            self._attempts.progressed()
+            match outcome:
+                case LentRun(_, data):
+                    return room, data
+                case Moved(offset):
+                    raise OffsetMoved(self._where, self._position, offset)
+                case AtEnd(offset, text) if offset < self._end:
+                    raise DataMissing(self._where, offset, self._end, text)
+                case AtEnd():
+                    raise self._corrupt("by its header it reaches past the end of the partition")
+
+    def _read_file(self) -> tuple[memoryview, LentRun] | None:
+        """The next bytes from the broker's file; ``None``: fetch them."""
+        slices, files = self._slices, self._files
+        if files is None:
+            return None
+        offset, wanted_bytes = slices.end, self._horizon - slices.end
+        piece_bytes = min(self._fetch_bytes, PIECE_BYTES)
+        room = slices.rooms.take(piece_bytes)
+        count = files.read_into(room[: min(wanted_bytes, piece_bytes)], offset, wanted_bytes)
+        if not count:
+            self._files = None
+            slices.rooms.give_back(room)
+            return None
+        slices.end += count
+        return room, LentRun(offset, room[:count])
+
+    def _fetch(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
+        self._slices.ask(self._horizon)
+        return self._slices.collect()
+
+    def _ask_ahead(self) -> None:
+        """Have the next bytes sent while the caller works on a run, if they are sent at all."""
+        if self._files is None:
+            self._slices.ask_ahead(self._horizon)
+
+    def _corrupt(self, reason: str) -> CorruptFrame:
+        return CorruptFrame(self._where, self._position, reason)

@@ -1,0 +1,358 @@
+"""One connection to one broker: requests out, replies in, matched by opaque.
+
+A broker may answer in any order (a Java one does, from its thread pools), so replies are paired with requests by
+opaque only. After any error in the middle of a conversation nobody knows which reply comes next; the session is then
+closed and stays closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.protocols.text.commands import (
+    NO_OPAQUE,
+    Command,
+    Copy,
+    Decide,
+    Filled,
+    Get,
+    GetFiltered,
+    GetOffset,
+    Put,
+    PutBatch,
+    Quit,
+    Reply,
+    Result,
+    Stats,
+    Sync,
+    Transaction,
+    Value,
+    Version,
+)
+from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
+from metaq.protocols.text.encode import encode, encode_put_batch_line
+from metaq.protocols.text.extensions import extensions_of
+
+OUTSTANDING_MAX: Final = 256
+"""Requests of one session that were posted and not yet waited for."""
+
+REPLY_BYTES_MAX: Final = 64 << 20
+"""Longest reply body that is accepted; far above what a sane fetch asks for."""
+
+_RECEIVE_BYTES: Final = 256 << 10
+_HEAD_BYTES: Final = 4 << 10
+"""Received at a time while rooms wait for their bodies: the line in front, so that little is copied twice."""
+
+
+class Session:
+    """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
+
+    def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
+        self.address = address
+        self.timeouts = timeouts
+        self.clock = clock
+        self._transport = transport
+        self._sent = itertools.count()
+        self._open()
+
+    @classmethod
+    def connect(
+        cls,
+        address: Address,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        transport: Transport = TCP,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Session:
+        """Open a connection.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer in ``timeouts.connect_s``.
+        """
+        return cls(address, timeouts, transport, clock)
+
+    def _open(self) -> None:
+        self._stream: Stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
+        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, rooms=self._room_for)
+        self._closed_because: str | None = None
+        self._waiting: dict[int, Command] = {}
+        self._answered: dict[int, Reply | Filled] = {}
+        self._rooms: dict[int, memoryview] = {}
+        self._abandoned: set[int] = set()
+        self._extensions: frozenset[str] | None = None
+        self.notes: dict[str, str] = {}
+        """What its users want to know of the broker as long as the connection lasts."""
+        self.may_share_files = True
+        """Whether it is worth asking where the broker's files are; set to false once that turned out to be in vain."""
+
+    def reopen(self) -> None:
+        """Close what is left and connect again to the same address; requests under way are forgotten.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
+        """
+        self.close("reopened")
+        self._open()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this session can no longer be used (until ``reopen``)."""
+        return self._closed_because is not None
+
+    @property
+    def outstanding(self) -> int:
+        """Requests posted whose replies were not collected yet, abandoned ones included."""
+        return len(self._waiting) + len(self._answered)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """What the broker offers beyond MetaQ 1.4; asked once per connection. Empty for a Java broker."""
+        if self._extensions is None:
+            self._extensions = extensions_of(self.ask(Version(0)))
+        return self._extensions
+
+    def call(self, command: Command, timeout_s: float | None = None) -> Reply:
+        """Send ``command`` under a fresh opaque and wait for its reply; other replies are kept for their own waiters.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+        """
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        deadline = self.clock.monotonic() + timeout_s
+        return self._wait(self.post(command, timeout_s), deadline, timeout_s)
+
+    def ask(self, command: Command, timeout_s: float | None = None) -> str:
+        """Like ``call`` for commands that are answered with text: the text of a 200.
+
+        Raises:
+            BrokerError: Any other code. The session stays usable.
+        """
+        return self.text_of(self.call(command, timeout_s), command)
+
+    def text_of(self, reply: Reply, command: Command) -> str:
+        """The text of a reply to ``command`` with code 200.
+
+        Raises:
+            BrokerError: Any other code.
+            ProtocolError: The reply is not a result at all; the session is closed.
+        """
+        if not isinstance(reply, Result):
+            raise self.nonsense(f"message bytes came as the reply to {describe(command)}")
+        if reply.code != 200:
+            raise BrokerError(self.address, describe(command), reply.code, reply.text)
+        return reply.text
+
+    def post(self, command: Command, timeout_s: float | None = None, room: memoryview | None = None) -> int:
+        """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
+
+        With a ``room`` (writable), the reply is to be collected with ``collect``, and the body of a value goes there if
+        it fits. The room belongs to this session until then, also when the request is abandoned.
+
+        Raises:
+            RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            ValueError: The command cannot be written, or has no reply. Nothing was sent.
+        """
+        opaque, command = self._numbered(command)
+        self.send(command, timeout_s)
+        self._waiting[opaque] = command
+        if room is not None:
+            self._rooms[opaque] = room
+        return opaque
+
+    def post_all(self, commands: Sequence[Command], timeout_s: float | None = None) -> list[int]:
+        """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
+
+        Raises:
+            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be under way. Nothing was sent.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            ValueError: A command cannot be written, or has no reply. Nothing was sent.
+        """
+        if not commands:
+            return []
+        numbered = dict(self._numbered(command, len(commands)) for command in commands)
+        written = b"".join(map(encode, numbered.values()))
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        with self._conversation(commands[0], timeout_s):
+            self._stream.send(written, timeout_s)
+        self._waiting |= numbered
+        return list(numbered)
+
+    def _numbered(self, command: Command, count: int = 1) -> tuple[int, Command]:
+        """A fresh opaque, and ``command`` with it, if it can be one of ``count`` more requests under way."""
+        if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
+            raise ValueError(f"{describe(command)} has no reply; use send")
+        if self.outstanding + count > OUTSTANDING_MAX:
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+        opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
+        return opaque, command._replace(opaque=opaque)
+
+    def send(self, command: Command, timeout_s: float | None = None) -> None:
+        """Send a command as it is and expect no reply: transaction END and quit have none."""
+        written = encode_put_batch_line(command) if isinstance(command, PutBatch) else encode(command)
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        with self._conversation(command, timeout_s):
+            self._stream.send(written, timeout_s, more=isinstance(command, PutBatch))
+            if isinstance(command, PutBatch):
+                self._stream.send(command.block, timeout_s)  # not joined with its line: a block is large
+
+    def wait(self, opaque: int, timeout_s: float | None = None) -> Reply:
+        """The reply to the request that ``post`` gave ``opaque`` to; each can be collected once.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            KeyError: No such request on this connection.
+        """
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        return self._wait(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+
+    def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
+        """As ``wait``, for a request that was posted with a room: ``Filled`` says how much of it the value takes."""
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+
+    def _wait(self, opaque: int, deadline: float, timeout_s: float) -> Reply:
+        reply = self._collect(opaque, deadline, timeout_s)
+        assert not isinstance(reply, Filled), "a request with a room is collected with collect"
+        return reply
+
+    def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
+        if self._closed_because is not None:
+            raise ConnectionFailed(self.address, f"waiting for reply {opaque}", self._closed_reason)
+        if opaque in self._answered:
+            return self._answered.pop(opaque)
+        with self._conversation(self._waiting[opaque], timeout_s):
+            while opaque not in self._answered:
+                self._take_reply(deadline)
+        return self._answered.pop(opaque)
+
+    def abandon(self, opaque: int) -> None:
+        """Give up waiting for a request; its reply is dropped when it comes. Unknown opaques are ignored."""
+        self._answered.pop(opaque, None)
+        if opaque in self._waiting:
+            self._abandoned.add(opaque)
+
+    def nonsense(self, what: str) -> ProtocolError:
+        """Close the session because of an answer that no broker gives; the error to raise."""
+        self.close(f"nonsense from the broker: {what}")
+        return ProtocolError(what, address=self.address)
+
+    def close(self, reason: str = "closed by the caller") -> None:
+        """Drop the connection without writing to it. The first reason given is the one that is kept."""
+        if self._closed_because is None:
+            self._closed_because = reason
+        self._stream.close()
+        self._waiting.clear()
+        self._answered.clear()
+        self._rooms.clear()
+        self._abandoned.clear()
+
+    def _room_for(self, opaque: int, length: int) -> memoryview | None:
+        room = self._rooms.get(opaque)
+        return room[:length] if room is not None and 0 < length <= len(room) else None
+
+    def _take_reply(self, deadline: float) -> None:
+        reply = self._decoder.next_reply()
+        while reply is NEED_DATA:
+            self._receive(deadline)
+            reply = self._decoder.next_reply()
+        assert isinstance(reply, Result | Value | Filled)
+        self._rooms.pop(reply.opaque, None)
+        if self._waiting.pop(reply.opaque, None) is None:
+            raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
+        if reply.opaque in self._abandoned:
+            self._abandoned.remove(reply.opaque)
+        else:
+            self._answered[reply.opaque] = reply
+
+    def _receive(self, deadline: float) -> None:
+        remaining_s = deadline - self.clock.monotonic()
+        if remaining_s <= 0:
+            raise DeadlineExceeded(self.address, "receive", 0.0)
+        room = self._decoder.room
+        if room is not None:
+            count = self._stream.recv_into(room, remaining_s)
+            self._decoder.room_taken(count)
+        else:
+            chunk = self._stream.recv(_HEAD_BYTES if self._rooms else _RECEIVE_BYTES, remaining_s)
+            count = len(chunk)
+            self._decoder.receive_data(chunk)
+        if not count:
+            where = "in the middle of a reply" if self._decoder.pending_bytes else "without a reply"
+            raise ConnectionFailed(self.address, "receive", f"the broker closed the connection {where}")
+
+    @contextmanager
+    def _conversation(self, command: Command, timeout_s: float) -> Iterator[None]:
+        """Close the session on any error, and say what was being done for whom."""
+        if self._closed_because is not None:
+            raise ConnectionFailed(self.address, describe(command), self._closed_reason)
+        try:
+            yield
+        except BaseException as error:
+            action = describe(command)
+            self.close(f"{type(error).__name__} in {action}")
+            if isinstance(error, ConnectionFailed):
+                raise ConnectionFailed(self.address, action, error.reason) from error
+            if isinstance(error, DeadlineExceeded):
+                raise DeadlineExceeded(self.address, action, timeout_s) from error
+            if isinstance(error, ProtocolError):
+                raise ProtocolError(error.what, error.line, self.address) from error
+            raise
+
+    @property
+    def _closed_reason(self) -> str:
+        return f"this session was given up: {self._closed_because}"
+
+    def __repr__(self) -> str:
+        if self._closed_because is not None:
+            state = f"closed: {self._closed_because}"
+        else:
+            state = f"{self.outstanding} under way" if self.outstanding else "idle"
+        return f"<Session {self.address} {state}>"
+
+
+def describe(command: Command) -> str:
+    """What a command is about, for error messages: ``get of orders partition 3 at offset 120``."""
+    match command:
+        case Put() | PutBatch():
+            return f"put to {command.topic} partition {command.partition}"
+        case Get():
+            return f"get of {command.topic} partition {command.partition} at offset {command.offset}"
+        case GetFiltered():
+            return f"get of types in {command.topic} partition {command.partition} at offset {command.offset}"
+        case GetOffset(mode="timestamp"):
+            return f"lookup of time {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset(mode="message"):
+            return f"lookup of message {command.offset} in {command.topic} partition {command.partition}"
+        case GetOffset(mode="file"):
+            return f"lookup of the file of {command.topic} partition {command.partition} at offset {command.offset}"
+        case GetOffset(mode="incarnation"):
+            return f"lookup of the incarnation of {command.topic} partition {command.partition}"
+        case GetOffset():
+            return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
+        case Transaction():
+            return f"transaction {command.type}" + (f" of {command.key}" if command.key else "")
+        case Decide():
+            return f"decision on batch {command.batch_id} of query {command.query_id}"
+        case Copy():
+            return f"copy of {command.topic} partition {command.partition}"
+        case Sync():
+            return f"sync of {command.topic} partition {command.partition}"
+        case Stats():
+            return f"stats {command.item}".rstrip()
+        case Version():
+            return "version"
+        case Quit():
+            return "quit"

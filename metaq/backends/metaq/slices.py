@@ -1,0 +1,141 @@
+"""Fetches a byte range of a partition slice by slice, with the next requests under way while the caller works.
+
+A get is a slice of bytes, so requests for neighbouring slices are posted before earlier ones are answered, and the
+slices are put together in order::
+
+    offset     start                   horizon
+    received   ────────────────┤ end
+    asked                      ├── get ──┼── get ──┤
+
+A reply may be short (end of a segment, ``maxTransferSize``): the gap it leaves is asked for next, the slices behind it
+stay valid. Replies are received into rooms, one for each request under way, which are used again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from metaq.backends.metaq.fetch import AtEnd, Moved, Run, read_outcome
+from metaq.backends.metaq.session import Session
+from metaq.errors import MetaqError
+from metaq.protocols.text.commands import Filled, Get, Reply
+
+_LEARNED_BYTES_MIN: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The partition that is read, and the name under which."""
+
+    topic: str
+    index: int
+    group: str
+
+    def get(self, offset: int, max_bytes: int) -> Get:
+        """The request for a slice."""
+        return Get(self.topic, self.group, self.index, offset, max_bytes, 0)
+
+
+class LentRun(NamedTuple):
+    """A run whose bytes are only there until the next one is asked for."""
+
+    offset: int
+    data: memoryview
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte."""
+        return self.offset + len(self.data)
+
+
+class Rooms:
+    """Memory to receive slices into, used again and again."""
+
+    def __init__(self) -> None:
+        self._spare: list[memoryview] = []
+
+    def take(self, byte_count: int) -> memoryview:
+        """A spare room that is large enough, or a new one."""
+        room = self._spare.pop() if self._spare else memoryview(b"")
+        return room if len(room) >= byte_count else memoryview(bytearray(byte_count))
+
+    def give_back(self, room: memoryview) -> None:
+        """Nobody looks at the content of ``room`` any more."""
+        self._spare.append(room)
+
+
+class _Asked(NamedTuple):
+    """A request under way, and where its bytes go."""
+
+    opaque: int
+    get: Get
+    room: memoryview
+
+
+class Slices:
+    """The requests of one reader. ``end`` is the offset behind what has been received."""
+
+    def __init__(self, session: Session, source: Source, start: int, fetch_bytes: int, prefetch: int) -> None:
+        self._session, self._source = session, source
+        self._fetch_bytes, self._prefetch = fetch_bytes, prefetch
+        self.end = start
+        self.rooms: Final = Rooms()
+        self._asked: deque[_Asked] = deque()
+        self._short_bytes = 0
+
+    def ask(self, horizon: int) -> None:
+        """Post requests: first for the gap that a short reply left, then ahead, up to the horizon."""
+        next_offset = self.end
+        if self._asked:
+            gap_bytes = self._asked[0].get.offset - next_offset
+            if gap_bytes:
+                self._asked.appendleft(self._post(next_offset, min(gap_bytes, self._fetch_bytes)))
+            last = self._asked[-1].get
+            next_offset = last.offset + last.max_bytes
+        while len(self._asked) < self._prefetch and next_offset < horizon:
+            self._asked.append(self._post(next_offset, min(self._fetch_bytes, horizon - next_offset)))
+            next_offset += self._asked[-1].get.max_bytes
+
+    def ask_ahead(self, horizon: int) -> None:
+        """As ``ask``. A failure is met again, and dealt with, when the bytes are needed."""
+        try:
+            self.ask(horizon)
+        except MetaqError:
+            self.abandon()
+
+    def collect(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
+        """Wait for the first request: its room, which belongs to the caller now, and what came."""
+        opaque, command, room = self._asked[0]
+        reply = self._session.collect(opaque)
+        self._asked.popleft()
+        outcome = _outcome(self._session, command, room, reply)
+        if isinstance(outcome, LentRun):
+            self.end = outcome.end
+            if len(outcome.data) < command.max_bytes:
+                self._learn_from_short(len(outcome.data))
+        return room, outcome
+
+    def abandon(self) -> None:
+        """Forget the requests under way, and their rooms with them: the session may still fill those."""
+        for asked in self._asked:
+            self._session.abandon(asked.opaque)
+        self._asked.clear()
+
+    def _post(self, offset: int, max_bytes: int) -> _Asked:
+        command, room = self._source.get(offset, max_bytes), self.rooms.take(max_bytes)
+        return _Asked(self._session.post(command, room=room[:max_bytes]), command, room)
+
+    def _learn_from_short(self, reply_bytes: int) -> None:
+        """Two short replies of one length: that is the most this broker sends, so ask for no more than that."""
+        if reply_bytes == self._short_bytes:
+            self._fetch_bytes = min(self._fetch_bytes, max(reply_bytes, _LEARNED_BYTES_MIN))
+        self._short_bytes = reply_bytes
+
+
+def _outcome(session: Session, command: Get, room: memoryview, reply: Reply | Filled) -> LentRun | AtEnd | Moved:
+    if isinstance(reply, Filled):
+        return LentRun(command.offset, room[: reply.size])
+    outcome = read_outcome(session, command, reply)
+    return LentRun(outcome.offset, memoryview(outcome.data)) if isinstance(outcome, Run) else outcome

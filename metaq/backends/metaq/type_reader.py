@@ -1,0 +1,161 @@
+"""Reads the messages of certain types in a byte range, filtered by the broker, one request ahead of the caller.
+
+Where to go on is told by each reply, so there is never more than one request under way: the next one is posted as soon
+as a reply has come, before the caller works on it. Frames are handed on as they came, each behind its own offset,
+unparsed and unchecked.
+
+Source: docs/protocol.md, "fget".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.metaq.fetch import GROUP
+from metaq.backends.metaq.session import Session
+from metaq.errors import DataMissing, ExtensionMissing, MetaqError, OffsetMoved
+from metaq.formats.frames import HEADER_BYTES
+from metaq.model import OffsetRange
+from metaq.net.retry import Attempts, RetryPolicy
+from metaq.protocols.text.commands import GetFiltered, Reply, Value
+from metaq.protocols.text.extensions import EXT_FILTER
+from metaq.protocols.text.filtered import OFFSET_BYTES, encode_types
+
+_ADDRESS_AND_LENGTH: Final = struct.Struct(">qi")
+
+
+@dataclass(frozen=True, slots=True)
+class AddressedFrames:
+    """Frames, each with its offset (int64) in front; there may be none. All before ``end`` was looked at."""
+
+    data: bytes
+    end: int
+
+
+def read_types(
+    session: Session,
+    topic: str,
+    partition_index: int,
+    offset_range: OffsetRange,
+    types: tuple[str, ...],
+    fetch_bytes: int = 1 << 20,
+    *,
+    retries: int = 5,
+    retry_interval_s: float = 0.2,
+    group: str = GROUP,
+) -> Generator[AddressedFrames, None, None]:
+    """Yield the frames of ``types`` whose first byte is in ``offset_range``, in order.
+
+    ``offset_range.start`` must be a frame's first byte. One request looks at about ``fetch_bytes`` of the log. After a
+    connection failure the same ``session`` is connected again and asked on, as ``read_range`` does.
+
+    Raises:
+        ExtensionMissing: The broker does not filter (any more, after a reconnection): read everything.
+        OffsetMoved: The bytes are gone, or damaged and known to be. What was before them was yielded.
+        DataMissing: The partition ends before ``offset_range.end``.
+        BrokerError: 500, the next message is damaged; 400, it is none; 403, the partition is closed.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: Retrying did not help.
+        ValueError: A type cannot be one.
+    """
+    encode_types(types)
+    attempts = Attempts(RetryPolicy(retries, retry_interval_s), session.clock)
+    command = GetFiltered(topic, group, partition_index, offset_range.start, fetch_bytes, types, 0)
+    return _TypeReader(session, command, offset_range, attempts).chunks()
+
+
+class _TypeReader:
+    """See the module."""
+
+    def __init__(self, session: Session, command: GetFiltered, offset_range: OffsetRange, attempts: Attempts) -> None:
+        self._session, self._command, self._attempts = session, command, attempts
+        self._offset, self._end = offset_range.start, offset_range.end
+        self._asked: int | None = None
+
+    def chunks(self) -> Generator[AddressedFrames, None, None]:
+        try:
+            while self._offset < self._end:
+                chunk = self._read(self._reply())
+                self._offset = chunk.end
+                self._ask_ahead()
+                yield AddressedFrames(
+                    _before(chunk.data, self._end) if chunk.end > self._end else chunk.data, chunk.end
+                )
+        finally:
+            self._abandon()
+
+    def _reply(self) -> Reply:
+        """The answer about ``offset``, over as many connections as that takes."""
+        while True:
+            try:
+                self._ask()
+                assert self._asked is not None
+                reply = self._session.wait(self._asked)
+                self._asked = None
+                if not isinstance(reply, Value) and reply.code not in (301, 404):
+                    self._session.text_of(reply, self._question())
+            except MetaqError as error:
+                self._abandon()
+                self._attempts.recover(self._session, error)
+                continue
+            self._attempts.progressed()
+            return reply
+
+    def _read(self, reply: Reply) -> AddressedFrames:
+        if isinstance(reply, Value):
+            return self._parsed(reply.data)
+        if reply.code == 301:
+            if not reply.text.isdecimal():
+                raise self._session.nonsense(f"moved (301) to {reply.text[:40]!r}, which is no offset")
+            raise OffsetMoved(self._where, self._offset, int(reply.text))
+        if reply.code == 404:
+            raise DataMissing(self._where, self._offset, self._end, reply.text)
+        raise self._session.nonsense("a filtered get was answered with 200 and a text")
+
+    def _parsed(self, body: bytes) -> AddressedFrames:
+        next_offset = int.from_bytes(body[:OFFSET_BYTES], signed=True)
+        if len(body) < OFFSET_BYTES or next_offset <= self._offset:
+            raise self._session.nonsense(f"a filtered get at {self._offset} is to go on at {next_offset}")
+        return AddressedFrames(body[OFFSET_BYTES:], next_offset)
+
+    def _ask(self) -> None:
+        if EXT_FILTER not in self._session.extensions:
+            raise ExtensionMissing(self._session.address, EXT_FILTER, "reading only some types of messages")
+        if self._asked is None:
+            self._asked = self._session.post(self._question())
+
+    def _ask_ahead(self) -> None:
+        """Ask before the caller works on a reply. A failure is met again, and dealt with, when the answer is needed."""
+        if self._offset < self._end:
+            try:
+                self._ask()
+            except MetaqError:
+                self._abandon()
+
+    def _question(self) -> GetFiltered:
+        max_bytes = min(self._command.max_bytes, self._end - self._offset)
+        return self._command._replace(offset=self._offset, max_bytes=max_bytes)
+
+    def _abandon(self) -> None:
+        if self._asked is not None:
+            self._session.abandon(self._asked)
+            self._asked = None
+
+    @property
+    def _where(self) -> str:
+        return f"{self._command.topic} partition {self._command.partition} of broker {self._session.address}"
+
+
+def _before(data: bytes, end: int) -> bytes:
+    """The frames whose offset is below ``end``; an impossible length ends the walk, and is left to the caller."""
+    at = 0
+    while at + _ADDRESS_AND_LENGTH.size <= len(data):
+        offset, length = _ADDRESS_AND_LENGTH.unpack_from(data, at)
+        if offset >= end:
+            return data[:at]
+        if length < 0:
+            break
+        at += OFFSET_BYTES + HEADER_BYTES + length
+    return data

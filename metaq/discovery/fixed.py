@@ -1,0 +1,44 @@
+"""A directory from a list of addresses: every broker is asked who it is and what it has. Needs no ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.stats import TopicSettings
+from metaq.discovery.survey import SurveyedDirectory
+from metaq.errors import TopicNotFound
+from metaq.model import Address, Partition
+
+
+class FixedDirectory(SurveyedDirectory):
+    """The brokers at ``addresses`` (at least one), asked over connections of ``pool``."""
+
+    def __init__(self, addresses: Sequence[Address], pool: SessionPool) -> None:
+        if not addresses:
+            raise ValueError("addresses: expected at least one broker, for example 127.0.0.1:8123")
+        super().__init__(pool)
+        self._named = list(dict.fromkeys(addresses))
+
+    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+        return self._named
+
+    def brokers(self) -> dict[int, Address]:
+        """See ``Directory``.
+
+        Raises:
+            DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
+        """
+        return {broker.info.broker_id: broker.address for broker in self._survey()}
+
+    def writable(self, topic: str) -> dict[Partition, Address]:
+        """See ``Directory``; slaves take no messages, and a broker with ``acceptPublish=false`` is left alone."""
+        found = {
+            Partition(broker.info.broker_id, index): broker.address
+            for broker in self._survey("config")
+            if not broker.info.slave
+            for index in range(broker.read("config", TopicSettings).partition_count(topic))
+        }
+        if not found:
+            raise TopicNotFound(topic, [str(address) for address in self._named], list(self.topics()))
+        return dict(sorted(found.items()))

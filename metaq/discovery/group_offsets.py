@@ -1,0 +1,90 @@
+"""The offsets of MetaQ's consumer groups in ZooKeeper, so that a Java consumer group can hand over to us, and back.
+
+A group that reads has an offset for each partition, at which it goes on after a restart. Here they are read, and
+written as a Java consumer would. Its consumers read them when they start or share partitions out anew, not in between:
+hand over to a group that is not running.
+
+Source: docs/operations.md, "ZooKeeper".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from metaq.discovery.zk_layout import GroupOffset, Layout, ZooKeeperAddress
+from metaq.errors import ZooKeeperRefused
+from metaq.model import TopicPartition
+
+if TYPE_CHECKING:
+    from metaq.discovery.zk_client import ZooKeeperClient
+
+
+class GroupOffsetStore:
+    """The offsets below the tree at ``address``. Every call is a session of its own, with ``timeout_s`` for each step.
+
+    All methods raise ``ZooKeeperAway``, or ``ZooKeeperRefused``.
+    """
+
+    def __init__(self, address: ZooKeeperAddress, timeout_s: float) -> None:
+        self._address, self._timeout_s = address, timeout_s
+        self._layout = Layout(address.root)
+
+    def read(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
+        """Where ``group`` is in each of ``partitions``; without those that it has never read.
+
+        Raises:
+            ValueError: The name of a group or a topic cannot be one in ZooKeeper.
+        """
+        paths = self._paths(group, partitions)
+        with self._connected() as client:
+            nodes = client.read(paths.values())
+        found = {}
+        for (where, path), node in zip(paths.items(), nodes, strict=True):
+            if node is not None and node.text:
+                try:
+                    found[where] = GroupOffset.parse(node.text)
+                except ValueError as error:
+                    raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
+        return found
+
+    def write(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Set where ``group`` is in each of these partitions; others stay as they are.
+
+        Raises:
+            ValueError: The name of a group or a topic cannot be one in ZooKeeper.
+        """
+        paths = self._paths(group, offsets)
+        texts = {path: str(offsets[where]) for where, path in paths.items()}
+        with self._connected() as client:
+            missing = client.write(texts)
+            client.ensure(missing)
+            client.write({path: texts[path] for path in missing})
+
+    def consumers(self, group: str) -> list[str]:
+        """The ids of the consumers of ``group`` that are running now."""
+        with self._connected() as client:
+            return client.children([self._layout.consumer_ids(check_name(group, "group"))])[0] or []
+
+    def _connected(self) -> AbstractContextManager[ZooKeeperClient]:
+        from metaq.discovery.zk_client import connected  # here: kazoo is for those who use ZooKeeper
+
+        return connected(self._address.hosts, self._timeout_s)
+
+    def _paths(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        check_name(group, "group")
+        for topic in {where.topic for where in partitions}:
+            check_name(topic, "topic")
+        return {where: self._layout.offset(group, where) for where in partitions}
+
+
+def check_name(text: str, what: str) -> str:
+    """Return ``text`` if ``what`` may be called so.
+
+    Raises:
+        ValueError: It cannot be the name of a node.
+    """
+    if not text or "/" in text or text in (".", ".."):
+        raise ValueError(f"{what} {text!r}: a name in ZooKeeper is not empty, has no slash, and is not . or ..")
+    return text

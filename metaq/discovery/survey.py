@@ -1,0 +1,217 @@
+"""Directories that ask brokers who they are and what they hold, whichever way the brokers were found."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
+from metaq.discovery.base import Directory
+from metaq.discovery.held_memory import HeldMemory
+from metaq.discovery.stats import (
+    BrokerInfo,
+    incarnation_of_line,
+    offsets_of_line,
+    parse_broker,
+    parse_offsets,
+    parse_topics,
+)
+from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
+from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.protocols.text.commands import Stats
+from metaq.protocols.text.extensions import EXT_INCARNATION
+
+_OFFSETS: Final = "offsets"
+_INCARNATIONS: Final = "incarnations"
+_Parsed = TypeVar("_Parsed")
+
+Hidden = frozenset[tuple[int, str]]
+"""Broker id and topic of what a broker has, but does not offer to readers (``acceptSubscribe=false``)."""
+
+Choose = Callable[[Session], Sequence[str]]
+"""Which items of ``stats`` to ask the broker of a session for."""
+
+
+class SurveyedDirectory(Directory):
+    """Everything about reading, for whoever knows where the brokers are. Connections are ``pool``'s."""
+
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
+        self._memory_of_held = HeldMemory()
+        self._last_held = _Joined((), None, frozenset(), {})
+
+    @abstractmethod
+    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+        """Where to read: one address of each broker that may have some of ``topics``, or of every one."""
+
+    def _hidden(self) -> Hidden:
+        """What is not for readers."""
+        return frozenset()
+
+    def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
+        found: dict[str, list[Partition]] = {}
+        answers, hidden = self._survey("topics", _OFFSETS, topics=among), self._hidden()
+        for broker in answers:
+            for topic in broker.read("topics", parse_topics):
+                if (broker.info.broker_id, topic) not in hidden:
+                    found.setdefault(topic, [])
+        for topic, partition, _, _ in self._stored(answers):
+            found.setdefault(topic, []).append(partition)
+        return {topic: sorted(found[topic]) for topic in sorted(found)}
+
+    def partitions(self, topic: str) -> dict[Partition, Address]:
+        stored = self._stored(self._survey(_OFFSETS, topics=[topic]))
+        found = {partition: address for name, partition, address, _ in stored if name == topic}
+        return dict(sorted(found.items()))
+
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
+        wanted = set(topics)
+        return {
+            TopicPartition(topic, partition): readable
+            for topic, partition, _, readable in self._stored(self._survey(_OFFSETS, topics=wanted))
+            if topic in wanted
+        }
+
+    def held(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, Held]:
+        """See ``Directory``; a connection's first use costs one more round trip, for the broker's extensions."""
+        wanted = None if topics is None else set(topics)
+        return self._held(self._survey_by(_item_of_what_is_held, wanted), wanted)
+
+    def held_by_reachable(
+        self, topics: Iterable[str] | None = None
+    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
+        answers: list[Answers] = []
+        away: dict[Address, MetaqError] = {}
+        wanted = None if topics is None else set(topics)
+        for address in self._addresses(wanted):
+            try:
+                answers.append(self._ask_or_slave(address))
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                away[address] = error
+        return self._held(answers, wanted), away
+
+    def _ask_or_slave(self, address: Address) -> Answers:
+        try:
+            return ask(self._pool, address, _item_of_what_is_held)
+        except MetaqError as error:
+            instead = self._instead_of(address) if error.retryable else None
+            if instead is None:
+                raise
+        return ask(self._pool, instead, _item_of_what_is_held)
+
+    def _instead_of(self, address: Address) -> Address | None:
+        """Another address of the same broker to read from, now that this one does not answer."""
+        return None
+
+    def _held(self, answers: Iterable[Answers], wanted: set[str] | None) -> Mapping[TopicPartition, Held]:
+        parts, hidden, last = [broker.held(self._memory_of_held) for broker in answers], self._hidden(), self._last_held
+        if not last.is_of(parts, wanted, hidden):
+            held = {
+                where: one
+                for part in parts
+                for where, one in part.items()
+                if (wanted is None or where.topic in wanted) and (where.partition.broker_id, where.topic) not in hidden
+            }
+            self._last_held = last = _Joined(parts, wanted, hidden, held)
+        return last.held
+
+    def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
+        """What brokers that were asked for offsets have for readers."""
+        hidden = self._hidden()
+        for broker in answers:
+            broker_id = broker.info.broker_id
+            for (topic, index), readable in broker.read(_OFFSETS, parse_offsets).items():
+                if (broker_id, topic) not in hidden:
+                    yield topic, Partition(broker_id, index), broker.address, readable
+
+    def _survey(self, *items: str, topics: Collection[str] | None = None) -> list[Answers]:
+        """Ask each broker who it is and for ``items``, in one round trip each."""
+        return self._survey_by(lambda _session: items, topics)
+
+    def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
+        """Like ``_survey``, with the items that ``choose`` names for each broker.
+
+        Raises:
+            DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
+        """
+        return survey(self._pool, self._addresses(topics), choose)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What brokers together hold for readers, and what it was made of."""
+
+    parts: Sequence[Mapping[TopicPartition, Held]]
+    wanted: set[str] | None
+    hidden: Hidden
+    held: Mapping[TopicPartition, Held]
+
+    def is_of(self, parts: Sequence[object], wanted: set[str] | None, hidden: Hidden) -> bool:
+        """Whether it was made of just these answers."""
+        same = len(parts) == len(self.parts) and all(one is other for one, other in zip(parts, self.parts, strict=True))
+        return same and wanted == self.wanted and hidden == self.hidden
+
+
+def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> list[Answers]:
+    """Ask the broker at each address who it is, and for the items that ``choose`` names.
+
+    Raises:
+        DirectoryConflict: Two of them are the same broker, or a broker and its slave.
+    """
+    found = [ask(pool, address, choose) for address in addresses]
+    seen: dict[int, Address] = {}
+    for broker in found:
+        if (other := seen.setdefault(broker.info.broker_id, broker.address)) != broker.address:
+            raise DirectoryConflict(broker.info.broker_id, [str(other), str(broker.address)])
+    return found
+
+
+class Answers:
+    """What one broker answered: who it is, and a text per item."""
+
+    def __init__(self, address: Address, texts: dict[str, str]) -> None:
+        self.address, self._texts = address, texts
+        self.info: BrokerInfo = self.read("", parse_broker)
+
+    def read(self, item: str, parse: Callable[[str], _Parsed]) -> _Parsed:
+        """Parse the text of ``item``; a ``ProtocolError`` gets the broker's address."""
+        try:
+            return parse(self._texts[item])
+        except ProtocolError as error:
+            raise ProtocolError(error.what, error.line, self.address) from error
+
+    def held(self, memory: HeldMemory) -> Mapping[TopicPartition, Held]:
+        """What the broker's partitions hold, from the item that ``_item_of_what_is_held`` chose."""
+        item, read_line = (
+            (_INCARNATIONS, incarnation_of_line) if _INCARNATIONS in self._texts else (_OFFSETS, _held_of_line)
+        )
+        return self.read(item, lambda text: memory.read(self.address, self.info.broker_id, text, read_line))
+
+
+def _held_of_line(line: str) -> tuple[tuple[str, int], Held]:
+    where, readable = offsets_of_line(line)
+    return where, Held(readable, None)
+
+
+def _item_of_what_is_held(session: Session) -> Sequence[str]:
+    return (_INCARNATIONS,) if EXT_INCARNATION in session.extensions else (_OFFSETS,)
+
+
+def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
+    """Ask one broker who it is, and for the items that ``choose`` names, in one round trip.
+
+    As long as a connection lasts, a broker stays who it is; what it holds is asked often, and only with that.
+    """
+    with pool.lease(address) as session:
+        known = {"": session.notes[""]} if choose is _item_of_what_is_held and "" in session.notes else {}
+        commands = {item: Stats(item, 0) for item in ("", *choose(session)) if item not in known}
+        opaques = {item: session.post(command) for item, command in commands.items()}
+        texts = {item: session.text_of(session.wait(opaques[item]), command) for item, command in commands.items()}
+        if not known:
+            session.notes[""] = texts[""]
+    return Answers(address, known | texts)

@@ -1,0 +1,150 @@
+"""Frames: messages as they are stored and fetched. Back to back, no padding, all numbers big-endian.
+
+::
+
+    at   size  field
+     0     4   int32  body length
+     4     4   int32  checksum of the body (masked CRC-32)
+     8     8   int64  message id
+    16     4   int32  flag
+    20     n   body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
+
+A run is a slice of a partition in whole frames, except that its end may be cut anywhere, even inside a header.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from metaq.errors import CorruptFrame
+from metaq.formats.checksum import CHECKSUM_MASK, checksum, crc32
+from metaq.model import Buffer, Message
+
+HEADER_BYTES: Final = 20
+FLAG_ATTRIBUTE: Final = 1
+"""Flag bit 0: the body starts with an attribute block. No other bit has a meaning; all are kept."""
+
+_HEADER: Final = struct.Struct(">iiqi")
+_INT32: Final = struct.Struct(">i")
+
+
+class Frame(NamedTuple):
+    """One whole frame of a partition; ``offset`` is the position of its first byte."""
+
+    offset: int
+    message_id: int
+    flag: int
+    checksum: int
+    body: bytes
+
+    @property
+    def end(self) -> int:
+        """Offset of the byte behind this frame: where the next one starts."""
+        return self.offset + HEADER_BYTES + len(self.body)
+
+    @property
+    def intact(self) -> bool:
+        """Whether the body matches the checksum of the header."""
+        return checksum(self.body) == self.checksum
+
+    @property
+    def message(self) -> Message:
+        """The payload and the attribute.
+
+        Raises:
+            CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8.
+        """
+        if not self.flag & FLAG_ATTRIBUTE:
+            return Message(self.body)
+        if len(self.body) < _INT32.size:
+            raise self._corrupt(f"the flag announces an attribute, but the body has only {len(self.body)} bytes")
+        end = _INT32.size + _INT32.unpack_from(self.body)[0]
+        if not _INT32.size <= end <= len(self.body):
+            raise self._corrupt(f"attribute length {end - _INT32.size} in a body of {len(self.body)} bytes")
+        try:
+            return Message(self.body[end:], self.body[_INT32.size : end].decode())
+        except UnicodeDecodeError as error:
+            raise self._corrupt(f"the attribute is not UTF-8: {error.reason}") from None
+
+    def _corrupt(self, reason: str) -> CorruptFrame:
+        return CorruptFrame("run", self.offset, reason)
+
+
+def encode_body(message: Message) -> tuple[int, bytes]:
+    """Return ``(flag, body)`` of a message.
+
+    Raises:
+        TypeError: It is no message.
+        ValueError: The attribute cannot be written as UTF-8.
+    """
+    Message.require(message)
+    if message.attribute is None:
+        return 0, bytes(message.payload)
+    attribute = message.attribute.encode()
+    return FLAG_ATTRIBUTE, b"".join((_INT32.pack(len(attribute)), attribute, message.payload))
+
+
+def encode_frame(message_id: int, flag: int, body: Buffer, crc: int | None = None) -> bytes:
+    """Return one whole frame. ``crc`` is the checksum of the body if the caller has it already.
+
+    Raises:
+        ValueError: A number does not fit its field, or the body is longer than an int32 can say.
+    """
+    payload = body if isinstance(body, bytes) else bytes(body)
+    if crc is None:
+        crc = crc32(payload) & CHECKSUM_MASK
+    try:
+        return _HEADER.pack(len(payload), crc, message_id, flag) + payload
+    except struct.error as error:
+        sizes = f"body of {len(payload)} bytes, checksum {crc}, id {message_id}, flag {flag}"
+        raise ValueError(f"frame does not fit its header: {sizes}: {error}") from None
+
+
+def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str = "run") -> Iterator[Frame]:
+    """Yield the whole frames of a run in order; stop silently at a cut tail.
+
+    ``base_offset`` is the offset of the run's first byte. With ``verify`` off the checksums are left to the caller
+    (``Frame.intact``). ``where`` names the run in errors.
+
+    Raises:
+        CorruptFrame: A length is negative, or a checksum does not match. Frames before it have been yielded.
+    """
+    data = run if isinstance(run, bytes) else bytes(run)
+    total, start, unpack, frame, crc = len(data), 0, _HEADER.unpack_from, Frame, crc32
+    while (body_start := start + HEADER_BYTES) <= total:
+        length, checksum_stored, message_id, flag = unpack(data, start)
+        if length < 0:
+            raise CorruptFrame(where, base_offset + start, f"body length {length}")
+        end = body_start + length
+        if end > total:
+            return
+        body = data[body_start:end]
+        if verify and crc(body) & CHECKSUM_MASK != checksum_stored:
+            raise CorruptFrame(where, base_offset + start, _checksum_reason(body, checksum_stored))
+        yield frame(base_offset + start, message_id, flag, checksum_stored, body)
+        start = end
+
+
+def _checksum_reason(body: bytes, stored: int) -> str:
+    return f"checksum {stored:#x} in the header, {checksum(body):#x} of the {len(body)} body bytes"
+
+
+def whole_bytes(run: Buffer) -> int:
+    """Return how many bytes at the front of a run are whole frames. Reads lengths only.
+
+    Raises:
+        CorruptFrame: A length is negative, so nothing behind it can be found.
+    """
+    view = memoryview(run)
+    total, start, unpack = view.nbytes, 0, _INT32.unpack_from
+    while start + HEADER_BYTES <= total:
+        length: int = unpack(view, start)[0]
+        if length < 0:
+            raise CorruptFrame("run", start, f"body length {length}")
+        end = start + HEADER_BYTES + length
+        if end > total:
+            break
+        start = end
+    return start

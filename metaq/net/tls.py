@@ -1,0 +1,145 @@
+"""Secured connections to brokers: a transport for ``Session`` and ``SessionPool``.
+
+::
+
+    pool = SessionPool(transport=TlsTransport(TlsSettings(ca_file="ca.pem")))
+
+``ssl`` is imported on first use: options name ``TlsSettings`` in every process, and few of them secure anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from metaq.model import Address, Buffer
+from metaq.net.transport import Stream, TcpStream, map_exceptions, open_socket, reason_of
+
+if TYPE_CHECKING:
+    import ssl
+
+_PEEK_BYTES: Final = 1 << 14
+"""What one TLS record holds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How to secure connections; paths of PEM files.
+
+    ``ca_file`` signs the certificates of brokers (default: what the system trusts). ``cert_file`` and ``key_file`` are
+    shown to brokers that want to know who comes; the key may be in ``cert_file``. Without ``check_hostname`` any
+    certificate that the CA signed will do, whatever host it is for.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError(f"key_file={self.key_file}: expected a cert_file with it")
+
+    def context(self) -> ssl.SSLContext:
+        """Load the files.
+
+        Raises:
+            ValueError: One of them cannot be used; the text says which and why.
+        """
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            raise ValueError(f"ca_file={self.ca_file} cannot be used: {reason_of(error)}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.check_hostname
+        if self.cert_file is not None:
+            try:
+                context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
+            except OSError as error:
+                files = f"cert_file={self.cert_file}, key_file={self.key_file or self.cert_file}"
+                raise ValueError(f"{files} cannot be used: {reason_of(error)}") from None
+        return context
+
+
+def _no_password() -> NoReturn:
+    # Without this OpenSSL would ask on the terminal.
+    raise OSError("the key is encrypted; store it without a password")
+
+
+class TlsStream(TcpStream):
+    """A connected TLS socket; made by ``TlsTransport.connect_tcp``."""
+
+    def __init__(self, secured: ssl.SSLSocket, address: Address) -> None:
+        super().__init__(secured, address)
+        self._secured = secured
+        self._held = b""
+        self._ended = False
+
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
+        super().send(data, timeout_s)  # a secured socket knows no flags
+
+    def recv(self, bytes_max: int, timeout_s: float) -> bytes:
+        if self._held:
+            data, self._held = self._held[:bytes_max], self._held[bytes_max:]
+            return data
+        return b"" if self._ended else super().recv(bytes_max, timeout_s)
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        if not (self._held or self._ended):
+            return super().recv_into(room, timeout_s)
+        data = self.recv(len(room), timeout_s)
+        room[: len(data)] = data
+        return len(data)
+
+    def readable(self) -> bool:
+        if self._held or self._ended or self._secured.fileno() < 0:
+            return True
+        if not self._secured.pending() and not super().readable():
+            return False
+        import ssl
+
+        # What arrived may be part of TLS itself (session tickets, keys): only reading tells.
+        try:
+            self._secured.settimeout(0)
+            self._held = self._secured.recv(_PEEK_BYTES)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError:
+            self._ended = True
+            return True
+        self._ended = not self._held
+        return True
+
+
+class TlsTransport:
+    """TLS connections: the broker's certificate is verified, ours is shown if there is one. Can be pickled.
+
+    Raises:
+        ValueError: A file of ``settings`` cannot be used.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings = settings
+        self._context = settings.context()
+
+    def __reduce__(self) -> tuple[type[TlsTransport], tuple[TlsSettings]]:
+        return TlsTransport, (self.settings,)
+
+    def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
+        connected = open_socket(address, timeout_s)
+        try:
+            with map_exceptions(address, "secure the connection", timeout_s):
+                return TlsStream(self._secured(connected, address), address)
+        except BaseException:
+            connected.close()
+            raise
+
+    def _secured(self, connected: Any, address: Address) -> ssl.SSLSocket:
+        import ssl
+
+        try:
+            return self._context.wrap_socket(connected, server_hostname=address.host)
+        except ssl.SSLCertVerificationError as error:
+            raise OSError(f"the broker's certificate is not trusted: {error.verify_message}") from error

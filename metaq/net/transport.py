@@ -1,0 +1,154 @@
+"""Bytes to and from a broker: the only maker of sockets in this package.
+
+``Transport`` and ``Stream`` are the seam. ``TCP`` is the real one, and ``metaq.net.tls`` has the secured one;
+``metaq.testing`` has one that plays a script and one that leads to a broker in memory. Every call that may wait takes a
+timeout in seconds, and every foreign exception leaves here as a ``MetaqError``.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded
+from metaq.model import Address, Buffer
+from metaq.net.loopback import unpace
+
+_MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait, in seconds: for a connection, and for the whole of one request with its reply."""
+
+    connect_s: float = 5.0
+    request_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("connect_s", self.connect_s), ("request_s", self.request_s)):
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name}={value}: expected a number of seconds above 0")
+
+
+DEFAULT_TIMEOUTS: Final = Timeouts()
+
+
+class Stream(Protocol):
+    """One connection, both directions.
+
+    ``send`` and ``recv`` raise ``DeadlineExceeded`` after ``timeout_s`` (> 0) and ``ConnectionFailed`` when
+    the connection is lost or was closed on this side. After either, how much has passed is unknown: close the stream.
+    """
+
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
+        """Hand all of ``data`` to the network; ``timeout_s`` bounds the whole call.
+
+        ``more``: something else follows at once, which the network may wait for.
+        """
+
+    def recv(self, bytes_max: int, timeout_s: float) -> bytes:
+        """1 to ``bytes_max`` bytes, as soon as there are any; empty when the peer has closed its side."""
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        """As ``recv``, into the front of ``room`` (writable, not empty): how many bytes, 0 = the peer has closed."""
+
+    def readable(self) -> bool:
+        """Whether ``recv`` would return at once, with bytes or with the end. Never waits."""
+
+    def close(self) -> None:
+        """Release this process's end. Sends nothing, so a forked child can drop a parent's connection unharmed."""
+
+
+class Transport(Protocol):
+    """Opens streams."""
+
+    def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
+        """A new stream to ``address``.
+
+        Raises:
+            ConnectionFailed: Nobody listens there, or the name does not resolve.
+            DeadlineExceeded: No answer within ``timeout_s``, for each address that the host name stands for. Looking
+                the name up takes as long as the system's resolver is configured to.
+        """
+
+
+@contextmanager
+def map_exceptions(address: Address, action: str, timeout_s: float) -> Iterator[None]:
+    """Turn what ``socket`` raises into this package's errors, naming the peer and what was going on."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise DeadlineExceeded(address, action, timeout_s) from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no resolver can be asked for
+        raise ConnectionFailed(address, action, reason_of(error)) from error
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in the words of the system."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class TcpStream:
+    """A connected TCP socket. Public only for its type; made by ``TCP.connect_tcp``."""
+
+    def __init__(self, connected: socket.socket, address: Address) -> None:
+        self._socket = connected
+        self._address = address
+        self._poll = select.poll()
+        self._poll.register(connected, select.POLLIN)
+
+    def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
+        with map_exceptions(self._address, "send", timeout_s):
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(data, _MORE if more else 0)
+
+    def recv(self, bytes_max: int, timeout_s: float) -> bytes:
+        with map_exceptions(self._address, "receive", timeout_s):
+            self._socket.settimeout(timeout_s)
+            return self._socket.recv(bytes_max)
+
+    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+        with map_exceptions(self._address, "receive", timeout_s):
+            self._socket.settimeout(timeout_s)
+            return self._socket.recv_into(room)
+
+    def readable(self) -> bool:
+        # poll, not select: a process with many files open has descriptors above select's limit.
+        return self._socket.fileno() < 0 or bool(self._poll.poll(0))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class TcpTransport:
+    """Real TCP connections, with small packets sent at once."""
+
+    def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
+        return TcpStream(open_socket(address, timeout_s), address)
+
+
+def open_socket(address: Address, timeout_s: float) -> socket.socket:
+    """A connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
+    with map_exceptions(address, "connect", timeout_s):
+        connected = socket.create_connection((address.host, address.port), timeout_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        unpace(connected)
+    return connected
+
+
+TCP: Final[Transport] = TcpTransport()
+
+
+def refuses(address: Address, timeout_s: float) -> bool:
+    """Whether nobody listens at ``address``; not if anything else is wrong there, or takes longer."""
+    try:
+        with socket.create_connection((address.host, address.port), timeout_s):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,217 @@
+"""Every command and reply of the text protocol, as values.
+
+Named tuples, not dataclasses: a broker makes one of these per message, and a tuple costs a third of a frozen dataclass.
+Compare the type as well as the fields where two kinds might meet.
+
+Field conventions: ``opaque`` is the signed 32-bit number that pairs a reply with its request; ``partition`` is the
+index on the broker (-1 = the broker picks); ``checksum`` is ``None`` for the older line without that token, -1 for
+"not given". A decoded topic, group or item may be any text without space and CR LF, even empty: what a name may be is
+for the broker to judge.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from metaq.model import Buffer, TransactionId
+
+NO_OPAQUE: Final = 2147483647
+"""What the broker answers with when ``version`` or ``stats`` came without an opaque."""
+
+OffsetMode = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation", "file"]
+TransactionType = Literal[
+    "BEGIN", "PREPARE", "COMMIT_ONE_PHASE", "COMMIT_TWO_PHASE", "ROLLBACK", "RECOVER", "FORGET", "END", "DECIDED"
+]
+"""``DECIDED``, and ``FORGET`` without a key but with a unique qualifier, are the extension ``decisions``."""
+
+
+class Put(NamedTuple):
+    """``put TOPIC PARTITION LENGTH FLAG [CHECKSUM] [TXKEY] OPAQUE`` + body."""
+
+    topic: str
+    partition: int
+    body: bytes
+    flag: int
+    opaque: int
+    checksum: int | None = -1
+    transaction: TransactionId | None = None
+
+
+class PutBatch(NamedTuple):
+    """``mput TOPIC PARTITION LENGTH COUNT [TXKEY] OPAQUE`` + ``COUNT`` frames. Extension ``mput``.
+
+    ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces. One that was
+    decoded into a room (``CommandDecoder``) is a writable view of that.
+    """
+
+    topic: str
+    partition: int
+    block: Buffer
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a command
+    opaque: int
+    transaction: TransactionId | None = None
+
+
+class Get(NamedTuple):
+    """``get TOPIC GROUP PARTITION OFFSET MAXSIZE OPAQUE``."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    max_bytes: int
+    opaque: int
+
+
+class GetFiltered(NamedTuple):
+    """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``. Extension ``fget``.
+
+    ``types`` are names of message types, joined by commas on the wire. ``max_bytes`` counts bytes of the log that are
+    looked at, not of the reply, which is a ``Value`` whose data ``metaq.protocols.text.filtered`` describes.
+    """
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    max_bytes: int
+    types: tuple[str, ...]
+    opaque: int
+
+
+class GetOffset(NamedTuple):
+    """``offset TOPIC GROUP PARTITION OFFSET OPAQUE [MODE]``.
+
+    ``mode`` "segment" is MetaQ's own meaning; the others are extensions. "boundary": the frame boundary at or below
+    ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
+    messages are before that boundary. "message": the offset of the message before which there are ``offset`` others.
+    "incarnation": the partition's UUID; ``offset`` means nothing. "file": where the bytes from ``offset`` on are on the
+    disk, for readers on the broker's machine; ``metaq.protocols.text.file_location`` describes the text.
+    """
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+    opaque: int
+    mode: OffsetMode = "segment"
+
+
+class Stats(NamedTuple):
+    """``stats [ITEM] [OPAQUE]``; ``item`` is empty for the broker's own figures."""
+
+    item: str
+    opaque: int
+
+
+class Version(NamedTuple):
+    """``version [OPAQUE]``; also the heartbeat."""
+
+    opaque: int
+
+
+class Quit(NamedTuple):
+    """``quit``: close this connection, no reply."""
+
+
+class Transaction(NamedTuple):
+    """``transaction KEY SESSIONID TYPE [TIMEOUT] [UNIQUE] OPAQUE``; ``key`` is ``None`` for the wire's ``null``."""
+
+    key: TransactionId | None
+    session_id: str
+    type: TransactionType
+    opaque: int
+    timeout_s: int | None = None
+    unique: str | None = None
+
+
+class Sync(NamedTuple):
+    """``sync TOPIC PARTITION LENGTH FLAG MSGID [CHECKSUM] OPAQUE`` + body: master to synchronous slave."""
+
+    topic: str
+    partition: int
+    body: bytes
+    flag: int
+    message_id: int
+    opaque: int
+    checksum: int | None = -1
+
+
+class Copy(NamedTuple):
+    """``copy TOPIC PARTITION LENGTH OFFSET SEGMENT FIRST ORDINAL INCARNATION OPAQUE`` + frames. Extension ``copy``.
+
+    Master to synchronous slave: ``block``, whole frames as the master stores them (or none), belongs at byte ``offset``
+    of the partition, in the segment that begins at ``segment_start``. The master keeps everything from ``first`` on,
+    before which there were ``ordinal`` messages.
+    """
+
+    topic: str
+    partition: int
+    block: bytes
+    offset: int
+    segment_start: int
+    first: int
+    ordinal: int
+    incarnation: str
+    opaque: int
+
+
+class Decide(NamedTuple):
+    """``decide QUERY_ID BATCH_ID LENGTH OPAQUE`` + branch keys joined by CR LF. Extension ``decide``.
+
+    With ``contents`` (extension ``contents``): ``decide QUERY_ID BATCH_ID LENGTH contents OPAQUE`` + the positions of
+    the keys that are branches of this broker, joined by commas, CR LF, the text, CR LF, the keys.
+    """
+
+    query_id: str
+    batch_id: int
+    branches: tuple[TransactionId, ...]
+    opaque: int
+    contents: str | None = None
+    """What the batch contains, in the words of whoever decides: one line, kept and returned with the decision."""
+    own: tuple[int, ...] = ()
+
+
+class Result(NamedTuple):
+    """``result CODE LENGTH OPAQUE`` + UTF-8 text.
+
+    Bytes that are not UTF-8 stand in ``text`` as lone surrogates, and ``text.encode("utf-8", "surrogateescape")`` gives
+    back the exact bytes: the text of ``stats config`` is a file in whatever encoding it was written.
+    """
+
+    code: int
+    text: str
+    opaque: int
+
+
+class Value(NamedTuple):
+    """``value TOTAL OPAQUE`` + a run of frames as raw bytes; the last one may be cut."""
+
+    data: bytes
+    opaque: int
+
+
+class Filled(NamedTuple):
+    """A value whose ``size`` bytes went straight to the room that was kept for them; see ``ReplyDecoder``."""
+
+    size: int
+    opaque: int
+
+
+class Oversized(NamedTuple):
+    """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped, not kept.
+
+    ``word`` is the command word; ``topic`` is empty and ``partition`` -1 for ``decide``. ``length`` and ``limit`` count
+    bytes.
+    """
+
+    word: str
+    topic: str
+    partition: int
+    length: int
+    limit: int
+    opaque: int
+
+
+Command = Put | PutBatch | Get | GetFiltered | GetOffset | Stats | Version | Quit | Transaction | Sync | Copy | Decide
+Reply = Result | Value

@@ -1,0 +1,53 @@
+"""The answer to ``offset ... file``: where on the disk the bytes of a partition are, as one line of text.
+
+``POSITION LENGTH DEVICE INODE BOOT PATH``, separated by single spaces; the path may hold any character:
+
+==========  ===================================================================
+POSITION    of the byte that was asked for, in the file
+LENGTH      how many bytes from there on may be read: durable, undamaged ones
+DEVICE      of the file (``st_dev``)
+INODE       of the file (``st_ino``)
+BOOT        what ``metaq.net.machine.boot_id`` says on the broker's machine
+PATH        absolute, as the broker sees it
+==========  ===================================================================
+
+A path alone is not enough: a reader in another container, or behind a forwarded port, may have such a file, too.
+
+Source: docs/protocol.md (file).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_TEXT: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,20}) (\d{1,20}) (\S+) (/.*)", re.ASCII | re.DOTALL)
+
+
+class FilePlace(NamedTuple):
+    """``length`` bytes (1 or more) at ``position`` of the file ``path``, which is ``inode`` of ``device``."""
+
+    position: int
+    length: int
+    device: int
+    inode: int
+    boot: str
+    path: str
+
+
+def encode_file_place(place: FilePlace) -> str:
+    """The text of the reply."""
+    return f"{place.position} {place.length} {place.device} {place.inode} {place.boot} {place.path}"
+
+
+def parse_file_place(text: str) -> FilePlace:
+    """What ``encode_file_place`` was given.
+
+    Raises:
+        ValueError: The text is no such line.
+    """
+    found = _TEXT.fullmatch(text)
+    if found is None or not int(found[2]):
+        raise ValueError(f"{text[:80]!r}: expected POSITION LENGTH DEVICE INODE BOOT PATH")
+    position, length, device, inode = map(int, found.group(1, 2, 3, 4))
+    return FilePlace(position, length, device, inode, found[5], found[6])

@@ -1,0 +1,147 @@
+"""Message types: which frames an ``fget`` keeps, and the body of its reply.
+
+The type of a message is its attribute. A name of a type is letters, digits and underscores of ASCII, so a message with
+any other attribute, or with none, has no type and is never kept. All numbers are big-endian::
+
+    at   size  field
+     0     8   int64  offset to go on from: behind the last frame that was looked at
+     8         for each frame that was kept, in order:
+               8   int64  its own offset
+               n   the whole frame
+
+Source: docs/protocol.md, "fget".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.errors import ProtocolError
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, walk
+
+OFFSET_BYTES: Final = 8
+"""Size of each offset in the body."""
+
+TYPE_CHARS_MAX: Final = 200
+"""Longest name of a type."""
+
+_TYPE: Final = re.compile(rf"[A-Za-z0-9_]{{1,{TYPE_CHARS_MAX}}}")
+_OFFSET: Final = struct.Struct(">q")
+_HEADER: Final = struct.Struct(">iiqi")
+_ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
+TYPE_BYTES_MAX: Final = _ATTRIBUTE_LENGTH.size + TYPE_CHARS_MAX
+"""Bytes at the front of a body that tell the type of its message."""
+
+
+def is_message_type(name: str) -> bool:
+    """Say whether ``name`` can be a message type: 1..200 letters, digits and underscores of ASCII."""
+    return _TYPE.fullmatch(name) is not None
+
+
+def encode_types(types: Iterable[str]) -> frozenset[bytes]:
+    """Return what ``Selection`` compares attributes with.
+
+    Raises:
+        ValueError: A name cannot be a message type, or there is none; the text says which and what is allowed.
+    """
+    names = list(types)
+    for name in names:
+        if not is_message_type(name):
+            allowed = f"1..{TYPE_CHARS_MAX} letters, digits and underscores"
+            raise ValueError(f"message type {name[:80]!r}: expected {allowed}")
+    if not names:
+        raise ValueError("no message type is named, at least one is needed")
+    return frozenset(name.encode() for name in names)
+
+
+def type_of(flag: int, body: bytes) -> bytes | None:
+    """Return the attribute of a frame as bytes, ``None`` if it has none. The first ``TYPE_BYTES_MAX`` bytes will do."""
+    if not flag & FLAG_ATTRIBUTE or len(body) < _ATTRIBUTE_LENGTH.size:
+        return None
+    length = _ATTRIBUTE_LENGTH.unpack_from(body)[0]
+    end = _ATTRIBUTE_LENGTH.size + length
+    return body[_ATTRIBUTE_LENGTH.size : end] if length >= 0 and end <= len(body) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Frames of the wanted types in a run: (offset, whole frame) each, and the offset behind the last whole frame.
+
+    ``fault`` says what is wrong with the frame at ``next_offset``, if that is why the selection ends there.
+    """
+
+    next_offset: int
+    kept: Sequence[tuple[int, bytes]]
+    fault: str | None = None
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of all kept frames together."""
+        return sum(len(frame) for _, frame in self.kept)
+
+    def encode(self) -> bytes:
+        """Return the body of the reply."""
+        parts = [_OFFSET.pack(self.next_offset)]
+        for offset, frame in self.kept:
+            parts += (_OFFSET.pack(offset), frame)
+        return b"".join(parts)
+
+
+def select(run: bytes, base_offset: int, types: Collection[bytes]) -> Selection:
+    """Pick the frames whose type is one of ``types`` from a run that starts at ``base_offset``.
+
+    The checksum of every whole frame is verified, also of those that are not kept: the length of a damaged one leads
+    astray. The selection ends at the first damaged frame, or at a cut tail.
+    """
+    total, start, unpack = len(run), 0, _HEADER.unpack_from
+    kept: list[tuple[int, bytes]] = []
+    while (body := start + HEADER_BYTES) <= total:
+        length, stored, _, flag = unpack(run, start)
+        end = body + length
+        if length < 0:
+            return Selection(base_offset + start, kept, f"body length {length}")
+        if end > total:
+            break
+        content = run[body:end]
+        if crc32(content) & CHECKSUM_MASK != stored:
+            return Selection(base_offset + start, kept, f"the checksum of {length} body bytes is not {stored:#x}")
+        if flag & FLAG_ATTRIBUTE and type_of(flag, content) in types:
+            kept.append((base_offset + start, run[start:end]))
+        start = end
+    return Selection(base_offset + start, kept)
+
+
+def encode_single_head(next_offset: int, offset: int) -> bytes:
+    """Return what stands before the one frame at ``offset`` in a body that keeps only this frame."""
+    return _OFFSET.pack(next_offset) + _OFFSET.pack(offset)
+
+
+def decode_filtered(body: bytes) -> tuple[int, list[Frame]]:
+    """Return the next offset and the kept frames, each with its own offset, of a reply's body.
+
+    Raises:
+        ProtocolError: The body is none.
+        CorruptFrame: A frame fails its checksum.
+    """
+    if len(body) < OFFSET_BYTES:
+        raise ProtocolError(f"a filtered value of {len(body)} bytes", body)
+    next_offset: int = _OFFSET.unpack_from(body)[0]
+    frames: list[Frame] = []
+    at = OFFSET_BYTES
+    while at < len(body):
+        frame_at = at + OFFSET_BYTES
+        if frame_at + HEADER_BYTES > len(body):
+            raise ProtocolError(f"a filtered value that is cut at byte {at}", body[at:])
+        offset: int = _OFFSET.unpack_from(body, at)[0]
+        length: int = _HEADER.unpack_from(body, frame_at)[0]
+        end = frame_at + HEADER_BYTES + length
+        if length < 0 or end > len(body):
+            raise ProtocolError(f"a filtered value with a frame of {length} body bytes at byte {frame_at}", body[at:])
+        frames += walk(body[frame_at:end], offset)
+        at = end
+    return next_offset, frames

@@ -1,0 +1,1 @@
+"""How the connector asks and reads one system each."""

@@ -1,0 +1,1 @@
+"""MetaQ brokers as the connector asks and reads them."""

@@ -1,0 +1,157 @@
+"""The brokers as the connector asks about them: who they are, what they hold, which topics they accept.
+
+Every question is asked again after a lost connection or no answer, as the options ``retries`` and ``retryIntervalMs``
+say. Nothing is cached here but the brokers' addresses; sockets are pooled for the whole process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
+from metaq.discovery.base import Directory
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, Held, Partition, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.retry import persist
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.discovery import directory_of
+from metaq_spark.errors import BrokerNotNamed, OptionError
+from metaq_spark.options.parsing import BrokerOptions
+from metaq_spark.options.selection import Assigned, Matching, Selection, chosen, topics_of
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@functools.cache
+def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
+    """The pool of this process for connections with these deadlines, secured with ``tls`` if that is given."""
+    return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
+
+
+class Cluster:
+    """All brokers together.
+
+    All methods raise ``ConnectionFailed`` or ``DeadlineExceeded``, naming the broker, when retrying did not help.
+    """
+
+    def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._pool = pool or pool_with(options.timeouts, options.tls)
+        self._directory: Directory = directory_of(options, self._pool)
+        self._names, self._moving = list(options.places), options.zookeeper is not None
+        self._policy = options.retry_policy
+        self._clock = clock
+        self._addresses: dict[int, Address] = {}
+        self._found: Mapping[TopicPartition, Held] = {}
+        self._chosen: tuple[Selection | None, Mapping[TopicPartition, Held]] = (None, {})
+
+    def held(self, selection: Selection) -> Mapping[TopicPartition, Held]:
+        """What can be read now of every selected partition that was ever written to; the same object while it is."""
+        found = self._persist(lambda: self._directory.held(topics_of(selection)))
+        return self._chosen_of(selection, found)
+
+    def held_by_reachable(
+        self, selection: Selection
+    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
+        """Like ``held``, of those brokers that answer at once; and why the others do not."""
+        found, away = self._directory.held_by_reachable(topics_of(selection))
+        return self._chosen_of(selection, found, ask=self._moving), away
+
+    def _chosen_of(
+        self, selection: Selection, found: Mapping[TopicPartition, Held], ask: bool = True
+    ) -> Mapping[TopicPartition, Held]:
+        """The part that is selected; with ``ask`` it is also asked where brokers that are new are."""
+        same = found is self._found
+        if ask and (self._moving or (not same and self._has_unknown_brokers(found))):
+            # By ZooKeeper one may be found elsewhere the next time, a slave for its master.
+            self._addresses = self._addresses | self._persist(self._directory.brokers)
+        if not same or self._chosen[0] is not selection:
+            self._found, self._chosen = found, (selection, chosen(selection, found))
+        return self._chosen[1]
+
+    def _has_unknown_brokers(self, found: Iterable[TopicPartition]) -> bool:
+        return any(where.partition.broker_id not in self._addresses for where in found)
+
+    def writable(self, topic: str) -> dict[Partition, Address]:
+        """Where messages of ``topic`` can be put, in the order of the partitions.
+
+        Raises:
+            TopicNotFound: No broker accepts the topic.
+        """
+        return self._persist(lambda: self._directory.writable(topic))
+
+    def require(self, selection: Selection, *, stored: bool) -> None:
+        """Check what is named: that the brokers know it, by name in their configuration or because it has messages.
+
+        Without ``stored`` it is enough that a broker would accept it: somebody may write its first message later.
+
+        Raises:
+            TopicNotFound: No broker knows a topic, or accepts it.
+            OptionError: A topic has no partition of that name.
+        """
+        if isinstance(selection, Matching):
+            return
+        named = topics_of(selection) or []
+        known = self._persist(lambda: self._directory.topics(named))
+        for topic in named:
+            if topic not in known:
+                if stored:
+                    raise TopicNotFound(topic, self._names, sorted(known))
+                self.writable(topic)
+            if isinstance(selection, Assigned):
+                self._require_partitions(topic, selection.partitions[topic], set(known.get(topic, ())))
+
+    def _require_partitions(self, topic: str, named: Collection[Partition], there: set[Partition]) -> None:
+        if not there.issuperset(named):
+            with suppress(TopicNotFound):  # closed for writing, say
+                there |= set(self.writable(topic))
+        if missing := sorted(set(named) - there):
+            present = ", ".join(map(str, sorted(there))) or "none"
+            raise OptionError(
+                "assign", f"topic {topic!r} has no partition {', '.join(map(str, missing))}; there is {present}"
+            )
+
+    def address_of(self, where: TopicPartition) -> Address:
+        """The broker that serves a partition.
+
+        Raises:
+            BrokerNotNamed: None of the brokers has that broker id.
+        """
+        broker_id = where.partition.broker_id
+        if broker_id not in self._addresses:
+            self._addresses = self._persist(self._directory.brokers)
+        if broker_id not in self._addresses:
+            raise BrokerNotNamed(str(where), broker_id, [f"{at} ({known})" for known, at in self._addresses.items()])
+        return self._addresses[broker_id]
+
+    def known_address(self, where: TopicPartition) -> Address | None:
+        """The broker that served a partition before, if one did; nobody is asked."""
+        return self._addresses.get(where.partition.broker_id)
+
+    def ask_each(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves."""
+        served: dict[Address, list[TopicPartition]] = {}
+        for where in partitions:
+            served.setdefault(self.address_of(where), []).append(where)
+        found: dict[TopicPartition, T] = {}
+        for address, wanted in served.items():
+            found |= self._persist(partial(self._leased, address, ask, wanted))
+        return found
+
+    def _leased(self, address: Address, ask: Callable[[Session, A], T], about: A) -> T:
+        with self._pool.lease(address) as session:
+            return ask(session, about)
+
+    def _persist(self, ask: Callable[[], T]) -> T:
+        return persist(ask, self._policy, self._clock)

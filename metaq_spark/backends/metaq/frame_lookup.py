@@ -1,0 +1,156 @@
+"""Answers the questions of ``frames`` by asking the brokers: one conversation with each, its requests pipelined.
+
+A broker with the extensions looks everything up in its indexes. With a Java broker, frame headers are walked from a
+boundary that is known; how far is bounded by what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+from metaq.backends.metaq.boundaries import frame_boundary
+from metaq.backends.metaq.fetch import GROUP, Moved, Run, read_outcome
+from metaq.backends.metaq.pipeline import call_all
+from metaq.backends.metaq.session import Session
+from metaq.errors import DataMissing, ExtensionMissing
+from metaq.formats.frames import HEADER_BYTES
+from metaq.model import OffsetRange, TopicPartition
+from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
+from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.frame_walk import skip_messages
+from metaq_spark.source.frames import Cuts, Place, Skip, Skipped
+
+
+class FrameLookup:
+    """Implements ``frames.Frames``. Errors as of ``Cluster``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
+        """See ``FrameBoundaries``."""
+        return self._cluster.ask_each(asked, partial(_boundaries, asked))
+
+    def frame_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+        """See ``FrameBoundaries``.
+
+        Raises:
+            DataMissing: There is no frame at one of the places.
+        """
+        offsets: dict[TopicPartition, list[int]] = {}
+        for where, offset in starts:
+            offsets.setdefault(where, []).append(offset)
+        found = self._cluster.ask_each(offsets, partial(_frame_ends, offsets))
+        return {(where, at): end for where in found for at, end in zip(offsets[where], found[where], strict=True)}
+
+    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+        """See ``MessageCounts``."""
+        return self._cluster.ask_each(asked, partial(_skip, asked))
+
+    def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset of the first message at or after each time (since 1970); the readable end if there is none.
+
+        Raises:
+            ExtensionMissing: A broker keeps no times; a Java broker never does.
+        """
+        return self._cluster.ask_each(times_ms, partial(_first_at, times_ms))
+
+
+def _boundaries(
+    asked: Mapping[TopicPartition, Cuts], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, list[int]]:
+    if EXT_BOUNDARY not in session.extensions:
+        return {where: list(_walked(session, where, asked[where])) for where in partitions}
+    questions = [(where, offset) for where in partitions for offset in asked[where].offsets]
+    found: dict[TopicPartition, list[int]] = {where: [] for where in partitions}
+    for (where, _), answer in zip(questions, _numbers(session, questions, "boundary"), strict=True):
+        found[where].append(max(answer, asked[where].floor))
+    return found
+
+
+def _walked(session: Session, where: TopicPartition, cuts: Cuts) -> Iterable[int]:
+    at = cuts.floor
+    for offset in cuts.offsets:
+        if offset > at:
+            at = frame_boundary(session, where.topic, where.partition.index, offset, at)
+        yield at
+
+
+def _frame_ends(
+    offsets: Mapping[TopicPartition, Sequence[int]], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, list[int]]:
+    gets = [
+        (where, Get(where.topic, GROUP, where.partition.index, offset, HEADER_BYTES, 0))
+        for where in partitions
+        for offset in offsets[where]
+    ]
+    found: dict[TopicPartition, list[int]] = {where: [] for where in partitions}
+    replies = call_all(session, [get for _, get in gets])
+    for (where, get), reply in zip(gets, replies, strict=True):
+        found[where].append(_frame_end(session, where, get, reply))
+    return found
+
+
+def _frame_end(session: Session, where: TopicPartition, get: Get, reply: Reply) -> int:
+    outcome = read_outcome(session, get, reply)
+    if isinstance(outcome, Moved) and outcome.offset > get.offset:  # removed or damaged: that is where it goes on
+        return outcome.offset
+    if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
+        raise DataMissing(str(where), get.offset, get.offset + HEADER_BYTES, "no frame there")
+    return get.offset + HEADER_BYTES + max(0, int.from_bytes(outcome.data[:4], "big", signed=True))
+
+
+def _skip(
+    asked: Mapping[TopicPartition, Skip], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Skipped]:
+    if EXT_ORDINAL in session.extensions:
+        return _skip_by_ordinals(asked, session, partitions)
+    return {
+        where: skip_messages(session, where.topic, where.partition.index, asked[where].span, asked[where].messages_max)
+        for where in partitions
+    }
+
+
+def _skip_by_ordinals(
+    asked: Mapping[TopicPartition, Skip], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, Skipped]:
+    spans = {where: asked[where].span for where in partitions}
+    marks = [(where, offset) for where, span in spans.items() for offset in (span.start, span.end)]
+    ordinals = dict(zip(marks, _numbers(session, marks, "ordinal"), strict=True))
+    first = {where: ordinals[where, span.start] for where, span in spans.items()}
+    counted = {where: ordinals[where, span.end] - first[where] for where, span in spans.items()}
+    found = {where: Skipped(spans[where].end, max(1, count)) for where, count in counted.items()}
+    cut = [where for where in partitions if counted[where] > asked[where].messages_max]
+    behind = _numbers(session, [(where, first[where] + asked[where].messages_max) for where in cut], "message")
+    for where, offset in zip(cut, behind, strict=True):
+        found[where] = _inside(session, where, spans[where], Skipped(offset, asked[where].messages_max))
+    return found
+
+
+def _inside(session: Session, where: TopicPartition, span: OffsetRange, skipped: Skipped) -> Skipped:
+    """``skipped`` if it moves on; else, where damaged bytes hide the messages in them, the place behind those."""
+    if skipped.offset > span.start:
+        return Skipped(min(skipped.offset, span.end), skipped.messages)
+    behind = _frame_ends({where: [span.start]}, session, [where])[where][0]
+    return Skipped(min(behind, span.end), skipped.messages)
+
+
+def _first_at(
+    times_ms: Mapping[TopicPartition, int], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    if EXT_TIMESTAMP not in session.extensions:
+        raise ExtensionMissing(session.address, EXT_TIMESTAMP, "starting or ending at a time")
+    answers = _numbers(session, [(where, times_ms[where]) for where in partitions], "timestamp")
+    return dict(zip(partitions, answers, strict=True))
+
+
+def _numbers(session: Session, questions: Sequence[tuple[TopicPartition, int]], mode: OffsetMode) -> list[int]:
+    """What ``offset`` answers in ``mode`` to each question."""
+    commands = [GetOffset(where.topic, GROUP, where.partition.index, n, 0, mode) for where, n in questions]
+    texts = [session.text_of(reply, c) for c, reply in zip(commands, call_all(session, commands), strict=True)]
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise session.nonsense(f"an answer to offset is no number: {texts[:3]!r}") from None

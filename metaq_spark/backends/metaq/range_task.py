@@ -1,0 +1,162 @@
+"""Reads one byte range of a partition on one session: what is asked of the broker, and what its answers lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from metaq.backends.metaq.positions import incarnation as told_incarnation
+from metaq.backends.metaq.positions import lookup
+from metaq.backends.metaq.range_reader import lend_range
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.type_reader import read_types
+from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, MetaqError, OffsetMoved
+from metaq.model import OffsetRange, TopicPartition
+from metaq.net.retry import Attempts
+from metaq.protocols.text.extensions import EXT_FILTER
+from metaq_spark.backends.metaq.resync import next_frame
+from metaq_spark.columns.decode import RunDecoder, measure_run
+from metaq_spark.options.parsing import SourceOptions
+from metaq_spark.source.damage import Damage, DamageHandler
+from metaq_spark.source.data_loss import report_data_loss
+
+T = TypeVar("T")
+
+_NOT_THERE: Final = 404
+_DAMAGED_OR_NO_FRAME: Final = (400, 500)
+"""Refusals of ``fget`` that reading the plain bytes explains: no message begins there, or it is damaged."""
+
+
+class RangeTask:
+    """Yields the batches of ``offsets``; ``position`` is the offset from which on nothing has been taken in yet."""
+
+    def __init__(
+        self,
+        session: Session,
+        source: TopicPartition,
+        offsets: OffsetRange,
+        incarnation: str | None,
+        options: SourceOptions,
+        handler: DamageHandler,
+    ) -> None:
+        self._session, self._source, self._incarnation, self._options = session, source, incarnation, options
+        self._handler = handler
+        self.position, self._end = offsets.start, offsets.end
+        self._policy = options.retry_policy
+        self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
+        self._filter_here = options.message_types is None
+        self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows of the range, as far as data loss and damage are accepted."""
+        if not self._same_life():
+            self.position = self._end
+        while self.position < self._end:
+            try:
+                yield from self._filtered() if self._broker_filters() else self._plain()
+            except CorruptFrame as damage:
+                self._pass_damage(damage)
+            except OffsetMoved as moved:
+                self._pass_gap(moved)
+            except DataMissing as missing:
+                self._report_loss(f"{self._source}: {missing}")
+                self.position = self._end
+        yield from self._decoder.flush()
+
+    def _plain(self) -> Iterator[pa.RecordBatch]:
+        options, retry_s = self._options, self._policy.retry_interval_s
+        runs = lend_range(
+            self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
+            options.fetch_bytes, retries=options.retries, retry_interval_s=retry_s, measure=measure_run,
+            local=options.local_reads,
+        )  # fmt: skip
+        with closing(runs):
+            for run in runs:
+                yield from self._decoder.decode(run.data, run.offset)
+                self.position = run.end
+
+    def _broker_filters(self) -> bool:
+        return not self._filter_here and EXT_FILTER in self._ask(lambda: self._session.extensions)
+
+    def _filtered(self) -> Iterator[pa.RecordBatch]:
+        """As ``_plain``, of those messages that the broker picks; the decoder looks at their types again."""
+        options, retry_s = self._options, self._policy.retry_interval_s
+        chunks = read_types(
+            self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
+            options.message_types or (), options.fetch_bytes, retries=options.retries, retry_interval_s=retry_s,
+        )  # fmt: skip
+        try:
+            with closing(chunks):
+                for chunk in chunks:
+                    yield from self._decoder.decode_addressed(chunk.data)
+                    self.position = chunk.end
+        except CorruptFrame as damage:
+            if not self.position <= damage.offset < self._end:
+                raise self._session.nonsense(f"a filtered get came with a frame of offset {damage.offset}") from damage
+            self.position = damage.offset  # the frames before it have been taken in
+        except BrokerError as refusal:
+            if refusal.code not in _DAMAGED_OR_NO_FRAME:
+                raise
+        except ExtensionMissing:
+            pass
+        self._filter_here = self._filter_here or self.position < self._end
+
+    def _same_life(self) -> bool:
+        """Whether the partition is still the one that the range was planned for."""
+        if self._incarnation is None:
+            return True
+        try:
+            told = self._ask(lambda: told_incarnation(self._session, *self._place))
+        except BrokerError as refusal:
+            if refusal.code != _NOT_THERE:
+                raise
+            return True  # there is nothing to read: the first get says what that means
+        if told is None or told == self._incarnation:
+            return True
+        self._report_loss(
+            f"{self._source}: the partition was deleted and recreated since this read was planned (its incarnation was "
+            f"{self._incarnation}, now it is {told}); offsets {self.position} to {self._end} are of the old one"
+        )
+        return False
+
+    def _pass_damage(self, found: CorruptFrame) -> None:
+        """Deal with a damaged frame and go on behind it."""
+        if not self._same_life():
+            self.position = self._end
+            return
+        if self._handler.fails:
+            raise CorruptFrame(str(self._source), found.offset, found.reason) from found
+        following = self._ask(lambda: next_frame(self._session, self._source, found.offset, self._end))
+        damage = Damage(self._source, OffsetRange(found.offset, following), found.reason)
+        self._ask(lambda: self._handler.handle(damage, self._session))
+        self.position = following
+
+    def _pass_gap(self, moved: OffsetMoved) -> None:
+        """Deal with bytes that the broker does not serve: damaged ones that it knows of, or deleted ones."""
+        at = moved.asked
+        if moved.to > at and not self._handler.fails and self._ask(self._first_offset) <= at:
+            damage = Damage(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
+            self._ask(lambda: self._handler.handle(damage, self._session))
+        else:
+            self._report_loss(f"{self._source}: {moved}")
+        self.position = moved.to if moved.to > at else self._end
+
+    def _first_offset(self) -> int:
+        return lookup(self._session, *self._place, 0, "segment")
+
+    @property
+    def _place(self) -> tuple[str, int]:
+        return self._source.topic, self._source.partition.index
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """The answer, over as many connections as the options allow."""
+        attempts = Attempts(self._policy, self._session.clock)
+        while True:
+            try:
+                return question()
+            except MetaqError as error:
+                attempts.recover(self._session, error)

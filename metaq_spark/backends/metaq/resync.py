@@ -1,0 +1,202 @@
+"""Behind a damaged frame: where the next good one begins.
+
+In this order:
+
+1. where the damaged frame's length says, if a good frame is there, or the range ends exactly there;
+2. with the broker's help: it knows boundaries from its index, further on. From the nearest that is one, the frames
+between
+   are found backwards: those from which good frames lead exactly there. So a frame that lies inside a payload is not
+   taken for one;
+3. otherwise the first place from which good frames lead to the end of what is looked at, or many of them follow each
+   other. (A message that is damaged in its length and contains many messages gives those away as its own.)
+
+If nothing is found the rest of the range counts as damaged. All of it depends on the range's bytes alone, so a task
+that runs again finds the same.
+
+Source: docs/log-format.md, "What is damage, and what is torn"; docs/protocol.md, "boundary".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from metaq.backends.metaq.fetch import Run, fetch
+from metaq.backends.metaq.positions import lookup
+from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
+from metaq.backends.metaq.session import Session
+from metaq.formats.checksum import checksum
+from metaq.formats.frames import HEADER_BYTES
+from metaq.model import TopicPartition
+from metaq.protocols.text.extensions import EXT_BOUNDARY
+
+WINDOW_BYTES: Final = 8 << 20
+"""Most bytes that are searched at a time."""
+
+_STEP_BYTES: Final = 8 << 10  # two intervals of a broker's index
+_STEP_FACTOR: Final = 4
+_CHECKED_FACTOR: Final = 32  # bytes that may be checksummed in a search, in terms of those searched
+_BODY_BYTES_SMALL: Final = 64 << 10
+_CHAIN_LONG: Final = 16
+_HEADER: Final = struct.Struct(">iiqi")
+
+
+def read_slice(session: Session, source: TopicPartition, offset: int, size: int) -> bytes:
+    """Up to ``size`` bytes from ``offset``, as far as the broker has and serves them.
+
+    Raises:
+        MetaqError: As ``fetch``.
+    """
+    pieces: list[bytes] = []
+    while size > 0:
+        outcome = fetch(session, source.topic, source.partition.index, offset, size)
+        if not isinstance(outcome, Run):
+            break
+        pieces.append(outcome.data)
+        offset, size = outcome.end, size - len(outcome.data)
+    return b"".join(pieces)
+
+
+def next_frame(session: Session, source: TopicPartition, damaged: int, end: int) -> int:
+    """Offset of the first good frame behind the damaged one at ``damaged``; ``end``, or more, if none is before it.
+
+    Raises:
+        MetaqError: As ``fetch``.
+    """
+    place = _Place(session, source, end)
+    found = place.by_length(damaged) or place.by_boundary(damaged) or place.by_search(damaged)
+    return end if found is None else found
+
+
+class _Place:
+    """A range of a partition up to ``end``, in which something is damaged."""
+
+    def __init__(self, session: Session, source: TopicPartition, end: int) -> None:
+        self._session, self._source, self._end = session, source, end
+
+    def by_length(self, damaged: int) -> int | None:
+        header = read_slice(self._session, self._source, damaged, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            return None
+        length = _HEADER.unpack(header)[0]
+        following = damaged + HEADER_BYTES + length
+        if not 0 <= length <= FRAME_BYTES_MAX:
+            return None
+        return following if following == self._end or self._is_good(following) else None
+
+    def by_boundary(self, damaged: int) -> int | None:
+        if EXT_BOUNDARY not in self._session.extensions:
+            return None
+        step = _STEP_BYTES
+        while True:
+            asked = min(damaged + step, self._end)
+            boundary = lookup(self._session, self._source.topic, self._source.partition.index, asked, "boundary")
+            if boundary > damaged and (boundary == self._end or self._is_good(boundary)):
+                return self._first_leading_to(boundary, damaged)
+            if asked == self._end:
+                return None
+            step *= _STEP_FACTOR
+
+    def by_search(self, damaged: int) -> int | None:
+        at = damaged + 1
+        while at < self._end:
+            size = min(WINDOW_BYTES, self._end - at)
+            window = read_slice(self._session, self._source, at, size)
+            last = at + len(window) >= self._end or len(window) < size
+            found = first_chain(window, exact=False)
+            if found is not None:
+                return at + found
+            if last:
+                return None
+            at += len(window) - HEADER_BYTES + 1
+        return None
+
+    def _first_leading_to(self, boundary: int, damaged: int) -> int:
+        size = boundary - damaged - 1
+        if size > WINDOW_BYTES:
+            return boundary
+        window = read_slice(self._session, self._source, damaged + 1, size)
+        found = first_chain(window, exact=True) if len(window) == size else None
+        return boundary if found is None else damaged + 1 + found
+
+    def _is_good(self, offset: int) -> bool:
+        header = read_slice(self._session, self._source, offset, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            return False
+        length, stored, _, _ = _HEADER.unpack(header)
+        if not 0 <= length <= FRAME_BYTES_MAX or not any(header):
+            return False
+        body = read_slice(self._session, self._source, offset + HEADER_BYTES, length)
+        return len(body) == length and checksum(body) == stored
+
+
+def first_chain(data: bytes, *, exact: bool) -> int | None:
+    """The first place in ``data`` from which good frames follow each other to its end.
+
+    With ``exact`` the last one must end where ``data`` ends; otherwise it may be cut there, if it is not the only one.
+    A frame on the way that is damaged, but whose length leads to a good one, is no obstacle, nor is anything behind
+    ``_CHAIN_LONG`` good frames. ``None`` if there is no such place, or too much would have to be checked.
+    """
+    chain = _Chain(len(data), exact)
+    left = _CHECKED_FACTOR * max(len(data), _BODY_BYTES_SMALL)
+    for at, length in _plausible_headers(data):
+        end = at + HEADER_BYTES + length
+        if end > len(data):
+            chain.cut(at)
+        elif length <= _BODY_BYTES_SMALL or chain.leads_on(end):
+            left -= length
+            if left < 0:
+                return None
+            good = checksum(data[at + HEADER_BYTES : end]) == _HEADER.unpack_from(data, at)[1]
+            chain.add(at, end, good=good, filled=length > 0)
+    return chain.first
+
+
+class _Chain:
+    """What is known of the frames behind a place, for places that come last one first."""
+
+    def __init__(self, end: int, exact: bool) -> None:
+        self.first: int | None = None
+        self._exact = exact
+        self._ends = {end} if exact else set(range(end - HEADER_BYTES + 1, end + 1))
+        self._believed: set[int] = set()  # good frames begin there and lead on
+        self._damaged: set[int] = set()  # a damaged one does, but its length leads on
+        self._strength: dict[int, int] = {}  # good frames in a row from there on, empty ones not counted
+
+    def cut(self, at: int) -> None:
+        """What may be a frame begins at ``at`` and goes on behind the end."""
+        if not self._exact:
+            self._ends.add(at)
+
+    def leads_on(self, at: int) -> bool:
+        """Whether something that is believed begins at ``at``."""
+        return at in self._believed or at in self._damaged or at in self._ends
+
+    def add(self, at: int, end: int, *, good: bool, filled: bool) -> None:
+        """A frame from ``at`` to ``end``. Empty ones prove little: twenty bytes that begin with zeros look like one."""
+        if not good:
+            if end in self._believed:
+                self._damaged.add(at)
+            return
+        self._strength[at] = filled + self._strength.get(end, 0)
+        proven = self._exact or self._strength[at] > 0
+        if (self.leads_on(end) and proven) or self._strength[at] >= _CHAIN_LONG:
+            self._believed.add(at)
+            self.first = at
+
+
+def _plausible_headers(data: bytes) -> Iterator[tuple[int, int]]:
+    """(place, body length) wherever a header may begin, last one first. Zeros are none: lost data reads as zeros."""
+    if len(data) < HEADER_BYTES:
+        return
+    raw = np.frombuffer(data, dtype=np.uint8)
+    places = len(data) - HEADER_BYTES + 1
+    lengths = np.zeros(places, dtype=np.uint32)
+    for byte in range(4):
+        lengths |= raw[byte : byte + places].astype(np.uint32) << np.uint32(24 - 8 * byte)
+    for at in np.flatnonzero(lengths <= FRAME_BYTES_MAX)[::-1].tolist():
+        if lengths[at] or any(data[at : at + HEADER_BYTES]):
+            yield at, int(lengths[at])

@@ -1,0 +1,89 @@
+"""Which topics and partitions a read is about: named topics, a pattern of names, or given partitions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from metaq.model import Partition, TopicPartition
+from metaq_spark.options.values import topic as parse_topic
+
+ASSIGNMENT_SYNTAX: Final = 'JSON such as {"orders": ["0-0", "0-1"]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """All partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """All partitions of the topics whose whole name matches."""
+
+    pattern: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """These partitions of each topic."""
+
+    partitions: Mapping[str, frozenset[Partition]]
+
+
+Selection = Named | Matching | Assigned
+_Value = TypeVar("_Value")
+
+
+def topics_of(selection: Selection) -> list[str] | None:
+    """The topics that are named; ``None`` where only their names, once they are there, can tell."""
+    match selection:
+        case Named(topics):
+            return list(topics)
+        case Assigned(partitions):
+            return list(partitions)
+        case Matching():
+            return None
+
+
+def chosen(selection: Selection, found: Mapping[TopicPartition, _Value]) -> dict[TopicPartition, _Value]:
+    """The part of ``found`` that the selection is about."""
+    return {where: value for where, value in found.items() if _is_chosen(selection, where)}
+
+
+def _is_chosen(selection: Selection, where: TopicPartition) -> bool:
+    match selection:
+        case Named(topics):
+            return where.topic in topics
+        case Matching(pattern):
+            return pattern.fullmatch(where.topic) is not None
+        case Assigned(partitions):
+            return where.partition in partitions.get(where.topic, ())
+
+
+def parse_assignment(text: str) -> dict[str, frozenset[Partition]]:
+    """Read the option ``assign``.
+
+    Raises:
+        ValueError: The text is not that form, names no partition, or one twice.
+    """
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON ({error}); expected {ASSIGNMENT_SYNTAX}") from None
+    if not isinstance(tree, dict) or not tree:
+        raise ValueError(f"expected {ASSIGNMENT_SYNTAX}")
+    return {parse_topic(topic): _partitions(topic, names) for topic, names in tree.items()}
+
+
+def _partitions(topic: str, names: object) -> frozenset[Partition]:
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"topic {topic!r} needs a list of partitions; expected {ASSIGNMENT_SYNTAX}")
+    found = frozenset(map(Partition.parse, names))
+    if len(found) < len(names):
+        raise ValueError(f"topic {topic!r} names a partition twice")
+    return found

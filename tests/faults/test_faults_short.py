@@ -1,0 +1,44 @@
+"""Short versions of what ``make faults`` runs for longer: kills, scenarios, fuzz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.fuzz.siege import Siege, SiegeOptions
+from faults.kill_loop import KillLoop, KillOptions
+from faults.scenarios import SCENARIOS, Skipped, Stage
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+ROUNDS = 10
+COMMANDS = 20_000
+SEED = 20
+
+
+def test_ten_kills_under_load_lose_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    loop = KillLoop(KillOptions(SEED, ROUNDS, rounds_per_chapter=5, haste=True), tmp_path, told.append)
+    loop.run()
+    assert sum("all is there" in line for line in told) == loop.figures.rounds == ROUNDS
+    assert loop.figures.kills + loop.figures.stops >= ROUNDS
+    assert min(loop.figures.messages, loop.figures.committed, loop.figures.prepared, loop.figures.messages_read) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["suspend", "stop", "disk-full", "few-files"])
+def test_scenario(name: str, tmp_path: Path) -> None:
+    try:
+        SCENARIOS[name](Stage(tmp_path, str(SEED), haste=True))
+    except Skipped as reason:
+        pytest.skip(str(reason))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fuzzed_broker_serves_its_honest_client(tmp_path: Path) -> None:
+    siege = Siege(SiegeOptions(SEED, COMMANDS), tmp_path, lambda line: None)
+    siege.run()
+    assert sum(each.sent_phrases for each in siege.attackers) >= COMMANDS
+    assert sum(each.answers for each in siege.attackers) > COMMANDS // 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,31 @@
+"""A short version of `python -m faults.fire`: five kills and a driver that comes back from the dead, in one query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.fire.fight import Fight
+from faults.fire.shots import SHORT, Delivery
+from faults.fire.steps import Step
+from faults.fire.zombie import Return, bring_back
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEED = 20
+
+
+def test_five_kills_and_a_zombie_leave_every_message_exactly_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    fight = Fight(tmp_path, SEED, Delivery.EXACTLY_ONCE, told.append)
+
+    def zombie(fight: Fight) -> None:
+        fight.drain()
+        told.append(bring_back(fight, Return(Step.DECIDE)))
+
+    fight.run(SHORT, zombie)
+    assert fight.figures.missed == []
+    assert fight.figures.kills.total() == len(SHORT)
+    assert fight.figures.copies == fight.figures.messages > 0
+    assert "too late" in told[-1]
