@@ -1,7 +1,7 @@
 """The Python, INI and JSON blocks of README and docs do what they say, as they stand.
 
 Those of README.md and docs/client.md have tests of their own, in tests/jobs/test_readme.py and
-tests/client/test_client_docs.py.
+tests/metaq/client/test_client_docs.py.
 """
 
 from __future__ import annotations

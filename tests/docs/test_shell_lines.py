@@ -32,10 +32,10 @@ ELSEWHERE: Mapping[str, str] = {
         "tests/packaging/test_standalone_cluster.py"
     ),
     "python3 -m venv /opt/metaq && /opt/metaq/bin/pip install": "tests/packaging/test_wheel.py",
-    "/opt/metaq/bin/metaq-broker init /etc/metaq": "tests/broker/test_init.py",
-    "metaq-broker ctl --data DIR promote": "tests/replication/test_promotion.py",
+    "/opt/metaq/bin/metaq-broker init /etc/metaq": "tests/broker/config/test_init.py",
+    "metaq-broker ctl --data DIR promote": "tests/broker/replication/test_promotion.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
-    "metaq-spark compile": "tests/connector/test_compile_command.py",
+    "metaq-spark compile": "tests/metaq_spark/columns/test_compile_command.py",
     "METAQ_JAVA_BROKER=127.0.0.1:8123": "tests/java/test_java_broker.py",
     "METAQ_JAVA_LIB=PATH/lib": "tests/java/test_java_programs.py",
 }

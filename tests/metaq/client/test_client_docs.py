@@ -11,7 +11,7 @@ from fix_tls import Certificates
 
 from metaq.backends.metaq.pool import shared_pool
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).parents[3] / "docs" / "client.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

@@ -9,7 +9,7 @@ from metaq_spark.columns.schema import READ_COLUMNS
 from metaq_spark.options.table import ANY, OPTIONS, READ, WRITE, Option, Use
 from metaq_spark.sink.columns import SINK_COLUMNS
 
-DOCS = Path(__file__).parents[2] / "docs" / "connector.md"
+DOCS = Path(__file__).parents[3] / "docs" / "connector.md"
 
 
 def table(head: str) -> list[list[str]]:

@@ -145,7 +145,7 @@ def test_complaints(command: Command, tmp_path: Path, arguments: list[str], stat
 
 
 def test_the_page_has_every_option_and_no_other(command: Command) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
     told = "".join(command("checkpoint", verb, "--help")[1] for verb in ("show", "move", "undo"))
     options = set(re.findall(r"--[a-z][a-z-]+", told)) - {"--help"}
     assert options == set(re.findall(r"--[a-z][a-z-]+", page))

@@ -111,7 +111,7 @@ def test_bytes_messages_and_seconds(registry: CollectorRegistry, caplog: pytest.
 
 
 def test_the_page_names_every_gauge(registry: CollectorRegistry) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     MetaQLagListener(registry=registry)
     assert set(re.findall(r"metaq_spark_\w+_(?:bytes|messages|seconds|second)", page)) == {
         family.name for family in registry.collect()

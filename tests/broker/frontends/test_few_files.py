@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, launch, wait_until
 from fix_tls import ini_text
-from metaq_broker.engine.engine import block_kernel
+from metaq_broker.engine import block_kernel
 from metaq_broker.engine.put_block import BlockNumbering
 from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.open_files import OpenFiles

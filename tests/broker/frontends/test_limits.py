@@ -311,7 +311,7 @@ class TestConnections:
 
 
 def test_many_idle_connections_and_partitions_take_little_memory() -> None:
-    program = Path(__file__).parents[2] / "benchmarks" / "idle_memory.py"
+    program = Path(__file__).parents[3] / "benchmarks" / "idle_memory.py"
     few = [sys.executable, str(program), "--partitions", "100", "--connections", "1000", "--mib-max", "64"]
     done = subprocess.run(few, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

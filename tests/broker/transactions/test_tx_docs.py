@@ -12,7 +12,7 @@ from metaq_broker.transactions.heuristics import Heuristics, Outcome
 from metaq_broker.transactions.seams import MIB, TransactionLimits
 from tx_world import xid
 
-TEXT = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encoding="utf-8")
 
 
 def test_every_record_type_is_in_the_table() -> None:

@@ -41,7 +41,7 @@ from metaq.protocols.text.extensions import (
 )
 from metaq.protocols.text.filtered import decode_filtered
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8")
 EXAMPLES = [line for block in re.findall(r"```wire\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from metaq_broker.engine.engine import machine_code
+from metaq_broker.engine import machine_code
 from metaq_broker.engine.put_block import BlockNumbering, BlockRefused, number_plainly
 
 from metaq.formats.checksum import checksum
