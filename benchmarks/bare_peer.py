@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from metaq.net.loopback import unpace
+from metaq.net.loopback import disable_pacing
 
 CHUNK_BYTES = 1 << 18
 
@@ -72,7 +72,7 @@ def serve_slices(listener: socket.socket, file: Path, request_bytes: int, slice_
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            unpace(connection)
+            disable_pacing(connection)
             send_file(connection, file, request_bytes, 0, slice_bytes)
 
     while True:
@@ -135,5 +135,5 @@ def _run(
     with connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not paced:
-            unpace(connection)
+            disable_pacing(connection)
         serve(connection, *arguments)

@@ -23,7 +23,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.net.transport import Timeouts
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.encode import Block
 from metaq_spark.exactly_once.coordinator import Coordinator
 from metaq_spark.exactly_once.plan import plan_transaction
@@ -65,7 +65,7 @@ def measure_writes(report: Report, address: str, cases: Sequence[Case], runs: in
 def commit_ms(address: str, mebibytes: int) -> Callable[[], float]:
     """A function that writes so much from one task and returns how many milliseconds the driver's part took."""
     options = parse_sink_options({"brokers": address, "topic": TOPIC, "delivery": "exactly_once"}, Use.BATCH_WRITE)
-    sessions = PatientSessions(options, SessionPool(Timeouts(5.0, 60.0)))
+    sessions = RetryingSessions(options, SessionPool(Timeouts(5.0, 60.0)))
     block = Block(*encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120)))
     broker_address = Address.parse(address)
 

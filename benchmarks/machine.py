@@ -42,8 +42,8 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
         return _NOWHERE
     above = {str(parent) for parent in (folder.resolve(), *folder.resolve().parents)}
     points = [line.split()[1:3] for line in mounts.read_text().splitlines()]
-    held = [(len(point), number, kind) for number, (point, kind) in enumerate(points) if point in above]
-    return max(held)[2] if held else _NOWHERE
+    available = [(len(point), number, kind) for number, (point, kind) in enumerate(points) if point in above]
+    return max(available)[2] if available else _NOWHERE
 
 
 def java_version() -> str:

@@ -34,7 +34,7 @@ from trivial import Dropped, TrivialWriter
 
 from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
-from metaq.net.loopback import unpace
+from metaq.net.loopback import disable_pacing
 
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
 AIMS: Final = {100: 0.70, 1000: None}
@@ -57,7 +57,7 @@ class DropWriter(DataSourceArrowWriter):
             return Dropped(sum(batch.num_rows for batch in iterator))
         rows, sent, block = 0, 0, bytes(BLOCK_BYTES)
         with socket.create_connection((self._server.host, self._server.port)) as connection:
-            unpace(connection)  # as the connector does
+            disable_pacing(connection)  # as the connector does
             for batch in iterator:
                 rows += batch.num_rows
                 while rows * self._frame_bytes - sent >= BLOCK_BYTES:

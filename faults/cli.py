@@ -15,7 +15,7 @@ from typing import Final
 from faults.broker_process import BrokerTrouble
 from faults.console import EXIT_OK, complain, count, tell
 from faults.kill_loop import KillLoop, KillOptions
-from faults.load.crew import CrewTrouble
+from faults.load.workers import WorkersFailed
 from faults.scenarios import SCENARIOS, Skipped, Stage
 from faults.trial import AnomaliesFound
 from metaq.errors import MetaqError
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _run(options, base)
     except AnomaliesFound as found:
         return complain("faults", [*found.report, f"kept: {found.folder} (history.txt has every record)"], options.seed)
-    except (BrokerTrouble, CrewTrouble, MetaqError) as trouble:
+    except (BrokerTrouble, WorkersFailed, MetaqError) as trouble:
         return complain("faults", [str(trouble), f"kept: {base}"], options.seed)
     if not options.folder:
         base.rmdir()

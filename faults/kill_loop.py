@@ -101,21 +101,23 @@ class KillLoop:
         self._last_page(trial)
 
     def _round(self, trial: Trial, random: Random, name: str) -> None:
-        began, crew, broker = time.monotonic(), trial.crew, trial.broker
-        crew.start()
+        began, workers, broker = time.monotonic(), trial.workers, trial.broker
+        workers.start()
         load_s = random.uniform(*(HASTY_LOAD_S if self._options.haste else LOAD_S))
         trial.shift.over.wait(load_s)
         how = self._end_broker(trial, random)
         restart_s = broker.start()
         self.figures.restarts_s.append(restart_s)
         trial.shift.over.wait(random.uniform(*(HASTY_RESUME_S if self._options.haste else RESUME_S)))
-        crew.stop()
+        workers.stop()
         with trial.session() as session:
             trial.wait_until_quiet(session)
-            crew.sort_out(session)
+            workers.sort_out(session)
             trial.judge(session)
         self.figures.rounds += 1
-        text = f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {crew.desk.prepared_count} branches wait"
+        text = (
+            f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {workers.desk.prepared_count} branches wait"
+        )
         took_s = time.monotonic() - began
         self._tell(f"round {self.figures.rounds:4}  seed {name:12} {text}, all is there ({took_s:.1f} s)")
 
@@ -125,7 +127,7 @@ class KillLoop:
             self.figures.stops += 1
             broker.stop()
             return "stopped"
-        self.figures.prepared_over_a_kill += trial.crew.desk.prepared_count
+        self.figures.prepared_over_a_kill += trial.workers.desk.prepared_count
         self.figures.kills += 1
         broker.kill()
         if random.random() >= START_KILL_CHANCE:
@@ -142,7 +144,7 @@ class KillLoop:
     def _last_page(self, trial: Trial) -> None:
         """End all transactions, look at everything once more, stop cleanly, and look at the files."""
         with trial.session() as session:
-            trial.crew.conclude(session)
+            trial.workers.conclude(session)
             trial.wait_until_quiet(session)
             image = trial.judge(session)
         self.figures.deleted_bytes += sum(partition.start for partition in image.values())

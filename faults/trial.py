@@ -17,8 +17,8 @@ from faults.broker_process import BrokerProcess, ServerSettings
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import History
-from faults.load.crew import Crew
 from faults.load.worker import Shift
+from faults.load.workers import Workers
 from faults.stored import Image, Place
 from faults.survey import failures, survey, survey_files
 from metaq.backends.metaq.session import Session
@@ -73,7 +73,7 @@ class Trial:
         self.shift = Shift(self.broker.address, self.history, places, retention=rules.retention)
         if timeouts is not None:
             self.shift.timeouts = timeouts
-        self.crew = Crew(self.shift, seed)
+        self.workers = Workers(self.shift, seed)
 
     @contextmanager
     def session(self) -> Iterator[Session]:

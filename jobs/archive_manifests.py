@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from metaq.model import Held, OffsetRange, Partition, TopicPartition
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 
 FORM = 1
 
@@ -77,16 +77,16 @@ def places_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, Place]:
     }
 
 
-def plan(held: Mapping[TopicPartition, Held], places: Mapping[TopicPartition, Place]) -> list[Piece]:
+def plan(available: Mapping[TopicPartition, PartitionState], places: Mapping[TopicPartition, Place]) -> list[Piece]:
     """What is to be archived next, and what can no longer be; by partition, a loss before the range behind it.
 
     Raises:
         ArchiveError: A partition ends before what has been archived.
     """
-    return [piece for where, found in sorted(held.items()) for piece in _plan_one(where, found, places.get(where))]
+    return [piece for where, found in sorted(available.items()) for piece in _plan_one(where, found, places.get(where))]
 
 
-def _plan_one(where: TopicPartition, found: Held, place: Place | None) -> Iterator[Piece]:
+def _plan_one(where: TopicPartition, found: PartitionState, place: Place | None) -> Iterator[Piece]:
     start, end, life = found.offsets.start, found.offsets.end, found.incarnation
     if place is not None and None not in (life, place.incarnation) and life != place.incarnation:
         why = f"deleted and made anew; what came behind offset {place.end} of its former life was not archived"

@@ -52,7 +52,7 @@ from metaq.backends.metaq.boundaries import frame_boundary
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
-from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.sizes import parse_size
 
 ARCHIVE_SCHEMA = (
@@ -88,8 +88,8 @@ def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, F
     for row in transform(named).collect():
         batch, _, name = row.file.partition("/")
         where = TopicPartition(row.topic, Partition(row.broker_id, row.partition))
-        held = Contents(row.messages, row.first_offset, row.last_offset, row.frame_bytes, row.replaced_attributes)
-        found.setdefault(int(batch), {}).setdefault(where, {})[name] = held
+        available = Contents(row.messages, row.first_offset, row.last_offset, row.frame_bytes, row.replaced_attributes)
+        found.setdefault(int(batch), {}).setdefault(where, {})[name] = available
     return found
 
 
@@ -140,22 +140,22 @@ class Archive:
         return count
 
     def _plan(self) -> list[Piece]:
-        pieces = plan(self._held(), self._places)
+        pieces = plan(self._available(), self._places)
         if not self._arguments.accept_loss:
             refuse_losses(pieces)
         return pieces
 
-    def _held(self) -> dict[TopicPartition, Held]:
+    def _available(self) -> dict[TopicPartition, PartitionState]:
         chosen = [topic for topic in self._directory.topics() if is_chosen(topic, self._arguments)]
         missing = {*(self._arguments.topics or "").split(",")} - {"", *chosen, *(where.topic for where in self._places)}
         if missing:
             raise ArchiveError(f"--topics: no broker knows {', '.join(sorted(missing))}")
-        held = self._directory.held(chosen)
-        for where in sorted(set(self._places) - set(held)):
+        available = self._directory.available(chosen)
+        for where in sorted(set(self._places) - set(available)):
             if is_chosen(where.topic, self._arguments):
                 print(f"archive_topics: {where} is not listed by any broker now; what came after "
                       f"offset {self._places[where].end} is not archived", file=sys.stderr)  # fmt: skip
-        return held
+        return available
 
     def _bounded(self, piece: Piece) -> Piece:
         """At most the bytes of a batch, cut at a message; a single message may be larger, then all is taken."""
@@ -188,9 +188,9 @@ class Archive:
 
     def _refuse_new_lives(self, ranges: Iterable[Piece]) -> None:
         """What was read belongs to the lives that were planned if they are the same still: no life comes twice."""
-        held = self._directory.held({piece.where.topic for piece in ranges})
+        available = self._directory.available({piece.where.topic for piece in ranges})
         for piece in ranges:
-            if piece.where in held and held[piece.where].incarnation != piece.incarnation:
+            if piece.where in available and available[piece.where].incarnation != piece.incarnation:
                 raise ArchiveError(f"{piece.where}: deleted and made anew while it was archived; run again")
 
 

@@ -75,7 +75,7 @@ def find_input(source: str | None, folder: Path) -> Input:
 
 def perform(given: Input, folder: Path) -> int:
     """Run every step and show it; return the exit status."""
-    say("input", f"{counted(given.held)} ({given.name})")
+    say("input", f"{counted(given.available)} ({given.name})")
     with running_broker(folder, PARTITIONS) as address:
         say("broker", f"{address}, {PARTITIONS} partitions a topic")
         try:
@@ -100,8 +100,8 @@ def run_steps(pipeline: Pipeline, given: Input) -> int:
     comparison, table = pipeline.compare(), pipeline.error_table()
     print_table(table)
     print_result(comparison, {"sending": sending_s, "streaming": streaming_s})
-    everything_counted = sum(row.lines for row in table) == given.held.lines
-    return 0 if comparison.equal and comparison.sent == given.held and everything_counted else 1
+    everything_counted = sum(row.lines for row in table) == given.available.lines
+    return 0 if comparison.equal and comparison.sent == given.available and everything_counted else 1
 
 
 def timed(work: Callable[[], None], share: Callable[[], float] | None = None) -> float:
@@ -145,8 +145,8 @@ def say(what: str, value: str) -> None:
     print(f"  {what:<11}{value}", flush=True)
 
 
-def counted(held: Count) -> str:
-    return f"{held.lines:,} lines, {held.bytes:,} bytes"
+def counted(available: Count) -> str:
+    return f"{available.lines:,} lines, {available.bytes:,} bytes"
 
 
 def print_table(rows: Sequence[Row]) -> None:

@@ -31,7 +31,7 @@ class Input:
     name: str
     source: str
     files: tuple[Path, ...]
-    held: Count
+    available: Count
 
 
 class Pipeline:
@@ -88,7 +88,7 @@ class Pipeline:
     def share_in(self, topic: str) -> float:
         """How much of the input, 0..1, the broker has in ``topic``. A message is stored behind a header."""
         stored = sum(len(there) for there in self._directory.ends([topic]).values())
-        expected = self._input.held.bytes + HEADER_BYTES * self._input.held.lines
+        expected = self._input.available.bytes + HEADER_BYTES * self._input.available.lines
         return stored / expected if expected else 1.0
 
     def compare(self) -> Comparison:

@@ -148,11 +148,11 @@ class Mirror:
 
     def _has_news(self) -> bool:
         """Whether a broker that answers holds messages of a partition that has no place. Others do not stop a batch."""
-        held, _ = self._source.held_by_reachable()
+        available, _ = self._source.available_now()
         known = self._memory.places
         return any(
             where.partition not in known.get(where.topic, {})
-            for where in held
+            for where in available
             if is_chosen(where.topic, self._arguments)
         )
 

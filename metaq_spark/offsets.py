@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from metaq.model import INT64_MAX, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import INT64_MAX, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import CheckpointError
 
 VERSION: Final = 2
@@ -32,7 +32,7 @@ Offsets = Mapping[TopicPartition, int]
 Ranges = Mapping[TopicPartition, OffsetRange]
 """A byte range of each of some partitions."""
 
-Holdings = Mapping[TopicPartition, Held]
+Holdings = Mapping[TopicPartition, PartitionState]
 """What the brokers hold of every partition: first byte, readable end, and which life of it this is."""
 
 _KEYS: Final = {1: {"v", "topics"}, 2: {"v", "topics", "incarnations"}}
@@ -53,15 +53,15 @@ class Progress:
     moved: bool = field(default=False, compare=False)
 
 
-def ends_of(held: Holdings) -> Progress:
+def ends_of(available: Holdings) -> Progress:
     """Where a query is that has read everything."""
-    offsets = {where: of_one.offsets.end for where, of_one in held.items()}
-    return Progress(offsets, incarnations_of(held))
+    offsets = {where: of_one.offsets.end for where, of_one in available.items()}
+    return Progress(offsets, incarnations_of(available))
 
 
-def incarnations_of(held: Holdings) -> dict[TopicPartition, str]:
+def incarnations_of(available: Holdings) -> dict[TopicPartition, str]:
     """The incarnations that brokers told."""
-    return {where: of_one.incarnation for where, of_one in held.items() if of_one.incarnation is not None}
+    return {where: of_one.incarnation for where, of_one in available.items() if of_one.incarnation is not None}
 
 
 def to_json(offsets: Offsets, incarnations: Mapping[TopicPartition, str] = _NONE) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 
-from metaq.model import Held, OffsetRange, Partition, TopicPartition
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import DataLoss
 from metaq_spark.source.frames import Cuts, Place, Skip, Skipped
 
@@ -24,10 +24,10 @@ def spans(**ranges: tuple[int, int]) -> dict[TopicPartition, OffsetRange]:
     return {tp(letter): OffsetRange(*span) for letter, span in ranges.items()}
 
 
-def held(**ranges: tuple[int, int] | tuple[int, int, str]) -> dict[TopicPartition, Held]:
+def available(**ranges: tuple[int, int] | tuple[int, int, str]) -> dict[TopicPartition, PartitionState]:
     """What brokers hold: start, end and, if they tell, one digit for the incarnation."""
     return {
-        tp(letter): Held(OffsetRange(*span[:2]), LIVES[span[2]] if len(span) == 3 else None)
+        tp(letter): PartitionState(OffsetRange(*span[:2]), LIVES[span[2]] if len(span) == 3 else None)
         for letter, span in ranges.items()
     }
 

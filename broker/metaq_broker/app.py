@@ -37,8 +37,8 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
+from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, OperatedBroker, bind_metrics
 from metaq_broker.admin.maintenance import PartitionMaintenance
-from metaq_broker.admin.operating import MetricsUnavailable, OperatedBroker, Operating, bind_metrics
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
@@ -66,10 +66,10 @@ from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.transactions import folder
 from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from metaq_broker.transactions.journal import JournalDamaged, JournalFailed
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.recovery import JournalIncomplete
-from metaq_broker.transactions.seams import Durability, TransactionLimits
 
 if TYPE_CHECKING:
     from metaq_broker.registration.registration import Registration
@@ -109,7 +109,7 @@ class Broker:
         """``file`` is where the configuration came from, if from a file; ``stop`` is what an operator's stop calls."""
         self.config = config
         self._file, self._stop = file, stop
-        self._operating: Operating | None = None
+        self._admin: AdminServices | None = None
         self._registration: Registration | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
@@ -127,7 +127,7 @@ class Broker:
         """
         self._tls = server_context(self.config.system)
         self._bind()
-        self._closing.push_async_callback(self._close_operating)
+        self._closing.push_async_callback(self._close_admin)
         try:
             self._stores = TopicStores.open(self._files, self._clock, self.config)
         except MetaqError as error:
@@ -232,11 +232,11 @@ class Broker:
 
     async def _publish(self) -> None:
         if self._registration is not None:
-            self._closing.push_async_callback(self._registration.withdraw)
+            self._closing.push_async_callback(self._registration.unregister)
             self._stores.topics_changed = self._registration.refresh
             await self._registration.publish()
             if self._replication.fenced:  # heard in the meantime
-                await self._registration.withdraw()
+                await self._registration.unregister()
 
     async def _stop_moving(self) -> None:
         if self._moving is not None:
@@ -283,14 +283,14 @@ class Broker:
             self._replication,
             self._registration,
         )
-        self._operating = Operating(parts, self._file, self._metrics_listener)
-        self._closing.push_async_callback(self._operating.quiesce, STOP_PATIENCE_S)
-        await self._operating.open()
-        self._replication.follow_config(self._operating.reloader)
+        self._admin = AdminServices(parts, self._file, self._metrics_listener)
+        self._closing.push_async_callback(self._admin.quiesce, STOP_PATIENCE_S)
+        await self._admin.open()
+        self._replication.follow_config(self._admin.reloader)
 
-    async def _close_operating(self) -> None:
-        if self._operating is not None:
-            await self._operating.close()
+    async def _close_admin(self) -> None:
+        if self._admin is not None:
+            await self._admin.close()
 
     async def _announce(self, config: BrokerConfig) -> None:
         """Have ZooKeeper say that there may be messages of the topics in ``config``, before there are."""
@@ -317,7 +317,7 @@ class Broker:
     def _fenced(self) -> None:
         """Leave the master's place in ZooKeeper to the broker that was promoted."""
         if self._registration is not None:
-            leave = self._registration.withdraw()
+            leave = self._registration.unregister()
             self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
 
     async def _join_zookeeper(self) -> None:
@@ -338,21 +338,21 @@ class Broker:
         if registration is not None:
             await registration.end()
 
-    def hang_up(self) -> None:
+    def on_sighup(self) -> None:
         """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
         if self._file is None:
             self._stop()
-        elif self._operating is None:
+        elif self._admin is None:
             _LOG.warning("not reloaded, the broker is still starting")
         else:
-            self._operating.reloader.reload_soon()
+            self._admin.reloader.reload_soon()
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
         await self._stop_moving()
         await self._closing.aclose()
 
-    def vital_facts(self) -> dict[str, object]:
+    def startup_summary(self) -> dict[str, object]:
         """Return what the log says of a broker that is ready."""
         system = self.config.system
         return {
@@ -392,14 +392,14 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
     stop = asyncio.Event()
     broker = Broker(config, file, stop.set)
     loop = asyncio.get_running_loop()
-    for number, react in ((signal.SIGTERM, stop.set), (signal.SIGINT, stop.set), (signal.SIGHUP, broker.hang_up)):
+    for number, react in ((signal.SIGTERM, stop.set), (signal.SIGINT, stop.set), (signal.SIGHUP, broker.on_sighup)):
         loop.add_signal_handler(number, react)
     try:
         await broker.open()
         if not await _before(stop, broker.serve()):
             return
         address = Address(config.system.host_name, broker.port)
-        _LOG.info("ready", extra={"fields": broker.vital_facts()})
+        _LOG.info("ready", extra={"fields": broker.startup_summary()})
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
         announce(broker.port)
         await stop.wait()
@@ -437,7 +437,7 @@ def transaction_manager(
         call_later=asyncio.get_running_loop().call_later,
         limits=TransactionLimits(open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max),
         checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
-        room=store.room,
+        check_space=store.check_space,
     )
 
 

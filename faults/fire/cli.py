@@ -12,7 +12,7 @@ from typing import Final
 
 from faults.broker_process import BrokerTrouble
 from faults.console import EXIT_OK, complain, count, tell
-from faults.fire.fight import Fight, FireTrouble, PromiseBroken
+from faults.fire.fault_run import FaultRun, FireTrouble, PromiseBroken
 from faults.fire.shots import SHORT, Delivery, schedule
 from faults.fire.zombie import RETURNS, bring_back
 from metaq.errors import MetaqError
@@ -39,18 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, base: Path) -> None:
     shots = list(SHORT) if options.short else schedule(options.seed, options.kills, options.delivery)
-    fight = Fight(base / "fight", options.seed, options.delivery, tell)
+    fault_run = FaultRun(base / "fight", options.seed, options.delivery, tell)
     returns = RETURNS if options.delivery is Delivery.EXACTLY_ONCE and not options.no_zombies else ()
 
-    def zombies(fight: Fight) -> None:
-        fight.drain()
+    def zombies(fault_run: FaultRun) -> None:
+        fault_run.drain()
         for number, at in enumerate(returns, 1):
-            tell(f"zombie {number}/{len(returns)}: {bring_back(fight, at)}")
+            tell(f"zombie {number}/{len(returns)}: {bring_back(fault_run, at)}")
 
     try:
-        fight.run(shots, zombies)
+        fault_run.run(shots, zombies)
     finally:
-        for line in fight.figures.lines():
+        for line in fault_run.figures.lines():
             tell(line)
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from faults.fire.proxy import Sighting
 from faults.fire.steps import Step
-from faults.fire.wiretap import Sighting
 from metaq.protocols.text.commands import Reply
 
 

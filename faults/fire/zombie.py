@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from faults.fire.arena import PORTION
+from faults.fire.broker_pair import PORTION
 from faults.fire.driver import Drained, Ended, Failed
-from faults.fire.fight import PATIENCE_S, WORKER_PATIENCE_S, Fight, FireTrouble, PromiseBroken
+from faults.fire.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, FireTrouble, PromiseBroken
 from faults.fire.hold import Held, Hold
 from faults.fire.steps import Step, told
 from metaq.protocols.text.commands import Result
@@ -36,63 +36,65 @@ LATE_S: Final = 30.0
 """Longest wait for the answer to the late request."""
 
 
-def bring_back(fight: Fight, at: Return) -> str:
-    """Let the driver of ``fight``, which is drained, come back from the dead; return what became of it, in a sentence.
+def bring_back(fault_run: FaultRun, at: Return) -> str:
+    """Let the driver of ``fault_run``, which is drained, come back from the dead; return in a sentence what came of it.
 
-    Afterwards the second driver is the fight's, drained and idle.
+    Afterwards the second driver is the run's, drained and idle.
 
     Raises:
         PromiseBroken: Something of the zombie can be seen, or was accepted.
         FireTrouble, BrokerTrouble, MetaqError: It could not be carried out.
     """
-    hold = Hold(at.step, 1, lambda held: _caught(fight, held))
-    fight.gunner.hold = hold
+    hold = Hold(at.step, 1, lambda held: _caught(fault_run, held))
+    fault_run.injector.hold = hold
     try:
-        fight.go_on(PORTION if at.ahead else 1)
-        _wait_until_held(fight)
-        zombie = fight.driver
-        fight.launch()
-        fight.drain()
+        fault_run.go_on(PORTION if at.ahead else 1)
+        _wait_until_held(fault_run)
+        zombie = fault_run.driver
+        fault_run.launch()
+        fault_run.drain()
         if at.ahead:
-            fight.go_on()
-            fight.drain()
-        before = fight.arena.output()
+            fault_run.go_on()
+            fault_run.drain()
+        before = fault_run.broker_pair.output()
         if not hold.release(LATE_S):
             raise FireTrouble(f"the late {at.step.value} was not answered in {LATE_S:g} s")
         zombie.resume()
-        reason = _end_of(fight, zombie.life)
+        reason = _end_of(fault_run, zombie.life)
         zombie.kill()
         zombie.sweep(WORKER_PATIENCE_S)
     finally:
         hold.release(0.0)
-        fight.gunner.hold = None
-    _judge(fight, at, hold, changed=fight.arena.output() != before)
+        fault_run.injector.hold = None
+    _judge(fault_run, at, hold, changed=fault_run.broker_pair.output() != before)
     return f"a driver that came back at {at} ended: {reason}"
 
 
-def _caught(fight: Fight, held: Held) -> None:
-    fight.driver.suspend()
-    fight.record.write(f"## held, and its driver stopped: {told(held.sighting.command)}")
-    fight.events.put(held)
+def _caught(fault_run: FaultRun, held: Held) -> None:
+    fault_run.driver.suspend()
+    fault_run.record.write(f"## held, and its driver stopped: {told(held.sighting.command)}")
+    fault_run.events.put(held)
 
 
-def _wait_until_held(fight: Fight) -> None:
-    while not isinstance(fight.next_event(PATIENCE_S), Held):
-        if fight.idle:
+def _wait_until_held(fault_run: FaultRun) -> None:
+    while not isinstance(fault_run.next_event(PATIENCE_S), Held):
+        if fault_run.idle:
             raise FireTrouble("a batch went by without the request that was to be held")
 
 
-def _end_of(fight: Fight, life: int) -> str:
+def _end_of(fault_run: FaultRun, life: int) -> str:
     """Wait until the query of a driver fails; return what with."""
     while True:
-        event = fight.next_event(PATIENCE_S)
+        event = fault_run.next_event(PATIENCE_S)
         if isinstance(event, Failed) and event.life == life:
             return event.reason
         if isinstance(event, Drained | Ended) and event.life == life:
-            raise PromiseBroken(fight.folder, ["a driver that had been replaced went on as if nothing had happened"])
+            raise PromiseBroken(
+                fault_run.folder, ["a driver that had been replaced went on as if nothing had happened"]
+            )
 
 
-def _judge(fight: Fight, at: Return, hold: Hold, *, changed: bool) -> None:
+def _judge(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
     told_yes = [
         f"a driver that had been replaced was told yes: {told(sighting.command)}"
         for sighting, reply in hold.heard
@@ -103,4 +105,4 @@ def _judge(fight: Fight, at: Return, hold: Hold, *, changed: bool) -> None:
     if changed:
         report.append(f"a driver that had been replaced came back at {at} and the output topic changed")
     if report:
-        raise PromiseBroken(fight.folder, report)
+        raise PromiseBroken(fault_run.folder, report)

@@ -12,7 +12,7 @@ from typing import Final
 
 from faults.console import EXIT_FOUND, EXIT_OK, tell
 from faults.fuzz.attacker import FuzzFinding
-from faults.fuzz.siege import Siege, SiegeOptions
+from faults.fuzz.fuzz_run import FuzzOptions, FuzzRun
 
 FRAMES: Final = 1_000_000
 
@@ -22,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fuzz-"))
     print(f"fuzz: seed {options.seed}, data in {base}", flush=True)
-    siege = Siege(SiegeOptions(options.seed, options.frames, options.attackers), base, tell)
+    fuzz_run = FuzzRun(FuzzOptions(options.seed, options.frames, options.attackers), base, tell)
     try:
-        tell(f"fuzz: {siege.run()}")
+        tell(f"fuzz: {fuzz_run.run()}")
     except FuzzFinding as finding:
-        print(f"fuzz: {finding}\nkept: {siege.folder}\nfuzz: seed {options.seed}", file=sys.stderr)
+        print(f"fuzz: {finding}\nkept: {fuzz_run.folder}\nfuzz: seed {options.seed}", file=sys.stderr)
         return EXIT_FOUND
     if not options.folder:
         base.rmdir()

@@ -79,12 +79,12 @@ class Attacker:
         phrases = [self._phrase(manner) for _ in range(self._random.randint(1, manner.phrases_max))]
         data = b"".join(self._altered(phrase, manner) for phrase in phrases)
         parts = list(pieces(self._random, data))
-        hang_up = not manner.proper and self._random.random() < HANG_UP_CHANCE
+        disconnect = not manner.proper and self._random.random() < HANG_UP_CHANCE
         self.recent.append(data)
         self.sent_phrases += len(phrases)
         with self._connection() as connection:
-            if hang_up:
-                self._hang_up(connection, parts)
+            if disconnect:
+                self._disconnect(connection, parts)
             else:
                 replies = self._exchange(connection, parts)
                 self.answers += len(replies)
@@ -137,7 +137,7 @@ class Attacker:
             raise FuzzFinding(f"the broker closed inside an answer, {decoder.pending_bytes} bytes of it came")
         return replies
 
-    def _hang_up(self, connection: socket.socket, parts: Sequence[bytes]) -> None:
+    def _disconnect(self, connection: socket.socket, parts: Sequence[bytes]) -> None:
         """Send some of it and reset the connection."""
         with contextlib.suppress(OSError):
             for part in parts[: self._random.randint(1, len(parts))]:

@@ -99,13 +99,13 @@ def _refusals(trial: Trial) -> int:
 
 def _fill(trial: Trial) -> int:
     """Work until puts are refused, and some time longer; return how many were."""
-    trial.crew.start()
+    trial.workers.start()
     wait_for(trial, lambda: _refusals(trial) > 20, "puts are refused because the disk is full")
     trial.shift.over.wait(FULL_S)
-    trial.crew.stop()
+    trial.workers.stop()
     with trial.session() as session:
         trial.wait_until_quiet(session)
-        trial.crew.sort_out(session)
+        trial.workers.sort_out(session)
         trial.judge(session)
     return _refusals(trial)
 
@@ -115,7 +115,7 @@ def _restart_while_full(trial: Trial) -> None:
     trial.broker.kill()
     trial.broker.start()
     with trial.session() as session:
-        trial.crew.sort_out(session)
+        trial.workers.sort_out(session)
         trial.judge(session)
 
 
@@ -129,7 +129,7 @@ def _after(trial: Trial, random: Random) -> None:
     trial.shift.refusals_expected = False
     trial.rules = Rules()
     with trial.session() as session:
-        trial.crew.sort_out(session)
+        trial.workers.sort_out(session)
         trial.judge(session)
         _put_everywhere(trial, session)
     last_page(trial)

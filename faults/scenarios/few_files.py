@@ -34,7 +34,7 @@ def few_files(stage: Stage) -> str:
     trial.broker.files_max = FILES_MAX
     over = threading.Event()
     with stage.play(trial):
-        trial.crew.start()
+        trial.workers.start()
         wait_for_progress(trial)
         crowds = [threading.Thread(target=crowd, args=(trial.broker.address, over), daemon=True) for _ in range(CROWDS)]
         for thread in crowds:
@@ -44,17 +44,17 @@ def few_files(stage: Stage) -> str:
         over.set()
         for thread in crowds:
             thread.join()
-        trial.crew.stop()
+        trial.workers.stop()
         refused = sum(bool(put.reason) for put in trial.history.puts)
         with trial.session() as session:
             trial.wait_until_quiet(session)
-            trial.crew.sort_out(session)
+            trial.workers.sort_out(session)
             trial.judge(session)
         trial.broker.kill()
         trial.broker.files_max = None
         trial.shift.refusals_expected, trial.rules = False, Rules()
         trial.broker.start()
         with trial.session() as session:
-            trial.crew.sort_out(session)
+            trial.workers.sort_out(session)
         last_page(trial)
     return f"{CROWDS * CROWD} idle clients and {FILES_MAX} files; {refused} puts were refused, everything was there"

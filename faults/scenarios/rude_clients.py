@@ -47,8 +47,8 @@ def rude_clients(stage: Stage) -> str:
     over = threading.Event()
     dribblers = [Dribbler(f"dribble{n}", trial.shift, stage.seed) for n in range(3)]
     with stage.play(trial):
-        trial.crew.workers = (*trial.crew.workers, *dribblers)
-        trial.crew.start()
+        trial.workers.workers = (*trial.workers.workers, *dribblers)
+        trial.workers.start()
         before = _settled_memory(trial)
         rude = [threading.Thread(target=act, args=(trial.broker.address, over), daemon=True) for act in RUDE_KINDS]
         for thread in rude:
@@ -59,10 +59,10 @@ def rude_clients(stage: Stage) -> str:
             over.set()
             for thread in rude:
                 thread.join()
-        trial.crew.stop()
+        trial.workers.stop()
         last_page(trial)
     grown = (peak - before) / MIB
-    polite = len(trial.crew.workers)
+    polite = len(trial.workers.workers)
     return f"{len(rude)} rude clients among {polite} polite ones, memory grew by {grown:.0f} MiB at most"
 
 

@@ -64,7 +64,7 @@ def ask_and_never_read(address: Address, over: threading.Event) -> None:
                 over.wait(TICK_S)
 
 
-def hang_up(address: Address, over: threading.Event) -> None:
+def disconnect(address: Address, over: threading.Event) -> None:
     """Ask, take a little, and reset the connection in the middle of an answer; again and again."""
     while not over.wait(TICK_S):
         with _connection(address) as connection:
@@ -85,7 +85,7 @@ RUDE_KINDS: Final[Sequence[Act]] = (
     *(read_slowly for _ in range(SLOW_READERS)),
     *(fall_silent for _ in range(HALF_OPEN)),
     *(ask_and_never_read for _ in range(GREEDY)),
-    *(hang_up for _ in range(RESETTING)),
+    *(disconnect for _ in range(RESETTING)),
     *(crowd for _ in range(CROWDS)),
 )
 

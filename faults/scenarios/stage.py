@@ -80,7 +80,7 @@ def last_page(trial: Trial) -> None:
     with trial.session() as session:
         trial.wait_until_quiet(session)
         trial.judge(session)
-        trial.crew.conclude(session)
+        trial.workers.conclude(session)
         trial.judge(session)
     trial.broker.stop()
     trial.judge_files()

@@ -18,15 +18,15 @@ def stop_under_load(stage: Stage) -> str:
     stops_s = []
     with stage.play(trial):
         for _ in range(times):
-            trial.crew.start()
+            trial.workers.start()
             wait_for_progress(trial)
             trial.shift.over.wait(random.uniform(0.0, 0.5))
             stops_s.append(trial.broker.stop())
-            trial.crew.stop()
+            trial.workers.stop()
             trial.judge_files()
             trial.broker.start()
             with trial.session() as session:
-                trial.crew.sort_out(session)
+                trial.workers.sort_out(session)
                 trial.judge(session)
         last_page(trial)
     return f"stopped {times} times under load, in {max(stops_s):.2f} s at most; the files had everything"

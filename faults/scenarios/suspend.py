@@ -24,14 +24,14 @@ def suspend(stage: Stage) -> str:
     trial = Trial(stage.base / f"suspend-{stage.seed}", ServerSettings(TOPICS), stage.seed, timeouts=DEADLINES)
     back_s = []
     with stage.play(trial):
-        trial.crew.start()
+        trial.workers.start()
         for number in range(times):
             wait_for_progress(trial)
             trial.broker.suspend()
             trial.shift.over.wait(random.uniform(*SUSPENDED_S[(number + 1) % 2]))
             trial.broker.resume()
             back_s.append(wait_for_progress(trial))
-        trial.crew.stop()
+        trial.workers.stop()
         unknown = sum(put.outcome is Outcome.UNKNOWN for put in trial.history.puts)
         if not unknown:
             raise trial.fail(["no client ran into its deadline: the broker was not suspended at all"], {})

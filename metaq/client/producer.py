@@ -21,7 +21,7 @@ class Producer:
     def __init__(self, directory: Directory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
         self._places: dict[str, dict[Partition, Address]] = {}
-        self._turn = itertools.count()
+        self._next = itertools.count()
 
     def put(self, topic: str, message: Message, partition: Partition | None = None) -> Receipt:
         """Store one message. Where a topic can be written is asked once per topic.
@@ -35,7 +35,7 @@ class Producer:
         Message.require(message)
         places = self._places.get(topic) or self._places.setdefault(topic, self._directory.writable(topic))
         if partition is None:
-            partition = list(places)[next(self._turn) % len(places)]
+            partition = list(places)[next(self._next) % len(places)]
         elif partition not in places:
             raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, places))}")
         with self._pool.lease(places[partition]) as session:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from metaq.errors import MetaqError
-from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 
 
 class Directory(Protocol):
@@ -38,14 +38,14 @@ class Directory(Protocol):
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
         """For each partition in ``partitions`` of these topics, what can be read now: ``[first, readable end)``."""
 
-    def held(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, Held]:
+    def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
         """Like ``ends``, of all topics if none are named, with each partition's incarnation where its broker tells it.
 
         Range and incarnation of a partition belong together: no recreation can come between them. While nothing has
         changed it is the same object.
         """
 
-    def held_by_reachable(
+    def available_now(
         self, topics: Iterable[str] | None = None
-    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
-        """Like ``held``, of those brokers that answer at once; and why the others do not."""
+    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
+        """Like ``available``, of those brokers that answer at once; and why the others do not."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from metaq.errors import ProtocolError
-from metaq.model import Held, OffsetRange
+from metaq.model import OffsetRange, PartitionState
 
 _OFFSETS_LINE = re.compile(r"(\S+) part (\d+) min_offset (\d+) max_offset (\d+)")
 _INCARNATIONS_LINE = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+)")
@@ -62,7 +62,7 @@ def offsets_of_line(line: str) -> tuple[tuple[str, int], OffsetRange]:
     return (match[1], int(match[2])), OffsetRange(int(match[3]), int(match[4]))
 
 
-def parse_incarnations(text: str) -> dict[tuple[str, int], Held]:
+def parse_incarnations(text: str) -> dict[tuple[str, int], PartitionState]:
     """Read the answer to ``stats incarnations``: topic and partition index to incarnation and readable range.
 
     A dash stands for an incarnation that the broker could not make durable yet.
@@ -73,13 +73,13 @@ def parse_incarnations(text: str) -> dict[tuple[str, int], Held]:
     return dict(map(incarnation_of_line, lines_of(text)))
 
 
-def incarnation_of_line(line: str) -> tuple[tuple[str, int], Held]:
+def incarnation_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
     """Read one line of ``stats incarnations``. Raises as ``parse_incarnations``."""
     match = _INCARNATIONS_LINE.fullmatch(line)
     if match is None:
         raise ProtocolError("a line of stats incarnations that cannot be read", line.encode(errors="replace"))
     incarnation = None if match[3] == "-" else match[3]
-    return (match[1], int(match[2])), Held(OffsetRange(int(match[4]), int(match[5])), incarnation)
+    return (match[1], int(match[2])), PartitionState(OffsetRange(int(match[4]), int(match[5])), incarnation)
 
 
 def lines_of(text: str) -> Iterator[str]:

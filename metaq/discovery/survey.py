@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
-from metaq.discovery.held_memory import HeldMemory
 from metaq.discovery.stats import (
     BrokerInfo,
     incarnation_of_line,
@@ -19,8 +18,9 @@ from metaq.discovery.stats import (
     parse_offsets,
     parse_topics,
 )
+from metaq.discovery.stats_cache import StatsCache
 from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
-from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import EXT_INCARNATION
 
@@ -40,8 +40,8 @@ class SurveyedDirectory(Directory):
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
-        self._memory_of_held = HeldMemory()
-        self._last_held = _Joined((), None, frozenset(), {})
+        self._stats_cache = StatsCache()
+        self._last_available = _Joined((), None, frozenset(), {})
 
     @abstractmethod
     def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
@@ -75,14 +75,14 @@ class SurveyedDirectory(Directory):
             if topic in wanted
         }
 
-    def held(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, Held]:
+    def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
         """See ``Directory``; a connection's first use costs one more round trip, for the broker's extensions."""
         wanted = None if topics is None else set(topics)
-        return self._held(self._survey_by(_item_of_what_is_held, wanted), wanted)
+        return self._available(self._survey_by(_stats_item, wanted), wanted)
 
-    def held_by_reachable(
+    def available_now(
         self, topics: Iterable[str] | None = None
-    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
+    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
         answers: list[Answers] = []
         away: dict[Address, MetaqError] = {}
         wanted = None if topics is None else set(topics)
@@ -93,32 +93,38 @@ class SurveyedDirectory(Directory):
                 if not error.retryable:
                     raise
                 away[address] = error
-        return self._held(answers, wanted), away
+        return self._available(answers, wanted), away
 
     def _ask_or_slave(self, address: Address) -> Answers:
         try:
-            return ask(self._pool, address, _item_of_what_is_held)
+            return ask(self._pool, address, _stats_item)
         except MetaqError as error:
             instead = self._instead_of(address) if error.retryable else None
             if instead is None:
                 raise
-        return ask(self._pool, instead, _item_of_what_is_held)
+        return ask(self._pool, instead, _stats_item)
 
     def _instead_of(self, address: Address) -> Address | None:
         """Another address of the same broker to read from, now that this one does not answer."""
         return None
 
-    def _held(self, answers: Iterable[Answers], wanted: set[str] | None) -> Mapping[TopicPartition, Held]:
-        parts, hidden, last = [broker.held(self._memory_of_held) for broker in answers], self._hidden(), self._last_held
+    def _available(
+        self, answers: Iterable[Answers], wanted: set[str] | None
+    ) -> Mapping[TopicPartition, PartitionState]:
+        parts, hidden, last = (
+            [broker.available(self._stats_cache) for broker in answers],
+            self._hidden(),
+            self._last_available,
+        )
         if not last.is_of(parts, wanted, hidden):
-            held = {
+            available = {
                 where: one
                 for part in parts
                 for where, one in part.items()
                 if (wanted is None or where.topic in wanted) and (where.partition.broker_id, where.topic) not in hidden
             }
-            self._last_held = last = _Joined(parts, wanted, hidden, held)
-        return last.held
+            self._last_available = last = _Joined(parts, wanted, hidden, available)
+        return last.available
 
     def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
         """What brokers that were asked for offsets have for readers."""
@@ -146,10 +152,10 @@ class SurveyedDirectory(Directory):
 class _Joined:
     """What brokers together hold for readers, and what it was made of."""
 
-    parts: Sequence[Mapping[TopicPartition, Held]]
+    parts: Sequence[Mapping[TopicPartition, PartitionState]]
     wanted: set[str] | None
     hidden: Hidden
-    held: Mapping[TopicPartition, Held]
+    available: Mapping[TopicPartition, PartitionState]
 
     def is_of(self, parts: Sequence[object], wanted: set[str] | None, hidden: Hidden) -> bool:
         """Whether it was made of just these answers."""
@@ -185,20 +191,20 @@ class Answers:
         except ProtocolError as error:
             raise ProtocolError(error.what, error.line, self.address) from error
 
-    def held(self, memory: HeldMemory) -> Mapping[TopicPartition, Held]:
-        """What the broker's partitions hold, from the item that ``_item_of_what_is_held`` chose."""
+    def available(self, memory: StatsCache) -> Mapping[TopicPartition, PartitionState]:
+        """What the broker's partitions hold, from the item that ``_stats_item`` chose."""
         item, read_line = (
-            (_INCARNATIONS, incarnation_of_line) if _INCARNATIONS in self._texts else (_OFFSETS, _held_of_line)
+            (_INCARNATIONS, incarnation_of_line) if _INCARNATIONS in self._texts else (_OFFSETS, _state_of_line)
         )
         return self.read(item, lambda text: memory.read(self.address, self.info.broker_id, text, read_line))
 
 
-def _held_of_line(line: str) -> tuple[tuple[str, int], Held]:
+def _state_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
     where, readable = offsets_of_line(line)
-    return where, Held(readable, None)
+    return where, PartitionState(readable, None)
 
 
-def _item_of_what_is_held(session: Session) -> Sequence[str]:
+def _stats_item(session: Session) -> Sequence[str]:
     return (_INCARNATIONS,) if EXT_INCARNATION in session.extensions else (_OFFSETS,)
 
 
@@ -208,7 +214,7 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
     As long as a connection lasts, a broker stays who it is; what it holds is asked often, and only with that.
     """
     with pool.lease(address) as session:
-        known = {"": session.notes[""]} if choose is _item_of_what_is_held and "" in session.notes else {}
+        known = {"": session.notes[""]} if choose is _stats_item and "" in session.notes else {}
         commands = {item: Stats(item, 0) for item in ("", *choose(session)) if item not in known}
         opaques = {item: session.post(command) for item, command in commands.items()}
         texts = {item: session.text_of(session.wait(opaques[item]), command) for item, command in commands.items()}

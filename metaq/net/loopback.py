@@ -35,7 +35,7 @@ def same_host(own: object, peer: object) -> bool:
     return isinstance(own, tuple) and isinstance(peer, tuple) and own[0] == peer[0]
 
 
-def unpace(connected: ConnectedSocket) -> None:
+def disable_pacing(connected: ConnectedSocket) -> None:
     """Have a TCP connection within this machine send as fast as the other end takes; leave any other as it is.
 
     Where the system does not let it be changed, it stays as it is.

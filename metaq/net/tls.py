@@ -74,27 +74,27 @@ class TlsStream(TcpStream):
     def __init__(self, secured: ssl.SSLSocket, address: Address) -> None:
         super().__init__(secured, address)
         self._secured = secured
-        self._held = b""
+        self._available = b""
         self._ended = False
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         super().send(data, timeout_s)  # a secured socket knows no flags
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
-        if self._held:
-            data, self._held = self._held[:bytes_max], self._held[bytes_max:]
+        if self._available:
+            data, self._available = self._available[:bytes_max], self._available[bytes_max:]
             return data
         return b"" if self._ended else super().recv(bytes_max, timeout_s)
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
-        if not (self._held or self._ended):
-            return super().recv_into(room, timeout_s)
-        data = self.recv(len(room), timeout_s)
-        room[: len(data)] = data
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
+        if not (self._available or self._ended):
+            return super().recv_into(buffer, timeout_s)
+        data = self.recv(len(buffer), timeout_s)
+        buffer[: len(data)] = data
         return len(data)
 
     def readable(self) -> bool:
-        if self._held or self._ended or self._secured.fileno() < 0:
+        if self._available or self._ended or self._secured.fileno() < 0:
             return True
         if not self._secured.pending() and not super().readable():
             return False
@@ -103,13 +103,13 @@ class TlsStream(TcpStream):
         # What arrived may be part of TLS itself (session tickets, keys): only reading tells.
         try:
             self._secured.settimeout(0)
-            self._held = self._secured.recv(_PEEK_BYTES)
+            self._available = self._secured.recv(_PEEK_BYTES)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         except OSError:
             self._ended = True
             return True
-        self._ended = not self._held
+        self._ended = not self._available
         return True
 
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address, Buffer
-from metaq.net.loopback import unpace
+from metaq.net.loopback import disable_pacing
 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # where it is missing, a small packet goes ahead
 
@@ -53,8 +53,8 @@ class Stream(Protocol):
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
         """1 to ``bytes_max`` bytes, as soon as there are any; empty when the peer has closed its side."""
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
-        """As ``recv``, into the front of ``room`` (writable, not empty): how many bytes, 0 = the peer has closed."""
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
+        """As ``recv``, into the front of ``buffer`` (writable, not empty): how many bytes, 0 = the peer has closed."""
 
     def readable(self) -> bool:
         """Whether ``recv`` would return at once, with bytes or with the end. Never waits."""
@@ -111,10 +111,10 @@ class TcpStream:
             self._socket.settimeout(timeout_s)
             return self._socket.recv(bytes_max)
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
         with map_exceptions(self._address, "receive", timeout_s):
             self._socket.settimeout(timeout_s)
-            return self._socket.recv_into(room)
+            return self._socket.recv_into(buffer)
 
     def readable(self) -> bool:
         # poll, not select: a process with many files open has descriptors above select's limit.
@@ -136,7 +136,7 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
     with map_exceptions(address, "connect", timeout_s):
         connected = socket.create_connection((address.host, address.port), timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        unpace(connected)
+        disable_pacing(connected)
     return connected
 
 

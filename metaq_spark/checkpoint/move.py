@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from metaq.model import Held, TopicPartition
+from metaq.model import PartitionState, TopicPartition
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.checkpoint.folder import Batch, Checkpoint, CheckpointFolderError
@@ -21,7 +21,7 @@ from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Progress, incarnations_of, to_json
 from metaq_spark.options.positions import Position, Specific
 from metaq_spark.options.selection import Named
-from metaq_spark.source.resolution import Lookups, Side
+from metaq_spark.source.resolution import Bound, OffsetLookups
 
 OPTION = "--to"
 
@@ -120,11 +120,13 @@ def plan_move(
     lines, steps = list(base.lines), []
     for source in _chosen_sources(checkpoint, choice):
         assert source.read_to is not None
-        held = _held(cluster, source.read_to, position, choice)
-        wanted = _past(checkpoint, source, position, held) if isinstance(position, AfterBatch) else position
-        found = _resolve(cluster, wanted, held)
-        steps += [Step(source.number, where, _known(source.read_to, where, held), at) for where, at in found.items()]
-        lines[source.number - 1] = _line(source.read_to, found, held)
+        available = _available(cluster, source.read_to, position, choice)
+        wanted = _past(checkpoint, source, position, available) if isinstance(position, AfterBatch) else position
+        found = _resolve(cluster, wanted, available)
+        steps += [
+            Step(source.number, where, _known(source.read_to, where, available), at) for where, at in found.items()
+        ]
+        lines[source.number - 1] = _line(source.read_to, found, available)
     if not steps:
         raise CheckpointFolderError(checkpoint.folder, "no partition of the query is among those that were chosen")
     metadata = dict(base.metadata)
@@ -142,9 +144,9 @@ def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
     return chosen
 
 
-def _held(
+def _available(
     cluster: Cluster, read_to: Progress, position: Position | AfterBatch, choice: Choice
-) -> dict[TopicPartition, Held]:
+) -> dict[TopicPartition, PartitionState]:
     """What the brokers hold of the partitions that are to be moved.
 
     JSON names its partitions itself: of the others nothing is asked.
@@ -154,14 +156,14 @@ def _held(
         known = {where for where in position.offsets if where in read_to.offsets and choice.takes(where)}
         if strangers := position.offsets.keys() - known:
             raise OptionError(OPTION, f"{min(strangers)} is no partition that the query reads and that was chosen")
-    found = cluster.held(Named(tuple(sorted({where.topic for where in known})))) if known else {}
+    found = cluster.available(Named(tuple(sorted({where.topic for where in known})))) if known else {}
     if missing := known - found.keys():
         raise OptionError(OPTION, f"no broker that is named holds {min(missing)}; leave it out, or name its broker")
     return {where: found[where] for where in sorted(known)}
 
 
 def _past(
-    checkpoint: Checkpoint, source: Source, position: AfterBatch, held: Mapping[TopicPartition, Held]
+    checkpoint: Checkpoint, source: Source, position: AfterBatch, available: Mapping[TopicPartition, PartitionState]
 ) -> Specific:
     """Where the partitions were after a batch; those that the query did not know then are read from their start."""
     lines = checkpoint.batch(position.batch_id).lines
@@ -170,16 +172,18 @@ def _past(
         raise CheckpointFolderError(
             checkpoint.folder, f"batch {position.batch_id} says nothing of source {source.number}"
         )
-    for where, one in held.items():
+    for where, one in available.items():
         if where in then.incarnations and one.incarnation not in (None, then.incarnations[where]):
             raise OptionError(OPTION, f"{where} was deleted and made again since batch {position.batch_id}")
-    return Specific({where: then.offsets.get(where, one.offsets.start) for where, one in held.items()})
+    return Specific({where: then.offsets.get(where, one.offsets.start) for where, one in available.items()})
 
 
-def _resolve(cluster: Cluster, position: Position, held: Mapping[TopicPartition, Held]) -> dict[TopicPartition, int]:
-    spans = {where: one.offsets for where, one in held.items()}
-    frames, side = FrameLookup(cluster), Side(OPTION, position, latest_if_none=True)
-    found = side.resolve(spans, Lookups(frames.first_at, _no_groups), _refuse)
+def _resolve(
+    cluster: Cluster, position: Position, available: Mapping[TopicPartition, PartitionState]
+) -> dict[TopicPartition, int]:
+    spans = {where: one.offsets for where, one in available.items()}
+    frames, side = FrameLookup(cluster), Bound(OPTION, position, latest_if_none=True)
+    found = side.resolve(spans, OffsetLookups(frames.first_at, _no_groups), _refuse)
     side.check_boundaries(found, spans, frames)
     return found
 
@@ -192,12 +196,14 @@ def _refuse(what: str) -> None:
     raise OptionError(OPTION, f"{what.removeprefix(OPTION + ': ')}; move to earliest or to an offset that is there")
 
 
-def _known(read_to: Progress, where: TopicPartition, held: Mapping[TopicPartition, Held]) -> int | None:
-    before, now = read_to.incarnations.get(where), held[where].incarnation
+def _known(read_to: Progress, where: TopicPartition, available: Mapping[TopicPartition, PartitionState]) -> int | None:
+    before, now = read_to.incarnations.get(where), available[where].incarnation
     return read_to.offsets.get(where) if None in (before, now) or before == now else None
 
 
-def _line(read_to: Progress, found: Mapping[TopicPartition, int], held: Mapping[TopicPartition, Held]) -> str:
+def _line(
+    read_to: Progress, found: Mapping[TopicPartition, int], available: Mapping[TopicPartition, PartitionState]
+) -> str:
     kept = {where: life for where, life in read_to.incarnations.items() if where not in found}
-    lives = kept | incarnations_of({where: held[where] for where in found})
+    lives = kept | incarnations_of({where: available[where] for where in found})
     return json.dumps(to_json({**read_to.offsets, **found}, lives) | {"moved": True})

@@ -110,12 +110,12 @@ def _source_tree(source: Source, lags: Sequence[PartitionLag] | None) -> dict[st
             "partition": str(where.partition),
             "read_to": at,
             "planned_to": planned.get(where),
-            "start": None if lag is None or lag.held is None else lag.held.start,
-            "end": None if lag is None or lag.held is None else lag.held.end,
+            "start": None if lag is None or lag.available is None else lag.available.start,
+            "end": None if lag is None or lag.available is None else lag.available.end,
             "lag_bytes": None if lag is None else lag.bytes,
             "lag_messages": None if lag is None else lag.messages,
             "lag_seconds": None if lag is None or lag.seconds is None else round(lag.seconds, 3),
-            "remark": None if lag is None else lag.remark,
+            "remark": None if lag is None else lag.status_note,
         }
         for where, at, lag in known
     ]
@@ -130,7 +130,9 @@ def _source_text(source: Any, *, asked: bool) -> list[str]:
     if asked:
         heads += ["broker has", "lag bytes", "messages", "seconds", "remark"]
         keys += ["held", "lag_bytes", "lag_messages", "lag_seconds", "remark"]
-    rows = [(_place(row), *(_shown((row | {"held": _held(row)})[key]) for key in keys)) for row in source["partitions"]]
+    rows = [
+        (_place(row), *(_shown((row | {"held": _available(row)})[key]) for key in keys)) for row in source["partitions"]
+    ]
     return [f"source {source['number']}", *_table(heads, rows)]
 
 
@@ -150,7 +152,7 @@ def _place(row: Any) -> str:
     return f"{row['topic']}/{row['partition']}"
 
 
-def _held(row: Any) -> str | None:
+def _available(row: Any) -> str | None:
     return None if row["start"] is None else f"[{row['start']}, {row['end']})"
 
 

@@ -16,9 +16,9 @@ from metaq_spark.source.row_layout import ATTRIBUTE_MAP
 def parse_pairs(attribute: str) -> dict[str, str | None]:
     """The map that an attribute stands for."""
     pairs: dict[str, str | None] = {}
-    for piece in attribute.split(";"):
-        if piece:
-            key, equals, value = piece.partition("=")
+    for task_range in attribute.split(";"):
+        if task_range:
+            key, equals, value = task_range.partition("=")
             pairs[key] = value if equals else None
     return pairs
 

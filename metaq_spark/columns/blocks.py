@@ -38,11 +38,11 @@ class OpenBlock:
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
         self.bytes_max, self.messages_max = bytes_max, messages_max
-        self.room: Bytes = _NO_ROOM
+        self.empty_array: Bytes = _NO_ROOM
         self.used = self.count = self.fingerprint = 0
         self._was_full = False
 
-    def make_room(self, needed: int, expected: int) -> bool:
+    def ensure_capacity(self, needed: int, expected: int) -> bool:
         """Enlarge the room so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
 
         ``expected``: how many bytes are likely to come, that frame included.
@@ -54,19 +54,21 @@ class OpenBlock:
             return False
         # At least doubled: a block that fills little by little is copied but once on the whole. One behind a full one,
         # or that the rows at hand make half full, is likely to get full as well, and is not copied at all.
-        wanted = max(self.used + expected, 2 * len(self.room))
+        wanted = max(self.used + expected, 2 * len(self.empty_array))
         wanted = self.bytes_max if self._was_full or 2 * wanted >= self.bytes_max else wanted
         larger = np.empty(max(self.used + needed, wanted), np.uint8)
-        larger[: self.used] = self.room[: self.used]
-        self.room = larger
+        larger[: self.used] = self.empty_array[: self.used]
+        self.empty_array = larger
         return True
 
     def add(self, frame: bytes) -> bool:
         """Append a frame; ``False`` if it belongs into the next block."""
         end = self.used + len(frame)
-        if (end > len(self.room) or self.count == self.messages_max) and not self.make_room(len(frame), len(frame)):
+        if (end > len(self.empty_array) or self.count == self.messages_max) and not self.ensure_capacity(
+            len(frame), len(frame)
+        ):
             return False
-        self.room[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
+        self.empty_array[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
         self.used, self.count = end, self.count + 1
         self.fingerprint += of_frame(frame)
         return True
@@ -74,6 +76,6 @@ class OpenBlock:
     def take(self) -> Block:
         """The frames so far, as a block; the next frame begins another. There has to be one."""
         assert self.count > 0
-        block = Block(memoryview(self.room)[: self.used], self.count, self.fingerprint & MASK)
-        self.room, self.used, self.count, self.fingerprint = _NO_ROOM, 0, 0, 0
+        block = Block(memoryview(self.empty_array)[: self.used], self.count, self.fingerprint & MASK)
+        self.empty_array, self.used, self.count, self.fingerprint = _NO_ROOM, 0, 0, 0
         return block

@@ -94,14 +94,14 @@ class FrameEncoder:
             state[k.POSITION], state[k.ROW] = block.used, done
             k.encode_frames(
                 rows[: done + block.messages_max - block.count], crc, k.CRC_TABLES, state,
-                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block.room,
+                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block.empty_array,
             )  # fmt: skip
             row = int(state[k.ROW])
             block.used, block.count, done = int(state[k.POSITION]), block.count + row - done, row
             block.fingerprint, state[k.FINGERPRINT] = block.fingerprint + int(state[k.FINGERPRINT]), 0
             if done == len(rows):
                 return
-            if not block.make_room(int(state[k.NEEDED]), (len(rows) - done) * self._frame_bytes):
+            if not block.ensure_capacity(int(state[k.NEEDED]), (len(rows) - done) * self._frame_bytes):
                 yield block.take()
 
     def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:

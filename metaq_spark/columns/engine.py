@@ -31,7 +31,7 @@ def numba_kernels() -> ModuleType | None:
     if os.environ.get(NO_NUMBA) == "1":
         return None
     try:
-        with _uncollected():
+        with _collection_paused():
             from metaq_spark.columns import kernels
 
             kernels.first_call()
@@ -42,7 +42,7 @@ def numba_kernels() -> ModuleType | None:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _collection_paused() -> Iterator[None]:
     """Keep what is imported meanwhile out of all garbage collections, those of now and those to come.
 
     Spark has its Python workers collect garbage after every task. With the hundred thousands of objects that numba

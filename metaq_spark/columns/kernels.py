@@ -200,14 +200,14 @@ def _copy_text(to, origin, length):
 
 
 @numba.njit(inline="always")
-def _look_at(frame, room, crc_address, tables_at):
-    """Status, body length and attribute length of the frame at an address, behind which there are ``room`` bytes.
+def _look_at(frame, bytes_left, crc_address, tables_at):
+    """Status, body length and attribute length of the frame at an address, behind which there are ``bytes_left`` bytes.
 
     Its checksum is verified.
     """
-    length = _int32_at(frame) if room >= HEADER_BYTES else np.int64(-1)
+    length = _int32_at(frame) if bytes_left >= HEADER_BYTES else np.int64(-1)
     body = frame + HEADER_BYTES
-    if length < 0 or HEADER_BYTES + length > room:
+    if length < 0 or HEADER_BYTES + length > bytes_left:
         return BAD_LENGTH, length, np.int64(0)
     if _crc32(body, length, crc_address, tables_at) & CHECKSUM_MASK != np.uint32(_int32_at(frame + 4)):
         return BAD_CHECKSUM, length, np.int64(0)

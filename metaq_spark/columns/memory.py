@@ -16,7 +16,7 @@ import pyarrow as pa
 _TEACHING_BYTES: Final = 16 << 20
 
 
-def room(count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
+def empty_array(count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
     """A writable array of Arrow's memory; its content is arbitrary."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype=dtype)
 

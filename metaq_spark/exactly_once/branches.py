@@ -23,7 +23,7 @@ from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address, TopicPartition, Xid
 from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import Transaction
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.errors import BranchLost
 
@@ -61,7 +61,7 @@ class _OpenBranch:
 class BrokerBranches:
     """The branches of one task attempt on one broker, over one session. Not for two threads at once."""
 
-    def __init__(self, sessions: PatientSessions, address: Address, named: Named, limits: BranchLimits) -> None:
+    def __init__(self, sessions: RetryingSessions, address: Address, named: Named, limits: BranchLimits) -> None:
         """Connect. ``named`` makes the keys.
 
         Raises:

@@ -36,10 +36,10 @@ from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
 from metaq.net.retry import persist
 from metaq.protocols.text.commands import Transaction, TransactionType
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
 from metaq_spark.exactly_once.contents import Contents
-from metaq_spark.exactly_once.identity import BatchName, by_broker, own_positions, worthless
+from metaq_spark.exactly_once.identity import BatchName, by_broker, own_positions, superseded
 from metaq_spark.exactly_once.participants import Participants
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,9 @@ WINDOW: Final = OUTSTANDING_MAX // 2
 class Coordinator:
     """Finishes batches with the brokers that take part."""
 
-    def __init__(self, participants: Participants, sessions: PatientSessions, *, accept_repeated: bool = False) -> None:
+    def __init__(
+        self, participants: Participants, sessions: RetryingSessions, *, accept_repeated: bool = False
+    ) -> None:
         """``accept_repeated``: a repeated batch may contain other rows; those of its first decision count."""
         self._participants, self._sessions, self._accept_repeated = participants, sessions, accept_repeated
 
@@ -138,7 +140,7 @@ class Coordinator:
 class Conversation:
     """The steps, over one connection to each broker. A context manager; unusable after an error."""
 
-    def __init__(self, participants: Participants, sessions: PatientSessions) -> None:
+    def __init__(self, participants: Participants, sessions: RetryingSessions) -> None:
         self._participants, self._sessions = participants, sessions
         self._leases = ExitStack()
         self._brokers: dict[int, Transactions] = {}
@@ -231,7 +233,7 @@ class Conversation:
         """Roll back what the decision has made worthless, on every broker."""
         counting = frozenset(listed)
         left = {
-            number: worthless(self._brokers[number].read_keys(text), decided, counting)
+            number: superseded(self._brokers[number].read_keys(text), decided, counting)
             for number, text in self._ask_all("RECOVER", decided.query).items()
         }
         self.roll_back(left)

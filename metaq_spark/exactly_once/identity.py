@@ -111,7 +111,7 @@ def own_positions(xids: Sequence[Xid], broker_id: int) -> list[int]:
     return [position for position, name in enumerate(names) if name is not None and name.broker_id == broker_id]
 
 
-def worthless(prepared: Iterable[Xid], decided: BatchName, listed: Collection[Xid]) -> list[Xid]:
+def superseded(prepared: Iterable[Xid], decided: BatchName, listed: Collection[Xid]) -> list[Xid]:
     """Which of the branches that a broker holds no decision can ever list: they may be rolled back.
 
     Those of ``decided`` and of earlier batches of its query, except the ones that the decision lists. Later batches may

@@ -14,7 +14,7 @@ from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
@@ -38,7 +38,7 @@ class ParticipantMemory:
     def __init__(self) -> None:
         self._known: dict[tuple[Address, ...], tuple[float, Found]] = {}
 
-    def find(self, brokers: tuple[Address, ...], sessions: PatientSessions) -> Found:
+    def find(self, brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
         """The brokers at these addresses, at most ``ROUTE_AGE_S_MAX`` old.
 
         Raises:
@@ -54,7 +54,7 @@ class ParticipantMemory:
         return found
 
 
-def _found(brokers: tuple[Address, ...], sessions: PatientSessions) -> Found:
+def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     participants: Participants = {}
     timeouts_s: list[int] = []
     for address in brokers:

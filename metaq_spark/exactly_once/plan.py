@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq_spark.backends.metaq.discovery import masters_of
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
 from metaq_spark.exactly_once.coordinator import Coordinator
 from metaq_spark.exactly_once.identity import BatchName, named_write, single_write
@@ -40,7 +40,9 @@ class TransactionPlan:
     """Whether a batch that was written before may be repeated with other rows, which are dropped then."""
 
 
-def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSessions | None = None) -> TransactionPlan:
+def plan_transaction(
+    options: SinkOptions, streaming: bool, sessions: RetryingSessions | None = None
+) -> TransactionPlan:
     """Name the write and find the brokers that take part.
 
     Raises:
@@ -48,7 +50,7 @@ def plan_transaction(options: SinkOptions, streaming: bool, sessions: PatientSes
         BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` has been written.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
     """
-    sessions = sessions or PatientSessions(options)
+    sessions = sessions or RetryingSessions(options)
     participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
     accept = options.repeated_batch == "accept"
     if streaming:

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.exactly_once.branches import BranchLimits, BrokerBranches
 from metaq_spark.exactly_once.identity import BatchName, BranchName
@@ -48,7 +48,7 @@ class TaskAttempt:
 class TransactionalPuts:
     """Implements ``Delivery``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
 
-    def __init__(self, attempt: TaskAttempt, limits: BranchLimits, sessions: PatientSessions) -> None:
+    def __init__(self, attempt: TaskAttempt, limits: BranchLimits, sessions: RetryingSessions) -> None:
         self._attempt, self._limits, self._sessions = attempt, limits, sessions
         self._nonce = uuid4().hex[:16]
         self._brokers: dict[int, BrokerBranches] = {}

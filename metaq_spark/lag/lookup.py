@@ -18,7 +18,7 @@ from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.backends.metaq.discovery import directory_of
-from metaq_spark.lag.unread import PartitionLag, Remark, lags
+from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress
 from metaq_spark.options.parsing import BrokerOptions
 
@@ -56,14 +56,14 @@ class LagLookup:
             BrokerError: It refused to answer, for example because a partition has just been deleted.
         """
         end_s = self._clock.monotonic() + LOOKUP_S_MAX
-        held = self._directory.held({where.topic for where in (*read_to.offsets, *(others or ()))})
+        available = self._directory.available({where.topic for where in (*read_to.offsets, *(others or ()))})
         if others is not None:
-            held = {where: held[where] for where in held.keys() & {*read_to.offsets, *others}}
-        measured = lags(read_to, held)
+            available = {where: available[where] for where in available.keys() & {*read_to.offsets, *others}}
+        measured = lags(read_to, available)
         addresses = self._directory.brokers()
         by_broker: dict[Address, list[int]] = {}
         for place, lag in enumerate(measured):
-            if lag.remark is Remark.GONE:
+            if lag.status_note is LagStatus.GONE:
                 continue
             if lag.bytes == 0:
                 measured[place] = replace(lag, messages=0, seconds=0.0)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from metaq.model import Held, OffsetRange, TopicPartition
+from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.errors import CheckpointError
 from metaq_spark.lag.unread import PartitionLag, lags
 from metaq_spark.offsets import Progress, read_progress
@@ -40,7 +40,8 @@ class SourceProgress:
             return []
         born = self.latest.incarnations
         return lags(
-            self.end, {where: Held(OffsetRange(0, at), born.get(where)) for where, at in self.latest.offsets.items()}
+            self.end,
+            {where: PartitionState(OffsetRange(0, at), born.get(where)) for where, at in self.latest.offsets.items()},
         )
 
 

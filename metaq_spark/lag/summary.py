@@ -25,6 +25,6 @@ def summarize(progress: QueryProgress, lags: Sequence[PartitionLag]) -> str:
     words += [f"partitions={len(lags)}", f"behind={len(behind)}"]
     if behind:
         words.append(f"furthest={max(behind, key=lambda lag: lag.bytes).where}")
-    words += [f"{lag.remark}={lag.where}" for lag in lags if lag.remark is not None]
+    words += [f"{lag.status_note}={lag.where}" for lag in lags if lag.status_note is not None]
     words.append(f"input_rows_per_s={progress.input_rows_per_second:.1f}")
     return " ".join(words)

@@ -6,11 +6,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from metaq.model import Held, OffsetRange, TopicPartition
+from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import Progress
 
 
-class Remark(enum.StrEnum):
+class LagStatus(enum.StrEnum):
     """Why a partition is not simply read on from where the query is."""
 
     GONE = "gone"
@@ -29,15 +29,15 @@ class Remark(enum.StrEnum):
 class PartitionLag:
     """One partition: the query has read up to ``read_to`` and has ``unread`` before it (both in bytes).
 
-    ``held``: what the broker holds, ``None`` if none holds it. ``messages``: how many are unread; ``seconds``: age of
-    the oldest of them, 0 if there is none; ``None`` = not known.
+    ``available``: what the broker holds, ``None`` if none holds it. ``messages``: how many are unread; ``seconds``: age
+    of the oldest of them, 0 if there is none; ``None`` = not known.
     """
 
     where: TopicPartition
     read_to: int
     unread: OffsetRange
-    remark: Remark | None = None
-    held: OffsetRange | None = None
+    status_note: LagStatus | None = None
+    available: OffsetRange | None = None
     messages: int | None = None
     seconds: float | None = None
 
@@ -47,27 +47,27 @@ class PartitionLag:
         return len(self.unread)
 
 
-def lags(read_to: Progress, held: Mapping[TopicPartition, Held]) -> list[PartitionLag]:
+def lags(read_to: Progress, available: Mapping[TopicPartition, PartitionState]) -> list[PartitionLag]:
     """The lag in bytes of every partition that the query or the brokers know, in order.
 
-    ``held`` is limited to what the query reads; a partition that is in there only counts as new.
+    ``available`` is limited to what the query reads; a partition that is in there only counts as new.
     """
-    return [_lag(where, read_to, held.get(where)) for where in sorted({*read_to.offsets, *held})]
+    return [_lag(where, read_to, available.get(where)) for where in sorted({*read_to.offsets, *available})]
 
 
-def _lag(where: TopicPartition, read_to: Progress, held: Held | None) -> PartitionLag:
+def _lag(where: TopicPartition, read_to: Progress, available: PartitionState | None) -> PartitionLag:
     at = read_to.offsets.get(where)
-    if held is None:
+    if available is None:
         assert at is not None
-        return PartitionLag(where, at, OffsetRange(at, at), Remark.GONE)
-    there = held.offsets
+        return PartitionLag(where, at, OffsetRange(at, at), LagStatus.GONE)
+    there = available.offsets
     if at is None:
-        return PartitionLag(where, there.start, there, Remark.NEW, there)
+        return PartitionLag(where, there.start, there, LagStatus.NEW, there)
     known = read_to.incarnations.get(where)
-    if None not in (known, held.incarnation) and known != held.incarnation:
-        return PartitionLag(where, at, there, Remark.RECREATED, there)
+    if None not in (known, available.incarnation) and known != available.incarnation:
+        return PartitionLag(where, at, there, LagStatus.RECREATED, there)
     if at < there.start:
-        return PartitionLag(where, at, there, Remark.REMOVED, there)
+        return PartitionLag(where, at, there, LagStatus.REMOVED, there)
     if at > there.end:
-        return PartitionLag(where, at, OffsetRange(at, at), Remark.AHEAD, there)
+        return PartitionLag(where, at, OffsetRange(at, at), LagStatus.AHEAD, there)
     return PartitionLag(where, at, OffsetRange(at, there.end), None, there)

@@ -205,7 +205,7 @@ def check_source_options(raw: Mapping[str, str]) -> RowLayout:
     Raises:
         OptionError: An option is unknown, is for writing, is missing or cannot be read.
     """
-    _refuse_strangers(raw, READ)
+    _refuse_unknown(raw, READ)
     values = _read_all(_allowed(READ), raw, Use.BATCH_READ)
     _check_choice(values)
     chosen = [values[field] for field in ("columns", "value_format", "value_schema", "attribute_format")]
@@ -219,7 +219,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     Raises:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
-    _refuse_strangers(raw, frozenset({use}))
+    _refuse_unknown(raw, frozenset({use}))
     values = _read_all(_allowed(READ), raw, use)
     _check_choice(values)
     options = SourceOptions(**values)
@@ -238,7 +238,7 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     Raises:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
-    _refuse_strangers(raw, frozenset({use}))
+    _refuse_unknown(raw, frozenset({use}))
     options = SinkOptions(**_read_all(_allowed(WRITE), raw, use))
     if (options.txn_app_id is None) != (options.txn_version is None):
         raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
@@ -317,7 +317,7 @@ def _allowed(uses: frozenset[Use]) -> list[Option]:
     return [option for option in OPTIONS if option.uses & uses]
 
 
-def _refuse_strangers(raw: Mapping[str, str], uses: frozenset[Use]) -> None:
+def _refuse_unknown(raw: Mapping[str, str], uses: frozenset[Use]) -> None:
     for key in raw:
         option = _BY_KEY.get(key.lower())
         if option is None and key.lower() not in SET_BY_SPARK:

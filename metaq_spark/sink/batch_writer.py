@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import OptionError
+from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sink.commit import abort_write, commit_write
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches
-from metaq_spark.uncollected import keep_modules_uncollected
 
 _log = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ class MetaQWriter(DataSourceArrowWriter):
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
-        keep_modules_uncollected()
+        freeze_modules()
         if self._plan.transaction is not None:
-            commit_write(self._plan.transaction, messages, PatientSessions(self._plan.options))
+            commit_write(self._plan.transaction, messages, RetryingSessions(self._plan.options))
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -47,4 +47,4 @@ class MetaQWriter(DataSourceArrowWriter):
         if self._plan.transaction is None:
             _log.warning("the write failed; messages of the tasks that finished stay in their topics")
         else:
-            abort_write(self._plan.transaction, PatientSessions(self._plan.options))
+            abort_write(self._plan.transaction, RetryingSessions(self._plan.options))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.exactly_once.contents import Contents
 from metaq_spark.exactly_once.coordinator import Coordinator
@@ -25,7 +25,7 @@ Messages = Sequence[WriterCommitMessage | None]
 """One of each task, in the order of the tasks; ``None`` for one that failed."""
 
 
-def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: PatientSessions) -> None:
+def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
     """Finish a micro-batch. Spark tells the driver only its id; the query's name comes with the messages.
 
     A micro-batch without rows is decided as well: that ends what its earlier runs have left. One without tasks cannot
@@ -43,7 +43,7 @@ def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sess
         _finish(plan, batch, messages, sessions)
 
 
-def commit_write(plan: TransactionPlan, messages: Messages, sessions: PatientSessions) -> None:
+def commit_write(plan: TransactionPlan, messages: Messages, sessions: RetryingSessions) -> None:
     """Finish a batch write. Raises as ``commit_stream``."""
     assert plan.batch is not None
     coordinator = _finish(plan, plan.batch, messages, sessions)
@@ -51,7 +51,7 @@ def commit_write(plan: TransactionPlan, messages: Messages, sessions: PatientSes
         coordinator.end(plan.batch)
 
 
-def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: PatientSessions) -> Coordinator:
+def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: RetryingSessions) -> Coordinator:
     coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated)
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
     run = next((message.run for message in reported), "")
@@ -59,7 +59,7 @@ def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, session
     return coordinator
 
 
-def abort_write(plan: TransactionPlan, sessions: PatientSessions) -> None:
+def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
     """Take a failed batch write back, if it can still be taken back.
 
     Spark calls this when tasks failed, and also when the commit did. A decision that the write consists of nothing

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql.types import StructType
 
 from metaq_spark.exactly_once.plan import plan_transaction
+from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.sink.columns import find_sink_columns
 from metaq_spark.sink.routes import shared_routes
 from metaq_spark.sink.task import SinkPlan
-from metaq_spark.uncollected import keep_modules_uncollected
 
 
 def plan_write(options: SinkOptions, schema: StructType, streaming: bool) -> SinkPlan:
@@ -21,7 +21,7 @@ def plan_write(options: SinkOptions, schema: StructType, streaming: bool) -> Sin
         ExactlyOnceError: A broker cannot take part in exactly-once delivery.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
     """
-    keep_modules_uncollected()
+    freeze_modules()
     columns = find_sink_columns(schema, options.topic)
     route = None if options.topic is None else shared_routes().find(options, options.topic)
     transaction = plan_transaction(options, streaming) if options.exactly_once else None

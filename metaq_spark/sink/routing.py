@@ -40,7 +40,7 @@ class Router:
         self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_turn: int, place: str
     ) -> None:
         self._columns, self._topic, self._partitions_of = columns, topic, partitions_of
-        self._turn, self._place = first_turn, place
+        self._next, self._place = first_turn, place
         self._rows_before = 0
         self._rows = _NONE  # the numbers from 0 on, as many as the largest batch had rows
 
@@ -51,13 +51,13 @@ class Router:
             RowError: A row has no value, no topic, or a partition that its topic does not have.
         """
         self._refuse_null(batch.column(self._columns.value), "value")
-        wishes = _Wishes.of(batch, self._columns)
+        targets_given = _RowTargets.of(batch, self._columns)
         for topic, rows in self._by_topic(batch):
             partitions = self._partitions_of(topic)
-            if wishes.none:
-                yield TopicPartition(topic, partitions[self._next_turn(len(partitions))]), rows
+            if targets_given.none:
+                yield TopicPartition(topic, partitions[self._next_position(len(partitions))]), rows
                 continue
-            targets = self._targets(wishes, rows, topic, len(partitions))
+            targets = self._targets(targets_given, rows, topic, len(partitions))
             for target, group in _groups(targets, rows):
                 yield TopicPartition(topic, partitions[target]), group
         self._rows_before += batch.num_rows
@@ -81,21 +81,21 @@ class Router:
             self._rows = np.arange(count, dtype=np.int64)
         return self._rows[:count]
 
-    def _next_turn(self, count: int) -> int:
-        self._turn += 1
-        return (self._turn - 1) % count
+    def _next_position(self, count: int) -> int:
+        self._next += 1
+        return (self._next - 1) % count
 
-    def _targets(self, wishes: _Wishes, rows: Int64s, topic: str, count: int) -> Int64s:
+    def _targets(self, targets_given: _RowTargets, rows: Int64s, topic: str, count: int) -> Int64s:
         """The place of each row's partition in the topic's list of ``count``; -1 while undecided."""
         targets = np.full(len(rows), -1, dtype=np.int64)
-        if wishes.given is not None:
-            self._take_given(targets, wishes.given[rows], wishes.places[rows], rows, topic, count)
-        if wishes.keyed is not None:
-            keyed = (targets < 0) & wishes.keyed[rows]
-            targets[keyed] = wishes.hashes[rows[keyed]] % count
+        if targets_given.given is not None:
+            self._take_given(targets, targets_given.given[rows], targets_given.places[rows], rows, topic, count)
+        if targets_given.keyed is not None:
+            keyed = (targets < 0) & targets_given.keyed[rows]
+            targets[keyed] = targets_given.hashes[rows[keyed]] % count
         undecided = targets < 0
         if undecided.any():
-            targets[undecided] = self._next_turn(count)
+            targets[undecided] = self._next_position(count)
         return targets
 
     def _take_given(self, targets: Int64s, given: Bools, wanted: Int64s, rows: Int64s, topic: str, count: int) -> None:
@@ -116,7 +116,7 @@ class Router:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
+class _RowTargets:
     """What the rows of a batch say about their partition, looked up once however many topics the batch has.
 
     ``given`` and ``keyed`` tell which rows have a place or a key; ``None`` = there is no such column.
@@ -133,7 +133,7 @@ class _Wishes:
         return self.given is None and self.keyed is None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, columns: SinkColumns) -> _Wishes:
+    def of(cls, batch: pa.RecordBatch, columns: SinkColumns) -> _RowTargets:
         given = keyed = None
         places = hashes = _NONE
         if columns.partition is not None:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sink.commit import commit_stream
 from metaq_spark.sink.plan import plan_write
 from metaq_spark.sink.task import WrittenMessages, write_batches
-from metaq_spark.uncollected import keep_modules_uncollected
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class MetaQStreamWriter(DataSourceStreamArrowWriter):
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
-        keep_modules_uncollected()
+        freeze_modules()
         if self._plan.transaction is not None:
-            commit_stream(self._plan.transaction, messages, batchId, PatientSessions(self._plan.options))
+            commit_stream(self._plan.transaction, messages, batchId, RetryingSessions(self._plan.options))
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

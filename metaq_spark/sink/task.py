@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq_spark.backends.metaq.cluster import pool_with
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.memory import keep_freed_memory
@@ -25,13 +25,13 @@ from metaq_spark.exactly_once.contents import Count, Counts
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
+from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.sink.columns import SinkColumns
 from metaq_spark.sink.delivery import AcknowledgedPuts, Delivery, UnsentPuts
 from metaq_spark.sink.gathering import OpenBlocks
 from metaq_spark.sink.routes import Route, RouteMemory, address_of, shared_routes
 from metaq_spark.sink.routing import Router
-from metaq_spark.uncollected import keep_modules_uncollected
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def write_batches(
         MetaqError: A broker refused a block or could not be reached, even after retries.
     """
     keep_freed_memory()
-    keep_modules_uncollected()
+    freeze_modules()
     pool = pool or pool_with(plan.options.timeouts, plan.options.tls)
     batch, run, delivery = _deliver(plan, pool)
     try:
@@ -104,7 +104,7 @@ def _deliver(plan: SinkPlan, pool: SessionPool) -> tuple[BatchName | None, str, 
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
     place = TaskAttempt(batch, task, attempt)
     limits = branch_limits(plan.options, plan.transaction.timeout_s_max)
-    return batch, run, TransactionalPuts(place, limits, PatientSessions(plan.options, pool))
+    return batch, run, TransactionalPuts(place, limits, RetryingSessions(plan.options, pool))
 
 
 class _Rows:

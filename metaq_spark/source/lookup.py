@@ -36,9 +36,9 @@ PAUSE_S_MAX: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``held`` of the brokers that answered, at ``since_s`` of the clock; ``away`` are the others."""
+    """``available`` of the brokers that answered, at ``since_s`` of the clock; ``away`` are the others."""
 
-    held: Holdings
+    available: Holdings
     since_s: float
     away: Mapping[Address, MetaqError] = field(default_factory=dict)
 
@@ -80,16 +80,16 @@ class Lookup:
     def _ask(self, complete: bool) -> Snapshot:
         if complete or not self._away_since_s:
             try:
-                found = Snapshot(self._cluster.held(self._selection), self._clock.monotonic())
+                found = Snapshot(self._cluster.available(self._selection), self._clock.monotonic())
             except MetaqError as error:
                 if complete or not error.retryable:
                     raise
             else:
                 self._note({})
                 return found
-        held, away = self._cluster.held_by_reachable(self._selection)
+        available, away = self._cluster.available_now(self._selection)
         self._note(away)
-        return Snapshot(held, self._clock.monotonic(), away)
+        return Snapshot(available, self._clock.monotonic(), away)
 
     def _note(self, away: Mapping[Address, MetaqError]) -> None:
         now_s = self._clock.monotonic()

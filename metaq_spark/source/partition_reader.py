@@ -23,7 +23,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
 from metaq_spark.backends.metaq.cluster import pool_with
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
 from metaq_spark.options.parsing import SourceOptions
@@ -59,7 +59,7 @@ def read_partition(
     pool = pool or pool_with(options.timeouts, options.tls)
     task: RangeTask | None = None
     try:
-        with PatientSessions(options, pool, pool.clock).lease(partition.address) as session:
+        with RetryingSessions(options, pool, pool.clock).lease(partition.address) as session:
             handler = damage_handler(options, pool)
             task = RangeTask(session, partition.source, partition.offsets, partition.incarnation, options, handler)
             yield from task.batches()

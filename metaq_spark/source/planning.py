@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq.model import Held, OffsetRange, TopicPartition
+from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import Holdings, Offsets, Progress
 from metaq_spark.source.frames import Frames
 from metaq_spark.source.limits import Limits, limited
@@ -66,7 +66,7 @@ class Plan:
 
 def plan_batch(
     known: Progress,
-    held: Holdings,
+    available: Holdings,
     *,
     ceiling: Progress | None = None,
     overdue: Collection[TopicPartition] = (),
@@ -75,46 +75,47 @@ def plan_batch(
     """What can be read from ``known`` on, given what the brokers hold; see the module.
 
     ``ceiling`` (AvailableNow): the ends not to go beyond; partitions that it does not name, or names in another
-    incarnation, are left for another run. ``overdue``: partitions of ``doubtful`` that were waited for long enough.
+    incarnation, are left for another run. ``overdue``: partitions of ``suspect`` that were waited for long enough.
     """
     if ceiling is not None:
-        held = _lowered(known, held, ceiling)
+        available = _lowered(known, available, ceiling)
     plan = Plan(dict(known.offsets), incarnations=dict(known.incarnations))
-    for where in sorted(_not_unchanged(known, held)):
-        if where not in held:
+    for where in sorted(_not_unchanged(known, available)):
+        if where not in available:
             if where in overdue:
                 report_loss(f"{where}: {NOT_LISTED}")
         elif where not in known.offsets:
-            _note(plan, where, held[where].offsets.start, held[where].incarnation)
+            _note(plan, where, available[where].offsets.start, available[where].incarnation)
         else:
-            _go_on(plan, where, held[where], where in overdue, report_loss)
+            _go_on(plan, where, available[where], where in overdue, report_loss)
     return plan
 
 
-def _not_unchanged(known: Progress, held: Holdings) -> set[TopicPartition]:
+def _not_unchanged(known: Progress, available: Holdings) -> set[TopicPartition]:
     """All partitions but those that end where the query is, and are what they were."""
-    found = known.offsets.keys() - held.keys()
-    for where, one in held.items():
+    found = known.offsets.keys() - available.keys()
+    for where, one in available.items():
         at, span = known.offsets.get(where), one.offsets
         if at != span.end or at < span.start or known.incarnations.get(where) != one.incarnation:
             found.add(where)
     return found
 
 
-def doubtful(known: Progress, held: Holdings) -> set[TopicPartition]:
+def suspect(known: Progress, available: Holdings) -> set[TopicPartition]:
     """Partitions that are not listed, or end before the place already read: it may pass, or be a loss."""
     return {
         where
         for where, at in known.offsets.items()
-        if where not in held or (held[where].offsets.end < at and not _made_again(known, where, held[where]))
+        if where not in available
+        or (available[where].offsets.end < at and not _made_again(known, where, available[where]))
     }
 
 
 def waited_for(
-    since_s: Mapping[TopicPartition, float], now_doubtful: Collection[TopicPartition], now_s: float
+    since_s: Mapping[TopicPartition, float], now_suspect: Collection[TopicPartition], now_s: float
 ) -> dict[TopicPartition, float]:
     """Since when each partition has been doubtful without a break: ``since_s`` brought up to ``now_s``, in seconds."""
-    return {where: since_s.get(where, now_s) for where in now_doubtful}
+    return {where: since_s.get(where, now_s) for where in now_suspect}
 
 
 def ranges_between(start: Progress, end: Progress) -> dict[TopicPartition, OffsetRange]:
@@ -137,21 +138,21 @@ def _moved(start: Offsets, end: Offsets) -> list[TopicPartition]:
     return [where for where, at in end.items() if at > start.get(where, at)]
 
 
-def _lowered(known: Progress, held: Holdings, ceiling: Progress) -> dict[TopicPartition, Held]:
-    """``held`` as if nothing had come after ``ceiling`` was taken; never below where the query already is."""
+def _lowered(known: Progress, available: Holdings, ceiling: Progress) -> dict[TopicPartition, PartitionState]:
+    """``available`` as if nothing had come after ``ceiling`` was taken; never below where the query already is."""
     lowered = {}
-    for where, one in held.items():
+    for where, one in available.items():
         if where in ceiling.offsets and not _made_again(ceiling, where, one):
             end = min(one.offsets.end, max(ceiling.offsets[where], known.offsets.get(where, 0)))
-            lowered[where] = Held(OffsetRange(one.offsets.start, end), one.incarnation)
+            lowered[where] = PartitionState(OffsetRange(one.offsets.start, end), one.incarnation)
         elif where in known.offsets and _made_again(known, where, one):  # that is to be told, but not to be read
-            lowered[where] = Held(OffsetRange(one.offsets.start, one.offsets.start), one.incarnation)
+            lowered[where] = PartitionState(OffsetRange(one.offsets.start, one.offsets.start), one.incarnation)
     return lowered
 
 
-def _made_again(known: Progress, where: TopicPartition, held: Held) -> bool:
+def _made_again(known: Progress, where: TopicPartition, available: PartitionState) -> bool:
     before = known.incarnations.get(where)
-    return before is not None and held.incarnation is not None and before != held.incarnation
+    return before is not None and available.incarnation is not None and before != available.incarnation
 
 
 def _note(plan: Plan, where: TopicPartition, at: int, incarnation: str | None) -> None:
@@ -160,10 +161,12 @@ def _note(plan: Plan, where: TopicPartition, at: int, incarnation: str | None) -
         plan.incarnations[where] = incarnation
 
 
-def _go_on(plan: Plan, where: TopicPartition, held: Held, overdue: bool, report_loss: ReportLoss) -> None:
-    at, span = plan.at[where], held.offsets
+def _go_on(
+    plan: Plan, where: TopicPartition, available: PartitionState, overdue: bool, report_loss: ReportLoss
+) -> None:
+    at, span = plan.at[where], available.offsets
     story = f"{where}: offset {at} was to be read next, but the broker holds [{span.start}, {span.end})"
-    if _made_again(Progress({}, plan.incarnations), where, held):
+    if _made_again(Progress({}, plan.incarnations), where, available):
         report_loss(f"{story} of another incarnation: {MADE_AGAIN}")
         at = span.start
     elif span.end < at and overdue:
@@ -177,4 +180,4 @@ def _go_on(plan: Plan, where: TopicPartition, held: Held, overdue: bool, report_
     else:
         plan.ahead[where] = OffsetRange(at, span.end)
     plan.passed_over |= where not in plan.ahead or at < span.start
-    _note(plan, where, at, held.incarnation)
+    _note(plan, where, at, available.incarnation)

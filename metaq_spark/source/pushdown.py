@@ -137,7 +137,7 @@ class Narrowing:
             for where, one in ranges.items()
             if self._allows(where) and one.end > self.offset_min
         }
-        return self._from_time(self._from_offset(_later(kept, {}), cluster), cluster)
+        return self._from_time(self._from_offset(_pending(kept, {}), cluster), cluster)
 
     def _allows(self, where: TopicPartition) -> bool:
         return all(compare(_CONSTANTS[name][0](where), value) for name, compare, value in self.constants)
@@ -148,13 +148,13 @@ class Narrowing:
         }
         starts = FrameLookup(cluster).boundaries(inside)
         # An answer above what was asked: messages were removed meanwhile, and the task shall notice.
-        return _later(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
+        return _pending(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
 
     def _from_time(self, ranges: Ranges, cluster: Cluster) -> Ranges:
         if self.time_ms_min is None:
             return ranges
         try:
-            return _later(ranges, FrameLookup(cluster).first_at(dict.fromkeys(ranges, self.time_ms_min)))
+            return _pending(ranges, FrameLookup(cluster).first_at(dict.fromkeys(ranges, self.time_ms_min)))
         except ExtensionMissing:  # a Java broker keeps no times: everything is read, and Spark picks
             return ranges
 
@@ -163,7 +163,7 @@ def _values(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _later(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
+def _pending(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
     """``ranges`` without what is before ``starts``; those without anything left are left out."""
     later = {where: OffsetRange(max(one.start, starts.get(where, 0)), one.end) for where, one in ranges.items()}
     return {where: one for where, one in later.items() if one}

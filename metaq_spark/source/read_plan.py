@@ -14,38 +14,38 @@ from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Offsets, Ranges
 from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.bundles import Bundle, bundled
 from metaq_spark.source.data_loss import is_gone, report_data_loss
 from metaq_spark.source.group_offsets import GroupOffsets
 from metaq_spark.source.partition_reader import RangePartition
-from metaq_spark.source.resolution import Lookups, Side
-from metaq_spark.source.splits import Piece, Splitting, split
+from metaq_spark.source.range_groups import RangeGroup, grouped
+from metaq_spark.source.resolution import Bound, OffsetLookups
+from metaq_spark.source.splits import Splitting, TaskRange, split
 
 _log = logging.getLogger(__name__)
 
 
 def starting_offsets(
-    options: SourceOptions, held: Ranges, cluster: Cluster, groups: GroupOffsets | None
+    options: SourceOptions, available: Ranges, cluster: Cluster, groups: GroupOffsets | None
 ) -> dict[TopicPartition, int]:
-    """Where the read begins in every partition of ``held``.
+    """Where the read begins in every partition of ``available``.
 
     Raises:
         OptionError: The start options do not fit what is there.
         DataLoss: They name messages that are gone, and the option ``failOnDataLoss`` is true.
     """
-    side = Side(options.start_option, options.start, latest_if_none=options.no_message_strategy == "latest")
-    found = _resolve(side, options, held, cluster, groups)
-    side.check_boundaries(found, held, FrameLookup(cluster))
+    side = Bound(options.start_option, options.start, latest_if_none=options.no_message_strategy == "latest")
+    found = _resolve(side, options, available, cluster, groups)
+    side.check_boundaries(found, available, FrameLookup(cluster))
     return found
 
 
-def ending_offsets(options: SourceOptions, held: Ranges, cluster: Cluster) -> dict[TopicPartition, int]:
+def ending_offsets(options: SourceOptions, available: Ranges, cluster: Cluster) -> dict[TopicPartition, int]:
     """Where a batch read stops. Raises as ``starting_offsets``."""
-    return _resolve(Side(options.end_option, options.end, latest_if_none=True), options, held, cluster, None)
+    return _resolve(Bound(options.end_option, options.end, latest_if_none=True), options, available, cluster, None)
 
 
 def _resolve(
-    side: Side, options: SourceOptions, held: Ranges, cluster: Cluster, groups: GroupOffsets | None
+    side: Bound, options: SourceOptions, available: Ranges, cluster: Cluster, groups: GroupOffsets | None
 ) -> dict[TopicPartition, int]:
     def of_group(partitions: Collection[TopicPartition]) -> Offsets:
         assert groups is not None  # the options were checked
@@ -53,7 +53,7 @@ def _resolve(
         return groups.positions(options.group, partitions)
 
     report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
-    return side.resolve(held, Lookups(FrameLookup(cluster).first_at, of_group), report_loss)
+    return side.resolve(available, OffsetLookups(FrameLookup(cluster).first_at, of_group), report_loss)
 
 
 def tasks(
@@ -64,18 +64,21 @@ def tasks(
     Where a partition has vanished in the meantime, nothing is cut: its task is the one to tell.
     """
     try:
-        pieces = split(ranges, Splitting(options.task_count_min, options.task_bytes_max), FrameLookup(cluster))
+        task_ranges = split(ranges, Splitting(options.task_count_min, options.task_bytes_max), FrameLookup(cluster))
     except (BrokerError, DataMissing) as error:
         if not is_gone(error):
             raise
         _log.warning("%s. The batch is not cut into smaller tasks", error)
-        pieces = split(ranges, Splitting(), FrameLookup(cluster))
+        task_ranges = split(ranges, Splitting(), FrameLookup(cluster))
 
-    def part(piece: Piece) -> RangePartition:
+    def part(task_range: TaskRange) -> RangePartition:
         return RangePartition(
-            piece.where, cluster.address_of(piece.where), piece.offsets, incarnations.get(piece.where)
+            task_range.where,
+            cluster.address_of(task_range.where),
+            task_range.offsets,
+            incarnations.get(task_range.where),
         )
 
     least, most, count = options.task_bytes_min, options.task_bytes_max, options.task_count_min
-    groups = bundled(pieces, least, count_min=count, bytes_max=most)
-    return [part(group[0]) if len(group) == 1 else Bundle(tuple(map(part, group))) for group in groups]
+    groups = grouped(task_ranges, least, count_min=count, bytes_max=most)
+    return [part(group[0]) if len(group) == 1 else RangeGroup(tuple(map(part, group))) for group in groups]

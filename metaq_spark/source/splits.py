@@ -19,7 +19,7 @@ from metaq_spark.options.values import TASK_COUNT_MAX
 from metaq_spark.source.frames import Cuts, FrameBoundaries
 
 
-class Piece(NamedTuple):
+class TaskRange(NamedTuple):
     """A part of a partition's range. Orders by partition, then offset."""
 
     where: TopicPartition
@@ -36,11 +36,11 @@ class Piece(NamedTuple):
         """Its bytes."""
         return OffsetRange(self.start, self.end)
 
-    def halved(self, at: int) -> list[Piece]:
+    def halved(self, at: int) -> list[TaskRange]:
         """The two parts before and from ``at``; the piece itself if one would be empty."""
         if not self.start < at < self.end:
             return [self]
-        return [Piece(self.where, self.start, at), Piece(self.where, at, self.end)]
+        return [TaskRange(self.where, self.start, at), TaskRange(self.where, at, self.end)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Splitting:
     task_bytes_max: int | None = None
 
 
-def split(ranges: Ranges, splitting: Splitting, frames: FrameBoundaries) -> list[Piece]:
+def split(ranges: Ranges, splitting: Splitting, frames: FrameBoundaries) -> list[TaskRange]:
     """The pieces of ``ranges``, in order. Each partition's pieces follow each other without a gap.
 
     A piece is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
@@ -60,63 +60,76 @@ def split(ranges: Ranges, splitting: Splitting, frames: FrameBoundaries) -> list
     Raises:
         OptionError: ``task_bytes_max`` makes more than ``TASK_COUNT_MAX`` tasks of it.
     """
-    whole = [Piece(where, span.start, span.end) for where, span in sorted(ranges.items()) if len(span)]
-    pieces = _evenly(whole, splitting, frames)
-    single: set[Piece] = set()
-    while wanted := _still_to_cut(pieces, splitting, single):
+    whole = [TaskRange(where, span.start, span.end) for where, span in sorted(ranges.items()) if len(span)]
+    task_ranges = _evenly(whole, splitting, frames)
+    single: set[TaskRange] = set()
+    while wanted := _still_to_cut(task_ranges, splitting, single):
         found = _cut(wanted, frames)
-        single |= {piece for piece, parts in found.items() if len(parts) == 1}
-        pieces = [part for piece in pieces for part in found.get(piece, [piece])]
-    return pieces
+        single |= {task_range for task_range, parts in found.items() if len(parts) == 1}
+        task_ranges = [part for task_range in task_ranges for part in found.get(task_range, [task_range])]
+    return task_ranges
 
 
-def _evenly(whole: list[Piece], splitting: Splitting, frames: FrameBoundaries) -> list[Piece]:
+def _evenly(whole: list[TaskRange], splitting: Splitting, frames: FrameBoundaries) -> list[TaskRange]:
     """A first cut into parts of about the size that is wanted, with one question for each partition."""
-    total, largest = sum(piece.size for piece in whole), splitting.task_bytes_max
+    total, largest = sum(task_range.size for task_range in whole), splitting.task_bytes_max
     if largest is not None and total // largest > TASK_COUNT_MAX:
         raise OptionError(
             "maxBytesPerPartition", f"{largest} bytes cut {total} bytes into more than {TASK_COUNT_MAX} tasks"
         )
-    counts = {piece: _parts(piece, total, splitting) for piece in whole}
+    counts = {task_range: _parts(task_range, total, splitting) for task_range in whole}
     asked = {
-        piece.where: Cuts(piece.start, [piece.start + piece.size * n // count for n in range(1, count)])
-        for piece, count in counts.items()
+        task_range.where: Cuts(
+            task_range.start, [task_range.start + task_range.size * n // count for n in range(1, count)]
+        )
+        for task_range, count in counts.items()
         if count > 1
     }
     found = frames.boundaries(asked) if asked else {}
-    return [part for piece in whole for part in _at(piece, found.get(piece.where, ()))]
+    return [part for task_range in whole for part in _at(task_range, found.get(task_range.where, ()))]
 
 
-def _parts(piece: Piece, total: int, splitting: Splitting) -> int:
+def _parts(task_range: TaskRange, total: int, splitting: Splitting) -> int:
     """Into how many parts a range is cut, as its part of the ``total`` bytes asks for: rounded up."""
-    by_count = -(-piece.size * (splitting.task_count_min or 1) // total)
-    by_bytes = -(-piece.size // (splitting.task_bytes_max or piece.size))
+    by_count = -(-task_range.size * (splitting.task_count_min or 1) // total)
+    by_bytes = -(-task_range.size // (splitting.task_bytes_max or task_range.size))
     return max(by_count, by_bytes)
 
 
-def _at(piece: Piece, cuts: Iterable[int]) -> list[Piece]:
-    marks = [piece.start, *sorted({cut for cut in cuts if piece.start < cut < piece.end}), piece.end]
-    return [Piece(piece.where, start, end) for start, end in pairwise(marks)]
+def _at(task_range: TaskRange, cuts: Iterable[int]) -> list[TaskRange]:
+    marks = [
+        task_range.start,
+        *sorted({cut for cut in cuts if task_range.start < cut < task_range.end}),
+        task_range.end,
+    ]
+    return [TaskRange(task_range.where, start, end) for start, end in pairwise(marks)]
 
 
-def _still_to_cut(pieces: list[Piece], splitting: Splitting, single: set[Piece]) -> dict[Piece, int]:
+def _still_to_cut(task_ranges: list[TaskRange], splitting: Splitting, single: set[TaskRange]) -> dict[TaskRange, int]:
     """Pieces that are too large, and the largest ones if there are too few; with the offset to cut each at."""
-    left = [piece for piece in pieces if piece not in single]
+    left = [task_range for task_range in task_ranges if task_range not in single]
     largest = splitting.task_bytes_max
-    wanted = {piece: piece.start + largest for piece in left if largest is not None and piece.size > largest}
-    lacking = (splitting.task_count_min or 0) - len(pieces) - len(wanted)
-    spare = sorted((piece for piece in left if piece not in wanted), key=lambda piece: (-piece.size, piece))
-    return wanted | {piece: piece.start + piece.size // 2 for piece in spare[: max(0, lacking)]}
+    wanted = {
+        task_range: task_range.start + largest
+        for task_range in left
+        if largest is not None and task_range.size > largest
+    }
+    lacking = (splitting.task_count_min or 0) - len(task_ranges) - len(wanted)
+    spare = sorted(
+        (task_range for task_range in left if task_range not in wanted),
+        key=lambda task_range: (-task_range.size, task_range),
+    )
+    return wanted | {task_range: task_range.start + task_range.size // 2 for task_range in spare[: max(0, lacking)]}
 
 
-def _cut(wanted: dict[Piece, int], frames: FrameBoundaries) -> dict[Piece, list[Piece]]:
+def _cut(wanted: dict[TaskRange, int], frames: FrameBoundaries) -> dict[TaskRange, list[TaskRange]]:
     """Each piece in two at the last boundary at or below the offset wanted, else behind its first message."""
-    asked: dict[TopicPartition, list[Piece]] = {}
-    for piece in sorted(wanted):
-        asked.setdefault(piece.where, []).append(piece)
+    asked: dict[TopicPartition, list[TaskRange]] = {}
+    for task_range in sorted(wanted):
+        asked.setdefault(task_range.where, []).append(task_range)
     questions = {where: Cuts(parts[0].start, [wanted[part] for part in parts]) for where, parts in asked.items()}
     answers = frames.boundaries(questions)
     found = {p: p.halved(at) for where, parts in asked.items() for p, at in zip(parts, answers[where], strict=True)}
-    whole = {(piece.where, piece.start): piece for piece, parts in found.items() if len(parts) == 1}
+    whole = {(task_range.where, task_range.start): task_range for task_range, parts in found.items() if len(parts) == 1}
     ends = frames.frame_ends(whole) if whole else {}
-    return found | {piece: piece.halved(ends[place]) for place, piece in whole.items()}
+    return found | {task_range: task_range.halved(ends[place]) for place, task_range in whole.items()}

@@ -37,16 +37,16 @@ from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
 from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
-from metaq_spark.source.bundles import read_task
 from metaq_spark.source.data_loss import LossReport, is_gone
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.idling import Idling
 from metaq_spark.source.limits import Limits
 from metaq_spark.source.lookup import Lookup, Snapshot
-from metaq_spark.source.pacing import Pacing
-from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
+from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 from metaq_spark.source.progress_memory import ProgressMemory
+from metaq_spark.source.range_groups import read_task
 from metaq_spark.source.read_plan import starting_offsets, tasks
+from metaq_spark.source.trigger_delay import TriggerDelay
 from metaq_spark.source.unopened import report_unopened
 
 _log = logging.getLogger(__name__)
@@ -66,21 +66,21 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._groups = required_groups(options, groups)
         self._initial: Progress | None = None
         self._ceiling: Progress | None = None
-        self._doubtful_since_s: dict[TopicPartition, float] = {}
+        self._suspect_since_s: dict[TopicPartition, float] = {}
         self._known, self._idling = ProgressMemory(), Idling(clock)
         self._ends: tuple[Holdings | None, Progress] = (None, Progress({}))
-        self._pacing = Pacing(clock, options.trigger_delay_ms_max / 1000)
+        self._trigger_delay = TriggerDelay(clock, options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=options.fail_on_data_loss)
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
-            held = self._lookup.latest(fresh=True, complete=True).held
-            report_unopened(self._options, held, self._cluster, streaming=True)
-            spans = {where: one.offsets for where, one in held.items()}
+            available = self._lookup.latest(fresh=True, complete=True).available
+            report_unopened(self._options, available, self._cluster, streaming=True)
+            spans = {where: one.offsets for where, one in available.items()}
             at = starting_offsets(self._options, spans, self._cluster, self._groups)
-            self._initial = Progress(at, incarnations_of(held))
+            self._initial = Progress(at, incarnations_of(available))
         return self._known.write(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -91,7 +91,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now: this run stops when it has been read."""
         if self._ceiling is None:
-            self._ceiling = ends_of(self._lookup.latest(fresh=True, complete=True).held)
+            self._ceiling = ends_of(self._lookup.latest(fresh=True, complete=True).available)
 
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -118,9 +118,9 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any]:
         """The ends of all partitions, whatever limits apply: shows in the query's progress how far it is behind."""
-        held = self._lookup.latest().held
-        if held is not self._ends[0]:
-            self._ends = held, ends_of(held)
+        available = self._lookup.latest().available
+        if available is not self._ends[0]:
+            self._ends = available, ends_of(available)
         return self._known.write(self._ends[1])
 
     @plain_errors
@@ -164,34 +164,36 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._plan(known, last_chance=ends_run)
         frames, least = FrameLookup(self._cluster), None if ends_run else self._least(limit)
         # What was passed over is noted at once: it must not be told again with every look at the brokers.
-        if self._pacing.holds(plan.ahead, None if plan.passed_over else least, frames):
+        if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, frames):
             return known
         return plan.end(self._limits(limit), frames)
 
     def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
         """What can be read. A run that ends with its last batch waits for partitions that may come back."""
         snapshot = self._lookup.latest(complete=last_chance)
-        if doubtful(known, snapshot.held) - self._doubtful_since_s.keys():
+        if suspect(known, snapshot.available) - self._suspect_since_s.keys():
             snapshot = self._lookup.latest(fresh=True, complete=last_chance)  # what is remembered may be too old
         overdue = self._overdue(known, snapshot)
-        while last_chance and set(self._doubtful_since_s) - overdue:
+        while last_chance and set(self._suspect_since_s) - overdue:
             self._clock.sleep(self._options.offset_poll_ms / 1000)
             snapshot = self._lookup.latest(fresh=True, complete=True)
             overdue = self._overdue(known, snapshot)
-        return plan_batch(known, snapshot.held, ceiling=self._ceiling, overdue=overdue, report_loss=self._report_loss)
+        return plan_batch(
+            known, snapshot.available, ceiling=self._ceiling, overdue=overdue, report_loss=self._report_loss
+        )
 
     def _overdue(self, known: Progress, snapshot: Snapshot) -> set[TopicPartition]:
         """The partitions that have been doubtful for as long as ``lossGraceMs`` allows, when the brokers were asked."""
-        before = self._doubtful_since_s
-        waiting = [where for where in doubtful(known, snapshot.held) if not self._lookup.is_away(where)]
-        self._doubtful_since_s = waited_for(before, waiting, snapshot.since_s)
-        for where in sorted(self._doubtful_since_s.keys() - before.keys()):
-            if where in snapshot.held:
+        before = self._suspect_since_s
+        waiting = [where for where in suspect(known, snapshot.available) if not self._lookup.is_away(where)]
+        self._suspect_since_s = waited_for(before, waiting, snapshot.since_s)
+        for where in sorted(self._suspect_since_s.keys() - before.keys()):
+            if where in snapshot.available:
                 _log.warning("%s ends before offset %d, which was read; waiting there", where, known.offsets[where])
             else:
                 _log.warning("the brokers do not list %s any more; the query waits there until they do", where)
         grace_s = self._options.loss_grace_ms / 1000
-        return {where for where, since_s in self._doubtful_since_s.items() if snapshot.since_s - since_s >= grace_s}
+        return {where for where, since_s in self._suspect_since_s.items() if snapshot.since_s - since_s >= grace_s}
 
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):

@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 _SHOWN_MAX = 10
 
 
-def report_unopened(options: SourceOptions, held: Holdings, cluster: Cluster, *, streaming: bool) -> None:
+def report_unopened(options: SourceOptions, available: Holdings, cluster: Cluster, *, streaming: bool) -> None:
     """Fail, or warn, because of partitions that may have messages and are not listed; see the module.
 
     Raises:
         DataLoss: An option of a batch read names one, and the option ``failOnDataLoss`` is true.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
     """
-    if held and all(one.incarnation is not None for one in held.values()):
+    if available and all(one.incarnation is not None for one in available.values()):
         return
-    missing = _unknowable(_offered(options.selection, held, cluster) - held.keys(), cluster)
+    missing = _unknowable(_offered(options.selection, available, cluster) - available.keys(), cluster)
     named = [] if streaming or options.wait_for_topic else sorted(_named(options) & missing)
     if named:
         report_data_loss(_text(named), fail=options.fail_on_data_loss)
@@ -46,11 +46,11 @@ def report_unopened(options: SourceOptions, held: Holdings, cluster: Cluster, *,
         _log.warning("%s", _text(others))
 
 
-def _offered(selection: Selection, held: Holdings, cluster: Cluster) -> set[TopicPartition]:
+def _offered(selection: Selection, available: Holdings, cluster: Cluster) -> set[TopicPartition]:
     if isinstance(selection, Assigned):
         return _assigned(selection)
     offered: set[TopicPartition] = set()
-    for topic in topics_of(selection) or sorted({where.topic for where in held}):
+    for topic in topics_of(selection) or sorted({where.topic for where in available}):
         with suppress(TopicNotFound):  # closed for writing
             offered.update(TopicPartition(topic, partition) for partition in cluster.writable(topic))
     return offered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from told_history import BYTES, FAILED, UNKNOWN, A, B, Story
+from told_history import BYTES, FAILED, UNKNOWN, A, B, Scenario
 
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Kind
@@ -15,90 +15,90 @@ from faults.stored import Place, StoredFrame
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def scenario() -> Scenario:
+    return Scenario()
 
 
 # ---- good histories
 
 
-def good_puts(story: Story) -> None:
-    story.put(1)
-    story.put(2, 3, 4)
-    story.put(5, place=B)
-    story.put(6, outcome=FAILED, stored=0)
-    story.put(7, outcome=UNKNOWN, stored=0)
-    story.put(8, outcome=UNKNOWN, stored=1)
+def good_puts(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.put(2, 3, 4)
+    scenario.put(5, place=B)
+    scenario.put(6, outcome=FAILED, stored=0)
+    scenario.put(7, outcome=UNKNOWN, stored=0)
+    scenario.put(8, outcome=UNKNOWN, stored=1)
 
 
-def good_retry(story: Story) -> None:
-    story.begin_put(1)
-    story.store(1, message_id=1)
-    story.put(1, lane="after the reconnect")
+def good_retry(scenario: Scenario) -> None:
+    scenario.begin_put(1)
+    scenario.store(1, message_id=1)
+    scenario.put(1, lane="after the reconnect")
 
 
-def good_batch_torn_by_a_crash(story: Story) -> None:
-    story.begin_put(1, 2, 3)
-    story.store(1)
-    story.store(2)
+def good_batch_torn_by_a_crash(scenario: Scenario) -> None:
+    scenario.begin_put(1, 2, 3)
+    scenario.store(1)
+    scenario.store(2)
 
 
-def good_choice_of_the_broker(story: Story) -> None:
-    put = story.begin_put(1, place=Place("orders", -1))
-    story.acknowledge(put, story.store(1, B), B)
-    story.begin_put(2, place=Place("orders", -1))
-    story.store(2, A)
+def good_choice_of_the_broker(scenario: Scenario) -> None:
+    put = scenario.begin_put(1, place=Place("orders", -1))
+    scenario.acknowledge(put, scenario.store(1, B), B)
+    scenario.begin_put(2, place=Place("orders", -1))
+    scenario.store(2, A)
 
 
-def good_overlap(story: Story) -> None:
-    early, late = story.begin_put(1, lane="one"), story.begin_put(2, lane="two")
-    story.acknowledge(late, story.store(2))
-    story.acknowledge(early, story.store(1))
+def good_overlap(scenario: Scenario) -> None:
+    early, late = scenario.begin_put(1, lane="one"), scenario.begin_put(2, lane="two")
+    scenario.acknowledge(late, scenario.store(2))
+    scenario.acknowledge(early, scenario.store(1))
 
 
-def good_reads(story: Story) -> None:
-    story.put(1)
-    story.read(0)
-    story.history.end_seen(A, 100, story.history.stamp())
-    story.put(2)
-    story.read(0, 100)
+def good_reads(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.read(0)
+    scenario.history.end_seen(A, 100, scenario.history.stamp())
+    scenario.put(2)
+    scenario.read(0, 100)
 
 
-def good_commit(story: Story) -> None:
-    record = story.transaction("x1", 1, 2)
-    story.step(record, StepKind.PREPARE)
-    story.list_prepared("x1")
-    story.put(9)
-    story.step(record, StepKind.COMMIT)
-    story.store(1)
-    story.store(2)
-    story.list_prepared()
-    story.read(0, 100, 200)
+def good_commit(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1, 2)
+    scenario.step(record, StepKind.PREPARE)
+    scenario.list_prepared("x1")
+    scenario.put(9)
+    scenario.step(record, StepKind.COMMIT)
+    scenario.store(1)
+    scenario.store(2)
+    scenario.list_prepared()
+    scenario.read(0, 100, 200)
 
 
-def good_rollbacks(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.ROLLBACK)
-    story.transaction("x2", 2)
-    prepared = story.transaction("x3", 3)
-    story.step(prepared, StepKind.PREPARE)
-    story.list_prepared("x3")
-    story.step(prepared, StepKind.ROLLBACK)
+def good_rollbacks(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.ROLLBACK)
+    scenario.transaction("x2", 2)
+    prepared = scenario.transaction("x3", 3)
+    scenario.step(prepared, StepKind.PREPARE)
+    scenario.list_prepared("x3")
+    scenario.step(prepared, StepKind.ROLLBACK)
 
 
-def good_unanswered_commits(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT, UNKNOWN)
-    story.step(story.transaction("x2", 3, 4), StepKind.COMMIT, UNKNOWN)
-    story.store(3)
-    story.store(4)
+def good_unanswered_commits(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT, UNKNOWN)
+    scenario.step(scenario.transaction("x2", 3, 4), StepKind.COMMIT, UNKNOWN)
+    scenario.store(3)
+    scenario.store(4)
 
 
-def good_retention(story: Story) -> None:
-    story.retention = True
-    story.put(1)
-    story.read(0)
-    story.put(2)
-    story.starts[A] = 100
-    del story.frames[A][0]
+def good_retention(scenario: Scenario) -> None:
+    scenario.retention = True
+    scenario.put(1)
+    scenario.read(0)
+    scenario.put(2)
+    scenario.starts[A] = 100
+    del scenario.frames[A][0]
 
 
 GOOD = (
@@ -116,275 +116,275 @@ GOOD = (
 
 
 @pytest.mark.parametrize("tell", GOOD, ids=lambda tell: tell.__name__)
-def test_a_good_history_has_no_anomalies(tell: Callable[[Story], None], story: Story) -> None:
-    tell(story)
-    assert check(story.case()) == []
+def test_a_good_history_has_no_anomalies(tell: Callable[[Scenario], None], scenario: Scenario) -> None:
+    tell(scenario)
+    assert check(scenario.case()) == []
 
 
 # ---- bad histories
 
 
-def missing(story: Story) -> None:
-    story.put(1)
-    story.put(2, stored=0)
+def missing(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.put(2, stored=0)
 
 
-def missing_end_of_a_batch(story: Story) -> None:
-    story.put(1, 2, 3)
-    story.frames[A].pop()
+def missing_end_of_a_batch(scenario: Scenario) -> None:
+    scenario.put(1, 2, 3)
+    scenario.frames[A].pop()
 
 
-def missing_partition(story: Story) -> None:
-    story.put(1, place=B)
-    del story.frames[B]
+def missing_partition(scenario: Scenario) -> None:
+    scenario.put(1, place=B)
+    del scenario.frames[B]
 
 
-def moved(story: Story) -> None:
-    put = story.begin_put(1)
-    story.store(1)
-    story.acknowledge(put, 40)
+def moved(scenario: Scenario) -> None:
+    put = scenario.begin_put(1)
+    scenario.store(1)
+    scenario.acknowledge(put, 40)
 
 
-def moved_to_another_partition(story: Story) -> None:
-    put = story.begin_put(1, place=B)
-    story.acknowledge(put, story.store(1, A))
+def moved_to_another_partition(scenario: Scenario) -> None:
+    put = scenario.begin_put(1, place=B)
+    scenario.acknowledge(put, scenario.store(1, A))
 
 
-def altered_payload(story: Story) -> None:
-    story.put(1)
-    story.frames[A][0] = story.frames[A][0]._replace(key=None, fault="payload of p/1 fails its checksum")
+def altered_payload(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.frames[A][0] = scenario.frames[A][0]._replace(key=None, fault="payload of p/1 fails its checksum")
 
 
-def altered_body(story: Story) -> None:
-    story.put(1)
-    story.frames[A][0] = story.frames[A][0]._replace(checksum=1)
+def altered_body(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.frames[A][0] = scenario.frames[A][0]._replace(checksum=1)
 
 
-def altered_flag(story: Story) -> None:
-    story.put(1, outcome=UNKNOWN)
-    story.frames[A][0] = story.frames[A][0]._replace(flag=1)
+def altered_flag(scenario: Scenario) -> None:
+    scenario.put(1, outcome=UNKNOWN)
+    scenario.frames[A][0] = scenario.frames[A][0]._replace(flag=1)
 
 
-def wrong_id(story: Story) -> None:
-    story.put(1)
-    story.frames[A][0] = story.frames[A][0]._replace(message_id=1)
+def wrong_id(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.frames[A][0] = scenario.frames[A][0]._replace(message_id=1)
 
 
-def twice_after_one_acknowledgement(story: Story) -> None:
-    story.put(1, stored=2)
+def twice_after_one_acknowledgement(scenario: Scenario) -> None:
+    scenario.put(1, stored=2)
 
 
-def twice_after_one_attempt(story: Story) -> None:
-    story.put(1, outcome=UNKNOWN, stored=2)
+def twice_after_one_attempt(scenario: Scenario) -> None:
+    scenario.put(1, outcome=UNKNOWN, stored=2)
 
 
-def batch_twice(story: Story) -> None:
-    story.put(1, 2, stored=2)
+def batch_twice(scenario: Scenario) -> None:
+    scenario.put(1, 2, stored=2)
 
 
-def refused_but_stored(story: Story) -> None:
-    story.put(1, outcome=FAILED)
+def refused_but_stored(scenario: Scenario) -> None:
+    scenario.put(1, outcome=FAILED)
 
 
-def foreign(story: Story) -> None:
-    story.store(1)
+def foreign(scenario: Scenario) -> None:
+    scenario.store(1)
 
 
-def one_offset_for_two(story: Story) -> None:
-    story.put(1)
-    story.acknowledge(story.begin_put(2), 0)
+def one_offset_for_two(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.acknowledge(scenario.begin_put(2), 0)
 
 
-def one_id_for_two(story: Story) -> None:
-    story.put(1)
-    story.begin_put(2, place=B)
-    story.store(2, B, message_id=7001)
+def one_id_for_two(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.begin_put(2, place=B)
+    scenario.store(2, B, message_id=7001)
 
 
-def batch_without_its_front(story: Story) -> None:
-    story.begin_put(1, 2, 3)
-    story.store(2)
+def batch_without_its_front(scenario: Scenario) -> None:
+    scenario.begin_put(1, 2, 3)
+    scenario.store(2)
 
 
-def batch_with_a_stranger_inside(story: Story) -> None:
-    story.begin_put(1, 2)
-    story.store(1)
-    story.put(3)
-    story.store(2)
+def batch_with_a_stranger_inside(scenario: Scenario) -> None:
+    scenario.begin_put(1, 2)
+    scenario.store(1)
+    scenario.put(3)
+    scenario.store(2)
 
 
-def unanswered_put_in_another_partition(story: Story) -> None:
-    story.begin_put(1, place=B)
-    story.store(1, A)
+def unanswered_put_in_another_partition(scenario: Scenario) -> None:
+    scenario.begin_put(1, place=B)
+    scenario.store(1, A)
 
 
-def stored_before_what_was_acknowledged(story: Story) -> None:
-    story.store(2)
-    story.acknowledge(story.begin_put(1, lane="one"), story.store(1))
-    story.acknowledge(story.begin_put(2, lane="two"), 0)
+def stored_before_what_was_acknowledged(scenario: Scenario) -> None:
+    scenario.store(2)
+    scenario.acknowledge(scenario.begin_put(1, lane="one"), scenario.store(1))
+    scenario.acknowledge(scenario.begin_put(2, lane="two"), 0)
 
 
-def late_copy_in_front(story: Story) -> None:
-    story.store(2)
-    story.acknowledge(story.begin_put(1, lane="one"), story.store(1))
-    story.begin_put(2, lane="two")
+def late_copy_in_front(scenario: Scenario) -> None:
+    scenario.store(2)
+    scenario.acknowledge(scenario.begin_put(1, lane="one"), scenario.store(1))
+    scenario.begin_put(2, lane="two")
 
 
-def pipelined_in_the_wrong_order(story: Story) -> None:
-    first, second = story.begin_put(1), story.begin_put(2)
-    story.acknowledge(second, story.store(2))
-    story.acknowledge(first, story.store(1))
+def pipelined_in_the_wrong_order(scenario: Scenario) -> None:
+    first, second = scenario.begin_put(1), scenario.begin_put(2)
+    scenario.acknowledge(second, scenario.store(2))
+    scenario.acknowledge(first, scenario.store(1))
 
 
-def two_read_at_one_offset(story: Story) -> None:
-    story.put(1)
-    story.read(0)
-    story.history.seen(A, [story.frames[A][0]._replace(message_id=1)])
+def two_read_at_one_offset(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.read(0)
+    scenario.history.seen(A, [scenario.frames[A][0]._replace(message_id=1)])
 
 
-def read_then_replaced(story: Story) -> None:
-    story.begin_put(1)
-    story.history.seen(A, [StoredFrame(0, BYTES, 7001, 0, 5001, MessageKey("p", 1))])
-    story.put(2)
+def read_then_replaced(scenario: Scenario) -> None:
+    scenario.begin_put(1)
+    scenario.history.seen(A, [StoredFrame(0, BYTES, 7001, 0, 5001, MessageKey("p", 1))])
+    scenario.put(2)
 
 
-def read_then_gone(story: Story) -> None:
-    story.begin_put(1)
-    story.history.seen(A, [StoredFrame(0, BYTES, 7001, 0, 5001, MessageKey("p", 1))])
+def read_then_gone(scenario: Scenario) -> None:
+    scenario.begin_put(1)
+    scenario.history.seen(A, [StoredFrame(0, BYTES, 7001, 0, 5001, MessageKey("p", 1))])
 
 
-def end_before_what_was_acknowledged(story: Story) -> None:
-    story.put(1)
-    story.history.end_seen(A, 0, story.history.stamp())
+def end_before_what_was_acknowledged(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.history.end_seen(A, 0, scenario.history.stamp())
 
 
-def never_committed_but_stored(story: Story) -> None:
-    story.transaction("x1", 1)
-    story.store(1)
+def never_committed_but_stored(scenario: Scenario) -> None:
+    scenario.transaction("x1", 1)
+    scenario.store(1)
 
 
-def prepared_but_visible(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.PREPARE)
-    story.list_prepared("x1")
-    story.store(1)
+def prepared_but_visible(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.PREPARE)
+    scenario.list_prepared("x1")
+    scenario.store(1)
 
 
-def rolled_back_but_stored(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.step(record, StepKind.COMMIT, UNKNOWN)
-    story.step(record, StepKind.ROLLBACK)
-    story.store(1)
+def rolled_back_but_stored(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.step(record, StepKind.COMMIT, UNKNOWN)
+    scenario.step(record, StepKind.ROLLBACK)
+    scenario.store(1)
 
 
-def refused_commit_but_stored(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.COMMIT, FAILED)
-    story.store(1)
+def refused_commit_but_stored(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.COMMIT, FAILED)
+    scenario.store(1)
 
 
-def read_before_the_commit(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.store(1)
-    story.read(0)
-    story.step(record, StepKind.COMMIT)
+def read_before_the_commit(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.store(1)
+    scenario.read(0)
+    scenario.step(record, StepKind.COMMIT)
 
 
-def committed_but_absent(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT)
+def committed_but_absent(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT)
 
 
-def committed_but_half(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT)
-    story.store(1)
+def committed_but_half(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT)
+    scenario.store(1)
 
 
-def committed_twice(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.COMMIT)
-    story.store(1)
-    story.store(1)
+def committed_twice(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.COMMIT)
+    scenario.store(1)
+    scenario.store(1)
 
 
-def committed_to_another_partition(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.COMMIT)
-    story.store(1, B)
+def committed_to_another_partition(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.COMMIT)
+    scenario.store(1, B)
 
 
-def half_of_an_unanswered_commit(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT, UNKNOWN)
-    story.store(2)
+def half_of_an_unanswered_commit(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT, UNKNOWN)
+    scenario.store(2)
 
 
-def unanswered_commit_of_a_prepared_branch_lost(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.step(record, StepKind.PREPARE)
-    story.step(record, StepKind.COMMIT, UNKNOWN)
-    story.list_prepared()
+def unanswered_commit_of_a_prepared_branch_lost(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.step(record, StepKind.PREPARE)
+    scenario.step(record, StepKind.COMMIT, UNKNOWN)
+    scenario.list_prepared()
 
 
-def committed_in_two_pieces(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT)
-    story.store(1)
-    story.put(3)
-    story.store(2)
+def committed_in_two_pieces(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT)
+    scenario.store(1)
+    scenario.put(3)
+    scenario.store(2)
 
 
-def committed_in_another_order(story: Story) -> None:
-    story.step(story.transaction("x1", 1, 2), StepKind.COMMIT)
-    story.store(2)
-    story.store(1)
+def committed_in_another_order(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1, 2), StepKind.COMMIT)
+    scenario.store(2)
+    scenario.store(1)
 
 
-def committed_and_rolled_back(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.step(record, StepKind.COMMIT)
-    story.step(record, StepKind.ROLLBACK)
-    story.store(1)
+def committed_and_rolled_back(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.step(record, StepKind.COMMIT)
+    scenario.step(record, StepKind.ROLLBACK)
+    scenario.store(1)
 
 
-def prepared_and_not_listed(story: Story) -> None:
-    story.step(story.transaction("x1", 1), StepKind.PREPARE)
-    story.list_prepared()
+def prepared_and_not_listed(scenario: Scenario) -> None:
+    scenario.step(scenario.transaction("x1", 1), StepKind.PREPARE)
+    scenario.list_prepared()
 
 
-def prepared_and_unknown_to_the_broker(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.step(record, StepKind.PREPARE)
-    story.step(record, StepKind.COMMIT, FAILED, "XA transaction 'x1' has not been started.")
+def prepared_and_unknown_to_the_broker(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.step(record, StepKind.PREPARE)
+    scenario.step(record, StepKind.COMMIT, FAILED, "XA transaction 'x1' has not been started.")
 
 
-def listed_after_its_end(story: Story) -> None:
-    record = story.transaction("x1", 1)
-    story.step(record, StepKind.PREPARE)
-    story.step(record, StepKind.ROLLBACK)
-    story.list_prepared("x1")
+def listed_after_its_end(scenario: Scenario) -> None:
+    record = scenario.transaction("x1", 1)
+    scenario.step(record, StepKind.PREPARE)
+    scenario.step(record, StepKind.ROLLBACK)
+    scenario.list_prepared("x1")
 
 
-def listed_without_prepare(story: Story) -> None:
-    story.transaction("x1", 1)
-    story.list_prepared("x1")
+def listed_without_prepare(scenario: Scenario) -> None:
+    scenario.transaction("x1", 1)
+    scenario.list_prepared("x1")
 
 
-def listed_but_unknown(story: Story) -> None:
-    story.list_prepared("x9")
+def listed_but_unknown(scenario: Scenario) -> None:
+    scenario.list_prepared("x9")
 
 
-def start_moved(story: Story) -> None:
-    story.starts[A] = 100
-    story.store(1)
-    story.begin_put(1)
+def start_moved(scenario: Scenario) -> None:
+    scenario.starts[A] = 100
+    scenario.store(1)
+    scenario.begin_put(1)
 
 
-def cut_frame_at_the_end(story: Story) -> None:
-    story.put(1)
-    story.faults[A] = "the last 3 bytes before 103 are no whole frame"
+def cut_frame_at_the_end(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.faults[A] = "the last 3 bytes before 103 are no whole frame"
 
 
-def corrupt_frame(story: Story) -> None:
-    story.put(1)
-    story.faults[A] = "corrupt frame in orders-0 at offset 100: checksum 0x1 in the header"
+def corrupt_frame(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.faults[A] = "corrupt frame in orders-0 at offset 100: checksum 0x1 in the header"
 
 
-def odd_reply(story: Story) -> None:
-    story.history.odd("reply", "a put was answered with a value")
+def odd_reply(scenario: Scenario) -> None:
+    scenario.history.odd("reply", "a put was answered with a value")
 
 
 BAD = (
@@ -441,22 +441,22 @@ BAD = (
 
 
 @pytest.mark.parametrize(("tell", "kind"), BAD, ids=[tell.__name__ for tell, _ in BAD])
-def test_a_bad_history_is_named(tell: Callable[[Story], None], kind: Kind, story: Story) -> None:
-    tell(story)
-    assert kind in story.kinds()
+def test_a_bad_history_is_named(tell: Callable[[Scenario], None], kind: Kind, scenario: Scenario) -> None:
+    tell(scenario)
+    assert kind in scenario.kinds()
 
 
 def test_every_kind_of_anomaly_has_a_bad_history() -> None:
     assert {kind for _, kind in BAD} == set(Kind)
 
 
-def test_the_report_shows_the_records_concerned(story: Story) -> None:
-    story.put(1)
-    story.put(2, stored=0)
-    record = story.transaction("x1", 3)
-    story.step(record, StepKind.PREPARE)
-    story.list_prepared()
-    by_kind = {anomaly.kind: lines_about(anomaly, story.case()) for anomaly in check(story.case())}
+def test_the_report_shows_the_records_concerned(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.put(2, stored=0)
+    record = scenario.transaction("x1", 3)
+    scenario.step(record, StepKind.PREPARE)
+    scenario.list_prepared()
+    by_kind = {anomaly.kind: lines_about(anomaly, scenario.case()) for anomaly in check(scenario.case())}
     assert by_kind[Kind.MISSING] == ["[3-4] put p/2 (100 bytes) to orders-0 by lane: ok at 100 id 7002"]
     assert by_kind[Kind.VANISHED] == [
         "transaction x1",
@@ -466,6 +466,6 @@ def test_the_report_shows_the_records_concerned(story: Story) -> None:
     ]
 
 
-def test_a_message_is_stale_only_where_acknowledged_means_readable(story: Story) -> None:
-    end_before_what_was_acknowledged(story)
-    assert check(story.case()._replace(readable_at_once=False)) == []
+def test_a_message_is_stale_only_where_acknowledged_means_readable(scenario: Scenario) -> None:
+    end_before_what_was_acknowledged(scenario)
+    assert check(scenario.case()._replace(readable_at_once=False)) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.fuzz.siege import Siege, SiegeOptions
+from faults.fuzz.fuzz_run import FuzzOptions, FuzzRun
 from faults.kill_loop import KillLoop, KillOptions
 from faults.scenarios import SCENARIOS, Skipped, Stage
 
@@ -37,8 +37,8 @@ def test_scenario(name: str, tmp_path: Path) -> None:
 
 
 def test_a_fuzzed_broker_serves_its_honest_client(tmp_path: Path) -> None:
-    siege = Siege(SiegeOptions(SEED, COMMANDS), tmp_path, lambda line: None)
-    siege.run()
-    assert sum(each.sent_phrases for each in siege.attackers) >= COMMANDS
-    assert sum(each.answers for each in siege.attackers) > COMMANDS // 2
+    fuzz_run = FuzzRun(FuzzOptions(SEED, COMMANDS), tmp_path, lambda line: None)
+    fuzz_run.run()
+    assert sum(each.sent_phrases for each in fuzz_run.attackers) >= COMMANDS
+    assert sum(each.answers for each in fuzz_run.attackers) > COMMANDS // 2
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults.fire.arena import place_of
+from faults.fire.broker_pair import place_of
 from faults.fire.checker import Kind, Seen, check
 from faults.payload import MessageKey
 

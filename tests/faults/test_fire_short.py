@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.fire.fight import Fight
+from faults.fire.fault_run import FaultRun
 from faults.fire.shots import SHORT, Delivery
 from faults.fire.steps import Step
 from faults.fire.zombie import Return, bring_back
@@ -18,14 +18,14 @@ SEED = 20
 
 def test_five_kills_and_a_zombie_leave_every_message_exactly_once(tmp_path: Path) -> None:
     told: list[str] = []
-    fight = Fight(tmp_path, SEED, Delivery.EXACTLY_ONCE, told.append)
+    fault_run = FaultRun(tmp_path, SEED, Delivery.EXACTLY_ONCE, told.append)
 
-    def zombie(fight: Fight) -> None:
-        fight.drain()
-        told.append(bring_back(fight, Return(Step.DECIDE)))
+    def zombie(fault_run: FaultRun) -> None:
+        fault_run.drain()
+        told.append(bring_back(fault_run, Return(Step.DECIDE)))
 
-    fight.run(SHORT, zombie)
-    assert fight.figures.missed == []
-    assert fight.figures.kills.total() == len(SHORT)
-    assert fight.figures.copies == fight.figures.messages > 0
+    fault_run.run(SHORT, zombie)
+    assert fault_run.figures.missed == []
+    assert fault_run.figures.kills.total() == len(SHORT)
+    assert fault_run.figures.copies == fault_run.figures.messages > 0
     assert "too late" in told[-1]

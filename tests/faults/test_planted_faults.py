@@ -29,10 +29,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """A trial in which everything went well: the broker is gone, prepared branches wait, nothing is damaged yet."""
     trial = Trial(tmp_path_factory.mktemp("played") / "trial", SETTINGS, "1")
     trial.broker.start()
-    trial.crew.start()
+    trial.workers.start()
     wait_for_progress(trial)
-    wait_for(trial, lambda: trial.crew.desk.prepared_count > 0, "a prepared branch waits")
-    trial.crew.stop()
+    wait_for(trial, lambda: trial.workers.desk.prepared_count > 0, "a prepared branch waits")
+    trial.workers.stop()
     look(trial)
     trial.broker.kill()
     yield trial
@@ -46,7 +46,7 @@ def trial(played: Trial, tmp_path: Path) -> Iterator[Trial]:
     shutil.copytree(played.broker.data, tmp_path / "trial" / "data", ignore=sockets)
     trial = Trial(tmp_path / "trial", SETTINGS, "1")
     trial.history = copy.deepcopy(played.history)
-    trial.crew.shift.history = trial.history
+    trial.workers.shift.history = trial.history
     yield trial
     trial.broker.kill()
 
@@ -115,7 +115,7 @@ def lose_the_journal(trial: Trial, image: Image) -> None:
 def look(trial: Trial) -> None:
     """Judge a trial as after a round."""
     with trial.session() as session:
-        trial.crew.sort_out(session)
+        trial.workers.sort_out(session)
         trial.judge(session)
 
 

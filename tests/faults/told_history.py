@@ -15,7 +15,7 @@ BYTES = 100
 OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
 
 
-class Story:
+class Scenario:
     """Tells a history step by step and lays down what is stored beside it; every frame has ``BYTES`` bytes."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def test_it_offers_no_extensions_and_tells_its_partitions(
     assert directory.brokers() == {java_place.partition.broker_id: java_broker}
     end_of(java_directory, java_place)
     assert java_place.partition in directory.topics()[java_place.topic]
-    assert directory.held([java_place.topic])[java_place].incarnation is None
+    assert directory.available([java_place.topic])[java_place].incarnation is None
 
 
 def test_messages_come_back_with_receipts_that_say_where_they_are(

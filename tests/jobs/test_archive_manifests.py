@@ -19,7 +19,7 @@ from archive_manifests import (
     refuse_losses,
 )
 
-from metaq.model import Held, OffsetRange, Partition, TopicPartition
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 
 ORDERS = TopicPartition("orders", Partition(0, 3))
 OTHERS = TopicPartition("orders", Partition(0, 10))
@@ -29,8 +29,8 @@ def piece(start: int, end: int, life: str | None = "a", loss: str | None = None)
     return Piece(ORDERS, life, OffsetRange(start, end), loss)
 
 
-def held(start: int, end: int, life: str | None = "a") -> dict[TopicPartition, Held]:
-    return {ORDERS: Held(OffsetRange(start, end), life)}
+def available(start: int, end: int, life: str | None = "a") -> dict[TopicPartition, PartitionState]:
+    return {ORDERS: PartitionState(OffsetRange(start, end), life)}
 
 
 NEW_LIFE = "deleted and made anew; what came behind offset 50 of its former life was not archived"
@@ -40,35 +40,37 @@ TOO_LATE = "deleted by the broker before it was archived"
 @pytest.mark.parametrize(
     ("found", "place", "expected"),
     [
-        (held(0, 90), None, [piece(0, 90)]),
-        (held(40, 90), None, [piece(40, 90)]),
-        (held(0, 0), None, []),
-        (held(0, 90), Place("a", 50), [piece(50, 90)]),
-        (held(50, 90), Place("a", 50), [piece(50, 90)]),
-        (held(0, 50), Place("a", 50), []),
-        (held(60, 90), Place("a", 50), [piece(50, 60, loss=TOO_LATE), piece(60, 90)]),
-        (held(90, 90), Place("a", 50), [piece(50, 90, loss=TOO_LATE)]),
-        (held(0, 90, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 90, "b")]),
-        (held(0, 20, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 20, "b")]),
-        (held(0, 0, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE)]),
+        (available(0, 90), None, [piece(0, 90)]),
+        (available(40, 90), None, [piece(40, 90)]),
+        (available(0, 0), None, []),
+        (available(0, 90), Place("a", 50), [piece(50, 90)]),
+        (available(50, 90), Place("a", 50), [piece(50, 90)]),
+        (available(0, 50), Place("a", 50), []),
+        (available(60, 90), Place("a", 50), [piece(50, 60, loss=TOO_LATE), piece(60, 90)]),
+        (available(90, 90), Place("a", 50), [piece(50, 90, loss=TOO_LATE)]),
+        (available(0, 90, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 90, "b")]),
+        (available(0, 20, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE), piece(0, 20, "b")]),
+        (available(0, 0, "b"), Place("a", 50), [piece(0, 0, "b", NEW_LIFE)]),
         # a broker that does not tell lives
-        (held(0, 90, None), Place("a", 50), [piece(50, 90, None)]),
-        (held(0, 90), Place(None, 50), [piece(50, 90)]),
+        (available(0, 90, None), Place("a", 50), [piece(50, 90, None)]),
+        (available(0, 90), Place(None, 50), [piece(50, 90)]),
     ],
 )
-def test_what_comes_next(found: dict[TopicPartition, Held], place: Place | None, expected: list[Piece]) -> None:
+def test_what_comes_next(
+    found: dict[TopicPartition, PartitionState], place: Place | None, expected: list[Piece]
+) -> None:
     assert plan(found, {ORDERS: place} if place else {}) == expected
 
 
 def test_partitions_come_in_order_and_one_that_is_not_listed_waits() -> None:
-    found = {where: Held(OffsetRange(0, 9), None) for where in (OTHERS, ORDERS)}
+    found = {where: PartitionState(OffsetRange(0, 9), None) for where in (OTHERS, ORDERS)}
     gone = TopicPartition("gone", Partition(0, 0))
     assert [piece.where for piece in plan(found, {gone: Place("a", 7)})] == [ORDERS, OTHERS]
 
 
 def test_a_partition_that_has_become_shorter_is_told() -> None:
     with pytest.raises(ArchiveError, match="orders/0-3: ends at offset 40, before 50, up to which it has been"):
-        plan(held(0, 40), {ORDERS: Place("a", 50)})
+        plan(available(0, 40), {ORDERS: Place("a", 50)})
 
 
 def test_losses_need_somebody_who_accepts_them() -> None:

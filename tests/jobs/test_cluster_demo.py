@@ -70,7 +70,7 @@ def test_every_message_survives_the_killed_broker(environment: dict[str, str]) -
     assert done.returncode == 0, done.stdout + done.stderr
     told = re.findall(r"^ +[\d.]+ s  (.*)", done.stdout, re.MULTILINE)
     [place] = (line.removeprefix("broker 0: ") for line in told if line.startswith("broker 0: 127.0.0.1:"))
-    story = [
+    scenario = [
         "30% of the messages have come through",
         "broker 0 is killed (SIGKILL)",
         f'ZooKeeper names its slave for reading, which has {MESSAGES // 2:,} messages of "orders"',
@@ -78,7 +78,7 @@ def test_every_message_survives_the_killed_broker(environment: dict[str, str]) -
         "the pipeline has written everything that was there",
         f"sent {MESSAGES:,}, received {MESSAGES:,}; the slaves have the same",
     ]
-    assert [line for line in told if line in story] == story, done.stdout
+    assert [line for line in told if line in scenario] == scenario, done.stdout
     assert done.stdout.endswith("\nEvery message came through exactly once, unchanged.\n")
     assert done.stderr == ""
     assert left_behind(environment) == []

@@ -39,10 +39,10 @@ def test_own_files_come_through_byte_for_byte(environment: dict[str, str], tmp_p
     (folder / "hdfs.log").write_bytes(b"".join(lines))
     (folder / "empty.log").write_bytes(b"")
     (folder / "other.log").write_bytes(b"no line end")
-    held = f"3,003 lines, {sum(map(len, lines)) + len(b'no line end'):,} bytes"
+    available = f"3,003 lines, {sum(map(len, lines)) + len(b'no line end'):,} bytes"
     done = subprocess.run([sys.executable, DEMO, folder], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"sent       {held}\n  received   {held}\n" in done.stdout
+    assert f"sent       {available}\n  received   {available}\n" in done.stdout
     assert re.search(r"dfs\.FSDataset +3,000 +3,000 +100\.0%", done.stdout)
     assert done.stdout.endswith("Every line came through, in order, byte for byte.\n")
     assert demo_folders(environment) == []

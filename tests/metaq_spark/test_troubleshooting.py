@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
-from source_world import ADDRESSES, World
-from test_sink_stories import World as SinkWorld
+from source_harness import ADDRESSES, Harness
+from test_sink_stories import Harness as SinkHarness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
@@ -48,19 +48,19 @@ def matcher(sentence: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, sentence.split("..."))), re.DOTALL)
 
 
-def stream_of(world: World, position: dict[str, object], **options: str) -> None:
-    world.micro_batch(world.stream(**options), position)
+def stream_of(harness: Harness, position: dict[str, object], **options: str) -> None:
+    harness.micro_batch(harness.stream(**options), position)
 
 
 def options(**given: str) -> None:
     parse_source_options({"brokers": "a:1", "subscribe": "orders"} | given, Use.STREAM_READ)
 
 
-def filled() -> World:
-    world = World(segment_bytes_max=40)
+def filled() -> Harness:
+    harness = Harness(segment_bytes_max=40)
     for index in (0, 1):
-        world.put("orders", 0, index, b"a message", b"another", at_ms=1_000_000)
-    return world
+        harness.put("orders", 0, index, b"a message", b"another", at_ms=1_000_000)
+    return harness
 
 
 def no_such_broker() -> None:
@@ -81,44 +81,44 @@ def not_ours() -> None:
 
 
 def retention() -> None:
-    world = filled()
-    world.brokers[0].partition("orders", 0).drop_segments(1)
-    stream_of(world, {"v": 1, "topics": {"orders": {"0-0": 0}}})
+    harness = filled()
+    harness.brokers[0].partition("orders", 0).drop_segments(1)
+    stream_of(harness, {"v": 1, "topics": {"orders": {"0-0": 0}}})
 
 
 def made_again() -> None:
-    world = filled()
-    start = world.stream(startingOffsets="latest").initialOffset()
-    world.brokers[0].recreate("orders", 0)
-    world.put("orders", 0, 0, b"of the new one", b"and more of it", b"and more")
-    stream_of(world, start)
+    harness = filled()
+    start = harness.stream(startingOffsets="latest").initialOffset()
+    harness.brokers[0].recreate("orders", 0)
+    harness.put("orders", 0, 0, b"of the new one", b"and more of it", b"and more")
+    stream_of(harness, start)
 
 
 def end_lost() -> None:
-    world = filled()
-    reader = world.stream(startingOffsets="latest")
+    harness = filled()
+    reader = harness.stream(startingOffsets="latest")
     start = reader.initialOffset()
     start["topics"]["orders"]["0-0"] += 1000
-    world.micro_batch(reader, start)
-    world.clock.advance(60)
-    world.micro_batch(reader, start)
+    harness.micro_batch(reader, start)
+    harness.clock.advance(60)
+    harness.micro_batch(reader, start)
 
 
 def not_named() -> None:
-    world = filled()
+    harness = filled()
     start = {"v": 1, "topics": {"orders": {"9-0": 0}}}
-    world.stream().partitions(start, {"v": 1, "topics": {"orders": {"9-0": 50}}})
+    harness.stream().partitions(start, {"v": 1, "topics": {"orders": {"9-0": 50}}})
 
 
 def damaged() -> None:
-    world = filled()
-    segment = world.brokers[0].partition("orders", 0).segment_at(0)[1]
+    harness = filled()
+    segment = harness.brokers[0].partition("orders", 0).segment_at(0)[1]
     segment[-1] ^= 1
-    world.batch()
+    harness.batch()
 
 
 def not_listed() -> None:
-    java = World(extensions=frozenset())
+    java = Harness(extensions=frozenset())
     java.put("orders", 0, 0, b"a message")
     java.batch(assign='{"orders": ["0-1"]}')
 
@@ -153,7 +153,7 @@ def in_foreach_batch() -> None:
 
 
 def write(columns: dict[str, list[object]], **options: str) -> Callable[[], object]:
-    return lambda: SinkWorld().write(pa.RecordBatch.from_pydict(columns), topic="orders", **options)
+    return lambda: SinkHarness().write(pa.RecordBatch.from_pydict(columns), topic="orders", **options)
 
 
 def raised(error: MetaqError) -> Callable[[], None]:
@@ -163,12 +163,12 @@ def raised(error: MetaqError) -> Callable[[], None]:
     return act
 
 
-STORIES: dict[str, Callable[[], object]] = {
+SCENARIOS: dict[str, Callable[[], object]] = {
     "misspelt": lambda: options(subscrib="x"),
     "misplaced": lambda: options(topic="x"),
     "nothing to read": lambda: parse_source_options({"brokers": "a:1"}, Use.BATCH_READ),
     "no broker": no_such_broker,
-    "no topic": lambda: World().batch(subscribe="ordres"),
+    "no topic": lambda: Harness().batch(subscribe="ordres"),
     "one broker twice": one_broker_twice,
     "column": lambda: find_sink_columns(StructType([StructField("x", LongType())]), "orders"),
     "not ours": not_ours,
@@ -177,8 +177,8 @@ STORIES: dict[str, Callable[[], object]] = {
     "partition left out": lambda: filled().batch(startingOffsets='{"orders": {"0-0": 0}}'),
     "too new": lambda: filled().batch(startingTimestamp="2030-01-01T00:00:00Z"),
     "group": lambda: filled().batch(startingOffsets="group", group="g"),
-    "another source": lambda: stream_of(World(), {"sources": 1}),
-    "newer": lambda: stream_of(World(), {"v": 99, "topics": {}}),
+    "another source": lambda: stream_of(Harness(), {"sources": 1}),
+    "newer": lambda: stream_of(Harness(), {"v": 99, "topics": {}}),
     "retention": retention,
     "made again": made_again,
     "end lost": end_lost,
@@ -201,17 +201,17 @@ STORIES: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_what_the_code_says_is_explained(story: str) -> None:
+@pytest.mark.parametrize("story", SCENARIOS)
+def test_what_the_code_says_is_explained(scenario: str) -> None:
     with pytest.raises(MetaqError) as caught:
-        STORIES[story]()
+        SCENARIOS[scenario]()
     assert any(matcher(sentence).search(str(caught.value)) for sentence in explained()), str(caught.value)
 
 
 def test_what_is_explained_is_said() -> None:
     said = []
-    for story in STORIES.values():
+    for scenario in SCENARIOS.values():
         with pytest.raises(MetaqError) as caught:
-            story()
+            scenario()
         said.append(str(caught.value))
     assert [s for s in explained() if not any(matcher(s).search(text) for text in said)] == []

@@ -32,7 +32,7 @@ deleteWhen=* * * * * ?
 ORDERS = SYSTEM + "[topic=orders]\n"
 
 
-def story(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Run an async test."""
 
     @wraps(test)
@@ -49,14 +49,14 @@ async def at_once(step: Callable[[], None]) -> None:
 
 @dataclass
 class Commits:
-    """Transactions that ``needed_from`` says are unfinished, with a journal that ``failure`` keeps from the disk."""
+    """Transactions that ``starts`` says are unfinished, with a journal that ``failure`` keeps from the disk."""
 
-    needed_from: dict[tuple[str, int], int] = field(default_factory=dict)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
     failure: Exception | None = None
     synced: int = 0
 
-    def looked_for_from(self, topic: str, partition: int) -> int | None:
-        return self.needed_from.get((topic, partition))
+    def needed_from(self, topic: str, partition: int) -> int | None:
+        return self.starts.get((topic, partition))
 
     def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
         self.synced += 1
@@ -64,7 +64,7 @@ class Commits:
 
 
 @dataclass
-class World:
+class Harness:
     """Partitions with four finished segments each, the oldest 40 s old, the youngest 10 s; and their retention."""
 
     root: Path

@@ -112,7 +112,7 @@ class PartitionMaintenance:
 
     async def _delete_one(self, topic: str, index: int, deleted: Sequence[int]) -> None:
         store = self._stores.store_of(topic)
-        log = store.withdraw(topic, index, f"partition {folder_name(topic, index)} is being deleted")
+        log = store.take_offline(topic, index, f"partition {folder_name(topic, index)} is being deleted")
         try:
             if log is not None:
                 await self._retire(log)
@@ -123,7 +123,7 @@ class PartitionMaintenance:
                 raise self._stopped("deleted", topic, index, error, deleted) from error
             fields = {"partition": folder_name(topic, index), "reason": str(error)}
             _LOG.warning("files of a deleted partition are left until the next start", extra={"fields": fields})
-        self._stores.vacate(topic, index)
+        self._stores.remove_entry(topic, index)
         self._engine.open_partition(topic, index)
 
     # ---- moving
@@ -164,17 +164,17 @@ class PartitionMaintenance:
 
     async def _move_one(self, topic: str, old: int, new: int, moved: Sequence[int]) -> None:
         store = self._stores.store_of(topic)
-        log = store.withdraw(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
-        store.withdraw(topic, new, f"partition {folder_name(topic, old)} is being moved here")
+        log = store.take_offline(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
+        store.take_offline(topic, new, f"partition {folder_name(topic, old)} is being moved here")
         assert log is not None  # reserved since it was looked for
         try:
             await self._retire(log)
             await asyncio.to_thread(store.rename_folder, topic, old, new)
         except OSError as error:
             await self._bring_back(topic, new if store.has_folder(topic, new) else old)
-            self._stores.vacate(topic, old if store.has_folder(topic, new) else new)
+            self._stores.remove_entry(topic, old if store.has_folder(topic, new) else new)
             raise self._stopped("moved", topic, old, error, moved) from error
-        self._stores.vacate(topic, old)
+        self._stores.remove_entry(topic, old)
         self._engine.close_partition(topic, new)
         fault = await self._bring_back(topic, new)
         if fault is not None:
@@ -229,7 +229,7 @@ class PartitionMaintenance:
     async def _recover(self, topic: str, index: int, log: PartitionLog | None) -> RecoveryReport:
         if log is None:
             opened = await asyncio.to_thread(self._stores.store_of(topic).open_again, topic, index)
-            self._stores.admit(opened)
+            self._stores.bring_online(opened)
             return opened.recovery
         await self._commit.settle(log)
         loaded = await asyncio.to_thread(log.load_again)
@@ -251,9 +251,9 @@ class PartitionMaintenance:
         """Put a partition back into service; if that fails it stays refused, with the reason, which is returned."""
         store = self._stores.store_of(topic)
         try:
-            self._stores.admit(await asyncio.to_thread(store.open_again, topic, index))
+            self._stores.bring_online(await asyncio.to_thread(store.open_again, topic, index))
         except (OSError, PartitionRefused) as error:
-            store.withdraw(topic, index, str(error))
+            store.take_offline(topic, index, str(error))
             fields = {"partition": folder_name(topic, index), "reason": str(error)}
             _LOG.error("partition is not served", extra={"fields": fields})
             return str(error)

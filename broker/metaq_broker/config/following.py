@@ -51,7 +51,7 @@ class _Block:
             if re.split("[=:]", found, maxsplit=1)[0].strip() == key:
                 self.lines[number] = line
                 return
-        last = max(number for number, found in enumerate(self.lines) if not _is_remark(found))
+        last = max(number for number, found in enumerate(self.lines) if not _is_comment(found))
         self.lines.insert(last + 1, line)
 
 
@@ -91,14 +91,14 @@ def _split(lines: Iterable[str]) -> list[_Block]:
         if text.startswith("["):
             above: list[str] = []
             rest = blocks[-1].lines
-            while len(blocks) > 1 and rest and rest[-1].strip() and _is_remark(rest[-1]):
+            while len(blocks) > 1 and rest and rest[-1].strip() and _is_comment(rest[-1]):
                 above.insert(0, rest.pop())
             blocks.append(_Block(text[1:-1].strip(), above))
         blocks[-1].lines.append(line)
     return blocks
 
 
-def _is_remark(line: str) -> bool:
+def _is_comment(line: str) -> bool:
     text = line.strip()
     return not text or text[0] in ";#"
 

@@ -14,7 +14,7 @@ from metaq.formats.message_id import SEQUENCE_BITS, IdRange
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer
 from metaq_broker.storage.index_entries import RECORD_BYTES
-from metaq_broker.storage.marks import IndexPlace, Marks
+from metaq_broker.storage.marks import IndexPosition, Marks
 
 
 def compiled() -> Callable[[Any, int, IdRange, int, int], Marks | None]:
@@ -40,13 +40,13 @@ def compiled() -> Callable[[Any, int, IdRange, int, int], Marks | None]:
         return None if made < 0 else Marks(array("q", marks[:made].tobytes()), entries_of)
 
     def entries_of(
-        block: Buffer, count: int, marks: Marks, before: IndexPlace, interval_bytes: int, now_ms: int
-    ) -> tuple[bytes, IndexPlace]:
+        block: Buffer, count: int, marks: Marks, before: IndexPosition, interval_bytes: int, now_ms: int
+    ) -> tuple[bytes, IndexPosition]:
         state = numpy.array(before, numpy.int64)
         records = numpy.empty((len(marks) + 1) * RECORD_BYTES, numpy.uint8)
         data = numpy.frombuffer(block, numpy.uint8)
         pairs = numpy.frombuffer(marks.pairs, numpy.int64)
         made = index(data.ctypes.data, len(data), count, pairs, state, interval_bytes, now_ms, records, crc32)
-        return records[: made * RECORD_BYTES].tobytes(), IndexPlace(*state.tolist())
+        return records[: made * RECORD_BYTES].tobytes(), IndexPosition(*state.tolist())
 
     return number_in_place

@@ -52,7 +52,7 @@ def _number(data, count, first_tick, broker_bits, message_bytes_max, mark_bytes,
 def _index(block, total, count, marks, state, interval_bytes, now_ms, records, crc32):
     """Make the index entries of a block (an address), whose frames have been checked; return how many.
 
-    ``marks``: offset, ordinal, offset, ordinal, ... ``state``: an ``IndexPlace``, which becomes that behind the block.
+    ``marks``: offset, ordinal, offset, ordinal, ... ``state``: an ``IndexPosition``, moved behind the block.
     """
     record = records.ctypes.data
     start, first_ordinal, time_ms, marked, span = state[0], state[1], state[2], state[3], np.uint32(state[4])

@@ -38,7 +38,7 @@ from metaq_broker.engine.outcomes import (
 from metaq_broker.engine.put_block import BlockRefused, block_fault, check_count, number_block
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.type_filter import InsideMessage, LargeFrame, scan
-from metaq_broker.monitoring.disk_guard import PlentyOfSpace, Space
+from metaq_broker.monitoring.disk_guard import NoDiskGuard, Space
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
 from metaq_broker.replication.gate import PutGate
@@ -90,7 +90,7 @@ class Engine:
         self.config = config
         self.stores = stores
         self.statistics = statistics
-        self.space = space or PlentyOfSpace()
+        self.space = space or NoDiskGuard()
         self.gate = PutGate()
         self.port = config.system.server_port
         self._system = config.system
@@ -198,7 +198,7 @@ class Engine:
         log = self._known_log_for_put(topic, partition)
         if log is None and block_fault(block, count, self._system.message_bytes_max, self._mark_bytes) is None:
             log = self._create_log(topic, partition)
-        if log is None or isinstance(log, Refused) or not log.has_room_for(len(block)):
+        if log is None or isinstance(log, Refused) or not log.has_space_for(len(block)):
             return None  # puts roll between each other, blocks do not
         try:
             appended = self._append_block(log, block, count)

@@ -131,15 +131,15 @@ class TopicStores:
             self._know([topic])
         return log
 
-    def admit(self, log: PartitionLog) -> None:
+    def bring_online(self, log: PartitionLog) -> None:
         """Put a withdrawn partition back into service, or one that could not be opened before."""
-        self.store_of(log.topic).admit(log)
+        self.store_of(log.topic).bring_online(log)
         self._know([log.topic])
 
-    def vacate(self, topic: str, index: int) -> None:
+    def remove_entry(self, topic: str, index: int) -> None:
         """Take note that a withdrawn partition is not there any more."""
         store = self.store_of(topic)
-        store.vacate(topic, index)
+        store.remove_entry(topic, index)
         if not any(log.topic == topic for log in store.logs()):
             self._topics.discard(topic)
             self.topics_changed()

@@ -1,4 +1,4 @@
-"""The partitions as the transactions see them: the engine's side of ``transactions/seams.py``."""
+"""The partitions as the transactions see them: the engine's side of ``transactions/interfaces.py``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.outcomes import Refused
+from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.pieces import Piece
+from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused
-from metaq_broker.transactions.seams import Unit
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -37,12 +37,12 @@ class EngineStore:
         log = self._engine.log_for_put(topic, partition)
         if isinstance(log, Refused):
             raise TransactionRefused(log.text, code=log.code)
-        if (reason := self.room([])) is not None:
+        if (reason := self.check_space([])) is not None:
             raise TransactionRefused(reason)
         if log.failure is not None:
             raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
 
-    def room(self, places: Iterable[tuple[str, int]]) -> str | None:
+    def check_space(self, places: Iterable[tuple[str, int]]) -> str | None:
         """See ``Room``."""
         space, config = self._engine.space, self._engine.config
         if self._engine.id_clock.fault is not None:
@@ -66,24 +66,26 @@ class EngineStore:
         appended: list[PartitionLog] = []
         first_error: Exception | None = None
         for (topic, partition), group in groupby(units, attrgetter("place")):
-            pieces = [self._piece(unit) for unit in group]
+            block_parts = [self._block_part(unit) for unit in group]
             try:
                 log = self._engine.stores.get_or_create(topic, partition)
-                log.append_blocks(pieces)
+                log.append_blocks(block_parts)
             except (OSError, MetaqError) as error:
                 self._engine.note_failure(topic, error)
                 first_error = first_error or error
             else:
                 appended.append(log)
                 self._engine.statistics.stored(
-                    topic, sum(piece.messages for piece in pieces), sum(len(piece.block) for piece in pieces)
+                    topic,
+                    sum(block_part.messages for block_part in block_parts),
+                    sum(len(block_part.block) for block_part in block_parts),
                 )
         _WaitForAll(self._commit, appended, first_error, done)
 
-    def _piece(self, unit: Unit) -> Piece:
+    def _block_part(self, unit: Unit) -> BlockPart:
         """A unit as the log takes it. Only one that was read after a restart has no marks: its frames are walked."""
         marks = _marks(unit.block, self._mark_bytes) if unit.marks is None else unit.marks
-        return Piece(unit.block, unit.messages, marks)
+        return BlockPart(unit.block, unit.messages, marks)
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
         """See ``TransactionStore``."""

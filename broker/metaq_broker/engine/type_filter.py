@@ -87,11 +87,11 @@ def _scan_one(log: PartitionLog, offset: int, frame_bytes: int, types: Collectio
     _, stored, _, flag = _HEADER.unpack_from(front)
     crc, at = 0, HEADER_BYTES
     while at < frame_bytes:
-        piece = whole.handle.pread(min(_PIECE_BYTES, frame_bytes - at), whole.position + at)
-        if not piece:
+        block_part = whole.handle.pread(min(_PIECE_BYTES, frame_bytes - at), whole.position + at)
+        if not block_part:
             raise _corrupt(log, offset, f"the file ends after {at} of {frame_bytes} bytes")
-        crc = crc32(piece, crc)
-        at += len(piece)
+        crc = crc32(block_part, crc)
+        at += len(block_part)
     if crc & CHECKSUM_MASK != stored:
         raise _corrupt(log, offset, f"the checksum of {frame_bytes - HEADER_BYTES} body bytes is not {stored:#x}")
     if type_of(flag, front[HEADER_BYTES:]) in types:

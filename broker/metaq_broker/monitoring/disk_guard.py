@@ -61,7 +61,7 @@ class Space(Protocol):
         """Take note that a write below the folder ``path`` found no space."""
 
 
-class PlentyOfSpace:
+class NoDiskGuard:
     """``Space`` where nobody looks."""
 
     low: Final = False

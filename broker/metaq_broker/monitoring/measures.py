@@ -72,7 +72,7 @@ class TopicLabels:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class MetricSources:
     """The parts of a broker that know the figures."""
 
     engine: Engine
@@ -85,7 +85,7 @@ class Sources:
     labels: TopicLabels
 
 
-def gather(sources: Sources) -> list[Measure | Distribution]:
+def gather(sources: MetricSources) -> list[Measure | Distribution]:
     """Return all figures as they are now (event loop only)."""
     logs = list(sources.engine.stores.logs())
     return [
@@ -226,7 +226,7 @@ def _transactions(manager: TransactionManager) -> Iterator[Measure]:
     yield _gauge("metaq_transaction_journal_bytes", "Size of the transaction journal.", manager.journal_bytes)
 
 
-def _distributions(sources: Sources) -> Iterator[Distribution]:
+def _distributions(sources: MetricSources) -> Iterator[Distribution]:
     statistics = sources.engine.statistics
     sizes = "Bytes of message bodies; messages that were put together count with their average."
     puts = "Time from writing a message until it may be acknowledged."

@@ -18,7 +18,7 @@ from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.monitoring.statistics import KINDS, Kind, Realtime
 from metaq_broker.retention.schedule import Retention
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.transactions.seams import TransactionCounters
+from metaq_broker.transactions.interfaces import TransactionCounters
 
 _HELP: Final = (
     "*EMPTY* Returns broker info.",

@@ -67,7 +67,7 @@ class RegistrationFailed(MetaqError):
     """The broker cannot be registered at its start; the text says why and what can be done."""
 
 
-class Standing(enum.Enum):
+class RegistrationState(enum.Enum):
     """How the broker stands in ZooKeeper. The value is the word for operators."""
 
     STARTING = "starting"
@@ -84,7 +84,7 @@ class Registration:
 
     def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes], session: OwnSession) -> None:
         self.address = address = config.address
-        self.standing, self.reason = Standing.STARTING, ""
+        self.state, self.reason = RegistrationState.STARTING, ""
         self._config, self._wanted = config, wanted
         self._loop = asyncio.get_running_loop()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
@@ -160,7 +160,10 @@ class Registration:
         Raises:
             ZooKeeperAway, ZooKeeperRefused: It does not say so.
         """
-        if self.standing not in (Standing.REFUSED, Standing.WITHDRAWN):  # then the nodes are another broker's, or gone
+        if self.state not in (
+            RegistrationState.REFUSED,
+            RegistrationState.WITHDRAWN,
+        ):  # then the nodes are another broker's, or gone
             await self._work(lambda: self._tree.announce(nodes))
 
     async def _try_claim(self) -> Node | ZooKeeperAway | None:
@@ -193,19 +196,19 @@ class Registration:
         """Take note that topics or the configuration are others now."""
         self._due.set()
 
-    async def withdraw(self) -> None:
+    async def unregister(self) -> None:
         """Take the nodes away, and give clients zk.zkSyncTimeMs to notice while they are still served."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         claimed, self._claimed = self._claimed, False
-        self._stand(Standing.WITHDRAWN)
+        self._stand(RegistrationState.WITHDRAWN)
         if not claimed or not self._connected.is_set():
             return
         nodes = self._wanted()
         try:
-            await self._work(lambda: self._tree.withdraw(nodes))
+            await self._work(lambda: self._tree.unregister(nodes))
         except MetaqError as error:
             fields = {"reason": str(error)}
             _LOG.warning("still in ZooKeeper, which forgets the broker later", extra={"fields": fields})
@@ -214,38 +217,38 @@ class Registration:
 
     async def end(self) -> None:
         """End the session, and with it whatever is still registered."""
-        await self.withdraw()
+        await self.unregister()
         await self._work(self._client.close)
         self._worker.shutdown(wait=False)
 
     @property
     def registered(self) -> bool:
         """Whether everything is in ZooKeeper as it should be, as far as is known."""
-        return self.standing is Standing.REGISTERED
+        return self.state is RegistrationState.REGISTERED
 
     # ---- keeping it
 
-    async def look(self) -> tuple[Standing, str]:
+    async def look(self) -> tuple[RegistrationState, str]:
         """Return how the broker stands, and why, read from ZooKeeper now."""
         if not (self._claimed and self._connected.is_set()):
-            return self.standing, self.reason
+            return self.state, self.reason
         nodes = self._wanted()
         try:
             async with asyncio.timeout(LOOK_S_MAX):
                 differing = await self._work(lambda: self._tree.differing(nodes))
         except TimeoutError:
-            return Standing.AWAY, f"no answer within {LOOK_S_MAX:g} s"
+            return RegistrationState.AWAY, f"no answer within {LOOK_S_MAX:g} s"
         except ZooKeeperAway as error:
-            return Standing.AWAY, str(error)
+            return RegistrationState.AWAY, str(error)
         except ZooKeeperRefused as error:
-            return Standing.REFUSED, str(error)
+            return RegistrationState.REFUSED, str(error)
         if not differing:
-            return Standing.REGISTERED, ""
-        if self.standing in (Standing.WAITING, Standing.REFUSED):
-            return self.standing, self.reason
+            return RegistrationState.REGISTERED, ""
+        if self.state in (RegistrationState.WAITING, RegistrationState.REFUSED):
+            return self.state, self.reason
         self._check_all = True
         self._due.set()
-        return Standing.INCOMPLETE, _differing_text(differing, len(nodes.texts()))
+        return RegistrationState.INCOMPLETE, _differing_text(differing, len(nodes.texts()))
 
     async def _keep(self) -> None:
         while True:
@@ -267,19 +270,21 @@ class Registration:
         try:
             holder = await self._work(lambda: self._bring_about(nodes, afresh, check_all))
         except ZooKeeperAway as error:
-            self._failed(Standing.AWAY, str(error))
+            self._failed(RegistrationState.AWAY, str(error))
         except ZooKeeperChanged as error:
-            self._failed(Standing.INCOMPLETE, f"node {error.path} was deleted while others were made", TOGETHER_S)
+            self._failed(
+                RegistrationState.INCOMPLETE, f"node {error.path} was deleted while others were made", TOGETHER_S
+            )
         except ZooKeeperRefused as error:
-            self._failed(Standing.REFUSED, str(error))
+            self._failed(RegistrationState.REFUSED, str(error))
         else:
             if holder is None:
-                self._stand(Standing.REGISTERED)
+                self._stand(RegistrationState.REGISTERED)
             elif self._is_earlier(holder):
                 reason = "ZooKeeper has not given up the session of this broker's earlier run yet"
-                self._failed(Standing.WAITING, reason, CLAIM_PAUSE_S)
+                self._failed(RegistrationState.WAITING, reason, CLAIM_PAUSE_S)
             else:
-                self._failed(Standing.REFUSED, f"the broker id is registered by {_holder(holder)}")
+                self._failed(RegistrationState.REFUSED, f"the broker id is registered by {_holder(holder)}")
         self._check_s = max(CHECK_S, (self._loop.time() - began_s) * CHECK_SHARE)
 
     def _bring_about(self, nodes: BrokerNodes, afresh: bool, check_all: bool) -> Node | None:
@@ -290,7 +295,7 @@ class Registration:
             self._session.write(self._client.session_id)
             if self._tree.check(nodes, all_of_them=False):  # they are watched now; changed in between: once more
                 self._change_from_thread()
-        if restored and self.standing is Standing.REGISTERED:
+        if restored and self.state is RegistrationState.REGISTERED:
             reason = _differing_text(restored, len(nodes.texts()))
             self._warn_of_changes(reason)
         return holder
@@ -301,26 +306,26 @@ class Registration:
             "nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}}
         )
 
-    def _failed(self, standing: Standing, reason: str, pause_s: float = AGAIN_S) -> None:
-        self._stand(standing, reason)
+    def _failed(self, state: RegistrationState, reason: str, pause_s: float = AGAIN_S) -> None:
+        self._stand(state, reason)
         self._afresh = True
         self._loop.call_later(pause_s, self._due.set)
 
-    def _stand(self, standing: Standing, reason: str = "") -> None:
+    def _stand(self, state: RegistrationState, reason: str = "") -> None:
         """Remember how the broker stands; say so when that is news."""
-        if standing is not self.standing:
-            if standing is Standing.REGISTERED:
+        if state is not self.state:
+            if state is RegistrationState.REGISTERED:
                 _LOG.info("registered in ZooKeeper", extra={"fields": {"zookeeper": self.address}})
-            elif standing is Standing.AWAY:
+            elif state is RegistrationState.AWAY:
                 fields = {"zookeeper": self.address, "reason": reason}
                 _LOG.warning(
                     "ZooKeeper is away; serving goes on, it is registered again later", extra={"fields": fields}
                 )
-            elif standing is Standing.INCOMPLETE:
+            elif state is RegistrationState.INCOMPLETE:
                 self._warn_of_changes(reason)
-            elif standing is Standing.REFUSED:
+            elif state is RegistrationState.REFUSED:
                 _LOG.error("not registered in ZooKeeper, serving goes on", extra={"fields": {"reason": reason}})
-        self.standing, self.reason = standing, reason
+        self.state, self.reason = state, reason
 
     # ---- threads
 
@@ -345,7 +350,7 @@ class Registration:
         self._connected.clear()
         if self._task is not None and not self._task.done():
             lost = "the session expired" if state is SessionState.LOST else "the connection was lost"
-            self._stand(Standing.AWAY, lost)
+            self._stand(RegistrationState.AWAY, lost)
 
     async def _work(self, call: Callable[[], _T]) -> _T:
         """Run ``call`` in the worker thread."""

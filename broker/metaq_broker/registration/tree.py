@@ -103,7 +103,7 @@ class BrokerTree:
     def _is_right(self, node: Node | None, text: str, *, lasting: bool) -> bool:
         return node is not None and node.text == text and (lasting or node.owner == self._client.session_id)
 
-    def withdraw(self, nodes: BrokerNodes) -> None:
+    def unregister(self, nodes: BrokerNodes) -> None:
         """Delete what was made: topics first, so that nobody finds a topic without its broker.
 
         What another session has in its place by now is not this broker's to delete.

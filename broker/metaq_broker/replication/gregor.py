@@ -22,7 +22,7 @@ from metaq_broker.engine.outcomes import FAILED, FORBIDDEN, MOVED, OK, Refused
 from metaq_broker.replication.agreement import Agreement, judge
 from metaq_broker.replication.appending import append_run
 from metaq_broker.replication.holdings import Holding
-from metaq_broker.replication.local import CopyRefused, LocalPartitions, held
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, holding_of
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.partition_log import PartitionLog
 
@@ -82,7 +82,7 @@ class SyncSlave:
         if log is not None:
             await self._local.durable(log)
             original = Holding(command.first, INT64_MAX, command.incarnation)
-            if judge(held(log), original) is Agreement.CONTINUES:
+            if judge(holding_of(log), original) is Agreement.CONTINUES:
                 return log
             await self._local.remove(place)
         return await self._local.make(

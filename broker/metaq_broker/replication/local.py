@@ -63,7 +63,7 @@ class LocalPartitions:
         seed = holding.start, ordinal, holding.incarnation, system.index_interval_bytes
         try:
             await asyncio.to_thread(seed_partition, self.files, directory, *seed)
-            stores.admit(await asyncio.to_thread(store.open_again, *place))
+            stores.bring_online(await asyncio.to_thread(store.open_again, *place))
         except (OSError, MetaqError) as error:
             self.engine.note_failure(place[0], error)
             raise CopyRefused(f"the partition's folder cannot be made: {error}") from error
@@ -101,7 +101,7 @@ class LocalPartitions:
             raise CopyRefused(str(error))
 
 
-def held(log: PartitionLog) -> Holding:
+def holding_of(log: PartitionLog) -> Holding:
     """Describe a partition of this broker as others describe theirs."""
     return Holding(log.start_offset, log.readable_end, log.incarnation)
 

@@ -1,9 +1,9 @@
 """Group commit of a synchronous pair's master: nothing is durable here before it is durable on the slave as well.
 
-A sync that has ended well is handed to ``carry`` and stays under way until ``settle_job`` takes it back, so readers
-see, and producers and transactions are told of, only what both brokers have. Meanwhile what is appended rides in the
-next one. Puts do not wait for a slave that is away: ``give_up`` refuses them. What they wrote is stored nevertheless,
-and is readable once the slave has it. Transactions wait: what they committed must come to its end.
+A sync that has ended well is handed to ``send_missing`` and stays under way until ``settle_job`` takes it back. So
+readers see, and producers and transactions learn of, only what both brokers have. Meanwhile what is appended rides
+in the next one. Puts do not wait for a slave that is away: ``give_up`` refuses them. What they wrote is stored
+nevertheless, and is readable once the slave has it. Transactions wait: what they committed must come to its end.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class NotOnBoth(Exception):
 
 
 class PairedCommit(GroupCommit):
-    """See the module. Until ``carry`` is set, and after ``end``, a sync here is enough."""
+    """See the module. Until ``send_missing`` is set, and after ``end``, a sync here is enough."""
 
     def __init__(self, policy_for: Callable[[str], FlushPolicy]) -> None:
         super().__init__(policy_for)
-        self.carry: Carry | None = None
+        self.send_missing: Carry | None = None
         self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
         self._impatient: set[_Waiter] = set()
         self._ended = False
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """As the other, but for both brokers in every mode, and given up when the slave is away."""
-        if self.carry is None:
+        if self.send_missing is None:
             super().wait(log, end_offset, callback)
             return
         waiter = _Waiter(callback, self._impatient)
@@ -46,11 +46,11 @@ class PairedCommit(GroupCommit):
             self._call(waiter.tell, NotOnBoth(reason))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
-        """Return what was handed to ``carry`` and not settled yet."""
+        """Return what was handed to ``send_missing`` and not settled yet."""
         return [(log, job) for log, (_, job) in self._out.items()]
 
     def settle_job(self, log: PartitionLog, job: SyncJob) -> None:
-        """Take note that the slave has what ``carry`` was given."""
+        """Take note that the slave has what ``send_missing`` was given."""
         partition, expected = self._out.get(log, (None, None))
         if partition is not None and expected is job:
             del self._out[log]
@@ -65,13 +65,13 @@ class PairedCommit(GroupCommit):
             self._end_alone(partition, job, reason)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        if error is not None or self.carry is None:
+        if error is not None or self.send_missing is None:
             self._end(partition, job, error)
         elif self._ended:
             self._end_alone(partition, job, "the broker is stopping")
         else:
             self._out[partition.log] = partition, job
-            self.carry(partition.log, job)
+            self.send_missing(partition.log, job)
 
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
         while partition.waiters:

@@ -16,7 +16,7 @@ from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.appending import append_run, begin_segment
 from metaq_broker.replication.holdings import Holding, Place
 from metaq_broker.replication.link import Link
-from metaq_broker.replication.local import CopyRefused, LocalPartitions, held, read_own
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, holding_of, read_own
 from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20
@@ -73,7 +73,7 @@ class PartitionCopy:
         self._begun = b""
         if log is not None:
             await self._local.durable(log)
-            copy = held(log)
+            copy = holding_of(log)
             if judge(copy, original) is Agreement.CONTINUES:
                 await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, link))
                 return log

@@ -22,9 +22,9 @@ from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.paired_commit import PairedCommit
+from metaq_broker.replication.role_record import FENCED, PROMOTED, RoleRecord, read_role_record, write_role_record
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
-from metaq_broker.replication.standing import FENCED, PROMOTED, Standing, read_standing, write_standing
 from metaq_broker.storage.flush import GroupCommit
 
 _LOG: Final = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Replication:
         promoted: Callable[[], None] = lambda: None,
         fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """Read the broker's standing (blocking). Raises ``StandingDamaged``."""
+        """Read the broker's standing (blocking). Raises ``RoleRecordDamaged``."""
         self._local, self._clock = local, clock
         self._promoted, self._fenced = promoted, fenced
         self._gate = local.engine.gate
@@ -65,11 +65,11 @@ class Replication:
         self.follower: ConfigFollower | None = None
         self.receiver: SyncSlave | None = None
         self.master: SyncMaster | None = None
-        self.standing = read_standing(local.files, self._data_path)
+        self.role_record = read_role_record(local.files, self._data_path)
         self._assume(role, commit)
 
     def _assume(self, role: Role | None, commit: GroupCommit) -> None:
-        was_promoted = self.standing is not None and self.standing.word == PROMOTED
+        was_promoted = self.role_record is not None and self.role_record.word == PROMOTED
         if isinstance(role, GregorConfig):
             self.receiver = SyncSlave(self._local)
             self.receiver.fenced = was_promoted
@@ -81,8 +81,8 @@ class Replication:
             self._gate.slave = True
             master = f" {role.master}" if role.master is not None else ""
             self._gate.shut(FORBIDDEN, f"{NO_PUTS}{master}")
-        elif self.standing is not None and not was_promoted:
-            self._refuse_as_fenced(self.standing)
+        elif self.role_record is not None and not was_promoted:
+            self._refuse_as_fenced(self.role_record)
             return
         if isinstance(role, SlaveConfig):
             config = self._local.engine.config
@@ -137,36 +137,36 @@ class Replication:
         if self.receiver is not None:
             self.receiver.fenced = True  # first: from here on nothing that a master sends is acknowledged
         await self.stop()
-        standing = Standing(PROMOTED, self._clock.now_ms())
+        role_record = RoleRecord(PROMOTED, self._clock.now_ms())
         try:
-            await asyncio.to_thread(write_standing, self._local.files, self._data_path, standing)
+            await asyncio.to_thread(write_role_record, self._local.files, self._data_path, role_record)
         except OSError as error:
             raise PromotionRefused(f"the promotion cannot be written down: {error}; try again") from error
-        self.standing, self.role, self.slave, self.follower = standing, None, None, None
+        self.role_record, self.role, self.slave, self.follower = role_record, None, None, None
         self._gate.slave = False
         self._gate.open()
         _LOG.warning("promoted: this broker is a master now and takes messages")
         self._promoted()
 
     async def _fence(self, by: Address) -> None:
-        standing = Standing(FENCED, self._clock.now_ms(), str(by))
-        self.standing = standing
-        self._refuse_as_fenced(standing)
+        role_record = RoleRecord(FENCED, self._clock.now_ms(), str(by))
+        self.role_record = role_record
+        self._refuse_as_fenced(role_record)
         self._fenced()
         try:
-            await asyncio.to_thread(write_standing, self._local.files, self._data_path, standing)
+            await asyncio.to_thread(write_role_record, self._local.files, self._data_path, role_record)
         except OSError as error:  # the next start asks the slave again, which says the same
             _LOG.warning("the fence is not written down", extra={"fields": {"reason": error}})
 
-    def _refuse_as_fenced(self, standing: Standing) -> None:
-        reason = f"this broker is fenced: its slave {standing.by} was promoted and is the master now"
+    def _refuse_as_fenced(self, role_record: RoleRecord) -> None:
+        reason = f"this broker is fenced: its slave {role_record.by} was promoted and is the master now"
         self._gate.shut(FORBIDDEN, reason)
-        _LOG.error("fenced, no messages are taken", extra={"fields": {"by": standing.by}})
+        _LOG.error("fenced, no messages are taken", extra={"fields": {"by": role_record.by}})
 
     @property
     def fenced(self) -> bool:
         """Whether another broker was promoted in this one's place."""
-        return self.standing is not None and self.standing.word == FENCED and not self._gate.slave
+        return self.role_record is not None and self.role_record.word == FENCED and not self._gate.slave
 
     # ---- for operators
 
@@ -179,7 +179,7 @@ class Replication:
         found = [word for word, part in parts.items() if part is not None]
         if self._gate.slave and self.receiver is not None:
             return "sync_slave"
-        return found[0] if found else PROMOTED if self.standing is not None else "alone"
+        return found[0] if found else PROMOTED if self.role_record is not None else "alone"
 
     @property
     def trouble(self) -> str | None:

@@ -33,7 +33,7 @@ from metaq_broker.replication.holdings import holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.replication.shipment import Acknowledged, Shipment, SlavePromoted
+from metaq_broker.replication.partition_sender import Acknowledged, PartitionSender, SlavePromoted
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
@@ -62,7 +62,7 @@ class SyncMaster:
     ) -> None:
         self._local, self._commit, self._config, self._fence = local, commit, config, fence
         self._gate = local.engine.gate
-        self._shipments: dict[PartitionLog, Shipment] = {}
+        self._senders: dict[PartitionLog, PartitionSender] = {}
         self._acknowledged: dict[PartitionLog, Acknowledged] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._link: Link | None = None
@@ -73,7 +73,7 @@ class SyncMaster:
         self.trouble: str | None = "not connected yet"
         """Why no messages are taken, ``None`` while both brokers are in step."""
         self._shut("not connected yet")
-        commit.carry = self._carry
+        commit.send_missing = self._send_synced
 
     def start(self) -> None:
         """Begin."""
@@ -99,7 +99,7 @@ class SyncMaster:
         while not self._stopping.is_set():
             try:
                 await self._bring_into_step()
-                await self._stay_in_step()
+                await self._stay_in_sync()
             except SlavePromoted as promoted:
                 self._out_of_step(str(promoted))
                 await self._fence(self._config.slave)
@@ -121,7 +121,7 @@ class SyncMaster:
         if self._broken is not None and self._broken.done():
             self._broken.exception()  # it may have been told by the connection already
         await asyncio.gather(*self._carrying, return_exceptions=True)
-        self._shipments.clear()
+        self._senders.clear()
 
     async def _sleep(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -150,23 +150,23 @@ class SyncMaster:
         logs = list(self._local.engine.stores.logs())
         self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
         for log in logs:
-            shipment = self._shipment(link, log)
+            partition_sender = self._sender(link, log)
             job = dict(self._commit.out()).get(log)
             with self._named(log):
-                await shipment.meet(there.get((log.topic, log.index)), job)
-                await shipment.carry(job)
-            self._shipments[log] = shipment
+                await partition_sender.compare(there.get((log.topic, log.index)), job)
+                await partition_sender.send_missing(job)
+            self._senders[log] = partition_sender
             if job is not None:
                 self._commit.settle_job(log, job)
         self._in_step = True
         for log, job in self._commit.out():  # what was synced meanwhile
-            self._carry(log, job)
+            self._send_synced(log, job)
         self.trouble = None
         self._gate.open()
         _LOG.info("in step with the slave", extra={"fields": {"slave": link.address}})
 
-    def _shipment(self, link: Link, log: PartitionLog) -> Shipment:
-        return Shipment(link, log, self._acknowledged.setdefault(log, Acknowledged()))
+    def _sender(self, link: Link, log: PartitionLog) -> PartitionSender:
+        return PartitionSender(link, log, self._acknowledged.setdefault(log, Acknowledged()))
 
     async def _check_slave(self, link: Link) -> None:
         """Make sure that who answers takes copies; a Java slave does not tell."""
@@ -183,7 +183,7 @@ class SyncMaster:
         except CopyRefused as refused:
             raise OutOfStep(f"partition {log.directory.name}: {refused}") from refused
 
-    async def _stay_in_step(self) -> None:
+    async def _stay_in_sync(self) -> None:
         assert self._link is not None  # it was just connected
         assert self._broken is not None
         gone = asyncio.ensure_future(self._link.gone.wait())
@@ -199,19 +199,19 @@ class SyncMaster:
 
     # ---- what was synced here
 
-    def _carry(self, log: PartitionLog, job: SyncJob) -> None:
+    def _send_synced(self, log: PartitionLog, job: SyncJob) -> None:
         if self._in_step:
-            task = asyncio.get_running_loop().create_task(self._carry_one(log, job))
+            task = asyncio.get_running_loop().create_task(self._send_one(log, job))
             self._carrying.add(task)
             task.add_done_callback(self._carrying.discard)
 
-    async def _carry_one(self, log: PartitionLog, job: SyncJob) -> None:
+    async def _send_one(self, log: PartitionLog, job: SyncJob) -> None:
         assert self._link is not None  # while in step
         assert self._broken is not None
-        shipment = self._shipments.setdefault(log, self._shipment(self._link, log))
+        partition_sender = self._senders.setdefault(log, self._sender(self._link, log))
         try:
             with self._named(log):
-                await shipment.carry(job)
+                await partition_sender.send_missing(job)
         except MetaqError as error:
             self._in_step = False
             if not self._broken.done():

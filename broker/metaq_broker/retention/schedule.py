@@ -17,7 +17,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, TopicSettings
 from metaq_broker.retention.packing import remove_unfinished
 from metaq_broker.retention.policy import Removal, RetentionPolicy
-from metaq_broker.retention.segment_retirement import Commits, Retired, Retiring, RunInWorker
+from metaq_broker.retention.segment_retirement import Commits, Retired, RunInWorker, SegmentRetirement
 from metaq_broker.retention.timetable import Timetable
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import PartitionLog
@@ -86,7 +86,7 @@ class Retention:
         self._clock_is_believed = clock_is_believed
         self._partitions = partitions
         self._run_in_worker = run_in_worker
-        self._retiring = Retiring(files, self._in_service, commits, run_in_worker)
+        self._retirement = SegmentRetirement(files, self._in_service, commits, run_in_worker)
         self._timetable = Timetable()
         self._figures: dict[str, RetentionFigures] = {}
         self._turn = asyncio.Lock()
@@ -104,7 +104,7 @@ class Retention:
     async def stop(self) -> None:
         """Break off what is under way, leaving every segment whole, and do nothing more."""
         self._stopping = True
-        self._retiring.stop()
+        self._retirement.stop()
         self._changed.set()
         if self._task is not None:
             await self._task
@@ -129,7 +129,7 @@ class Retention:
 
     async def settle(self, log: PartitionLog) -> None:
         """Return when nothing is being done to the files of a log that is out of service; nothing will be again."""
-        await self._retiring.settle(log)
+        await self._retirement.settle(log)
 
     def figures(self) -> RetentionFigures:
         """Return the figures of all topics together."""
@@ -182,7 +182,7 @@ class Retention:
             for log in list(self._partitions.logs()):
                 if not self._stopping and wanted(log.topic) and self._in_service(log):
                     policy = RetentionPolicy.parse(self._config.topic_settings(log.topic).delete_policy)
-                    retired = await self._retiring.retire(log, policy, self._clock.now_ms())
+                    retired = await self._retirement.retire(log, policy, self._clock.now_ms())
                     if retired is not None:
                         self._figures.setdefault(log.topic, RetentionFigures()).add(retired)
                         done.append(retired)

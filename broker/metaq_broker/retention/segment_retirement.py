@@ -42,7 +42,7 @@ RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
 class Commits(Protocol):
     """What must be known of transactions; ``TransactionManager`` has it."""
 
-    def looked_for_from(self, topic: str, partition: int) -> int | None:
+    def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere."""
 
     def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
@@ -78,7 +78,7 @@ class _Progress:
         self.byte_count += sum(segment.size for segment in gone)
 
 
-class Retiring:
+class SegmentRetirement:
     """See the module. ``in_service`` tells whether a log is the partition's present one. Used on one event loop."""
 
     def __init__(
@@ -189,7 +189,7 @@ class Retiring:
     # ---- transactions
 
     def _not_needed(self, log: PartitionLog, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
-        needed_from = self._commits.looked_for_from(log.topic, log.index)
+        needed_from = self._commits.needed_from(log.topic, log.index)
         if needed_from is None:
             return list(expired)
         kept = [segment for segment in expired if segment.start + segment.size > needed_from]

@@ -67,11 +67,11 @@ class Files:
             data += more
         return data
 
-    def pread_into(self, fd: int, room: memoryview, position: int) -> int:
-        """Fill ``room`` from ``position`` on; return how many bytes, fewer only where the file ends."""
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Fill ``buffer`` from ``position`` on; return how many bytes, fewer only where the file ends."""
         done = 0
-        while done < len(room):
-            read = os.preadv(fd, [room[done:]], position + done)
+        while done < len(buffer):
+            read = os.preadv(fd, [buffer[done:]], position + done)
             if not read:
                 break
             done += read

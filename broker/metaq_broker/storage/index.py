@@ -34,7 +34,7 @@ from metaq.model import Buffer
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.handles import FileHandle, HandleCache
 from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
-from metaq_broker.storage.marks import IndexPlace, Marks
+from metaq_broker.storage.marks import IndexPosition, Marks
 
 SUFFIX = ".index"
 TIME_UNKNOWN = 0
@@ -251,7 +251,7 @@ class IndexBuilder:
         return cls(Entries([IndexEntry(offset, ordinal, time_ms, 0)]), offset, ordinal, time_ms, interval_bytes)
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Log bytes until the next entry is due."""
         return self.interval_bytes - (self.offset - self._marked)
 
@@ -291,22 +291,22 @@ class IndexBuilder:
 
     def add_frames(self, data: Buffer, frames: Sequence[bytes], now_ms: Callable[[], int]) -> None:
         """Take note of whole frames; ``data`` is all of them joined. ``now_ms`` serves ids that hold no time."""
-        if len(data) < self.room:
+        if len(data) < self.free_bytes:
             self.advance(data, len(frames), latest_ms(frames, now_ms))
             return
         ends = list(accumulate(map(len, frames)))
         view, first, done = memoryview(data), 0, 0
         while first < len(frames):
-            last = min(bisect_left(ends, done + self.room, lo=first), len(frames) - 1)
+            last = min(bisect_left(ends, done + self.free_bytes, lo=first), len(frames) - 1)
             self.advance(view[done : ends[last]], last + 1 - first, latest_ms(frames[first : last + 1], now_ms))
-            if self.room <= 0:
+            if self.free_bytes <= 0:
                 self.mark()
             first, done = last + 1, ends[last]
 
     def add_block(self, block: Buffer, count: int, marks: Marks, now_ms: Callable[[], int]) -> None:
         """Take note of ``count`` whole frames whose ids ascend; entries are made at some of the ``marks`` only."""
         if marks.loop is not None:
-            before = IndexPlace(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
+            before = IndexPosition(self.offset, self.ordinal, self.time_ms, self._marked, self._span)
             records, behind = marks.loop(block, count, marks, before, self.interval_bytes, now_ms())
             self.entries.records += records
             self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
@@ -316,13 +316,13 @@ class IndexBuilder:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
             self.advance(view[done:offset], ordinal - counted, _time_at(block, offset, now_ms))
             done, counted = offset, ordinal
-            if self.room <= 0:
+            if self.free_bytes <= 0:
                 self.mark()
         last = done
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end
         self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
-        if self.room <= 0:
+        if self.free_bytes <= 0:
             self.mark()
 
 

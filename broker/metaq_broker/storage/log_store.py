@@ -273,8 +273,8 @@ class LogStore:
 
     # ---- partitions that leave, come back, change their names
 
-    def withdraw(self, topic: str, index: int, reason: str) -> PartitionLog | None:
-        """Take a partition out of service: until ``admit`` or ``vacate`` it is refused with ``reason``.
+    def take_offline(self, topic: str, index: int, reason: str) -> PartitionLog | None:
+        """Take a partition out of service: until ``bring_online`` or ``remove_entry`` it is refused with ``reason``.
 
         Returns its log, ``None`` if it has none that is open. The caller settles and closes it.
         """
@@ -286,17 +286,17 @@ class LogStore:
             self._out_of_service[log.directory.name] = noted, [known]
         return log
 
-    def vacate(self, topic: str, index: int) -> None:
+    def remove_entry(self, topic: str, index: int) -> None:
         """End the refusal of a partition that is not there any more."""
         self._refused.pop((topic, index), None)
 
-    def admit(self, log: PartitionLog) -> None:
+    def bring_online(self, log: PartitionLog) -> None:
         """Put a log that ``open_again`` returned into service."""
-        self.vacate(log.topic, log.index)
+        self.remove_entry(log.topic, log.index)
         self._take((log.topic, log.index), log)
 
     def open_again(self, topic: str, index: int, verify: Verify = "tail") -> PartitionLog:
-        """Open a partition that is withdrawn or refused, for ``admit`` (blocking; any thread).
+        """Open a partition that is withdrawn or refused, for ``bring_online`` (blocking; any thread).
 
         Raises:
             PartitionRefused, OSError: It cannot be opened.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from metaq.model import Buffer
 
 
-class IndexPlace(NamedTuple):
+class IndexPosition(NamedTuple):
     """What an index knows where a block begins, or where it ends.
 
     ``offset`` and ``ordinal`` of that place; ``time_ms``: no message before it is later; ``marked``: offset of the last
@@ -25,7 +25,7 @@ class IndexPlace(NamedTuple):
     span: int
 
 
-EntryLoop = Callable[[Buffer, int, "Marks", IndexPlace, int, int], tuple[bytes, IndexPlace]]
+EntryLoop = Callable[[Buffer, int, "Marks", IndexPosition, int, int], tuple[bytes, IndexPosition]]
 """Makes the entries of a block: (block, its messages, marks, state before it, log bytes between entries, time now in
 ms, for ids that hold none) -> (entries as in the file, state behind it)."""
 

@@ -23,6 +23,7 @@ from metaq.formats.frames import Frame
 from metaq.model import Buffer, OffsetRange
 from metaq_broker.clock import Clock
 from metaq_broker.storage import lookup
+from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.durable_ends import KnownEnd
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.storage.files import Files
@@ -33,7 +34,6 @@ from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.loading import Loaded, load
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.names import parse_folder_name
-from metaq_broker.storage.pieces import Piece
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
 from metaq_broker.storage.removal import remove_segment_files
 from metaq_broker.storage.report import RecoveryReport
@@ -181,7 +181,7 @@ class PartitionLog:
         self._check_writable()
         if not frames:
             return first
-        if self.has_room_for(len(data)):
+        if self.has_space_for(len(data)):
             self._write([data])
             self._builder.add_frames(data, frames, self._clock.now_ms)
         else:
@@ -196,19 +196,19 @@ class PartitionLog:
         Raises:
             LogFailed: The log is, or has just become, read-only. The block is stored whole or not at all.
         """
-        return self.append_blocks([Piece(block, count, marks)])
+        return self.append_blocks([BlockPart(block, count, marks)])
 
-    def append_blocks(self, pieces: Sequence[Piece]) -> int:
+    def append_blocks(self, block_parts: Sequence[BlockPart]) -> int:
         """Append blocks behind each other as one unit, as ``append_block`` would append them joined. Raises as it."""
         first = self.end_offset
         self._check_writable()
-        self._write([piece.block for piece in pieces])
-        for block, count, marks in pieces:
+        self._write([block_part.block for block_part in block_parts])
+        for block, count, marks in block_parts:
             self._builder.add_block(block, count, marks, self._clock.now_ms)
         self._roll_if_full()
         return first
 
-    def has_room_for(self, size: int) -> bool:
+    def has_space_for(self, size: int) -> bool:
         """Say whether so many bytes fit into the active segment without a roll."""
         return self._layout.active.size + size < self._settings.segment_bytes_max
 
@@ -225,8 +225,8 @@ class PartitionLog:
     def _append_over_rolls(self, frames: Sequence[bytes]) -> None:
         while frames:
             ends = list(accumulate(map(len, frames)))
-            room = self._settings.segment_bytes_max - self._layout.active.size
-            count = bisect_left(ends, room) + 1
+            free_bytes = self._settings.segment_bytes_max - self._layout.active.size
+            count = bisect_left(ends, free_bytes) + 1
             part = frames[:count]
             data = b"".join(part)
             self._write([data])

@@ -152,12 +152,12 @@ class _Examination:
         builder = self._builder
         stop = min([stop, *(start for start in self._known if start >= builder.offset)])
         while builder.offset < stop:
-            run = self._view.run(builder.offset, stop, builder.room)
+            run = self._view.run(builder.offset, stop, builder.free_bytes)
             if run is None:
                 return False
             self._intact_at = builder.offset
             builder.advance(run.data, len(run.message_ids), self._latest_ms(run.message_ids))
-            if builder.room <= 0:
+            if builder.free_bytes <= 0:
                 builder.mark()
         return True
 

@@ -9,7 +9,7 @@ If a partition does not take its unit (its disk failed), the transaction stays c
 restart of the broker, with the disk mended, makes it readable.
 
 Large transactions are read from the journal in a worker thread, each while the one before it is appended, and one
-partition is appended in a turn of the loop: nobody else waits for more than that.
+partition is appended in a quantum of the loop: nobody else waits for more than that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from functools import partial
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.refusals import TransactionRefused, committed_not_stored
-from metaq_broker.transactions.seams import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES: Final = MIB
-"""A transaction of up to so many bytes is read and appended in one turn of the loop, without another thread."""
+"""A transaction of up to so many bytes is read and appended in one quantum of the loop, without another thread."""
 
 Told = Callable[[Exception | None], None]
 Units = Sequence[Sequence[Unit]]
@@ -97,7 +97,7 @@ class Applying:
 
 
 class _Lane:
-    """Transactions that are appended in their order, a partition a turn; the next large one is read meanwhile."""
+    """Transactions that are appended in their order, a partition a quantum; the next large one is read meanwhile."""
 
     def __init__(self, applying: Applying) -> None:
         self._applying = applying
@@ -110,9 +110,9 @@ class _Lane:
         """Let these follow those that are here."""
         self._waiting.extend(transactions)
         if not self._scheduled:
-            self._turn()
+            self._run_quantum()
 
-    def _turn(self) -> None:
+    def _run_quantum(self) -> None:
         self._scheduled = False
         if self._applying.stopped:
             return
@@ -124,7 +124,7 @@ class _Lane:
             self._read_in_worker(self._waiting.popleft())
         if not self._scheduled and (self._groups or self._small_next):
             self._scheduled = True
-            self._applying.call_later(0.0, self._turn)
+            self._applying.call_later(0.0, self._run_quantum)
 
     @property
     def _small_next(self) -> bool:
@@ -152,7 +152,7 @@ class _Lane:
             elif isinstance(error, Exception):
                 self._applying.finished(transaction, error)
             if not self._scheduled:
-                self._turn()
+                self._run_quantum()
 
         self._applying.run_in_worker(job.run, read)
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.interfaces import MIB, CallLater, Timer
 from metaq_broker.transactions.journal import Journal, JournalDamaged, JournalFailed
 from metaq_broker.transactions.ledger import Ledger
-from metaq_broker.transactions.seams import MIB, CallLater, Timer
 
 _log = logging.getLogger(__name__)
 

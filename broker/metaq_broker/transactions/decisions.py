@@ -71,7 +71,7 @@ class Decisions:
             raise decided_later(query_id, batch_id, last.batch_id)
         return last
 
-    def check_room(self, decided: Decided) -> None:
+    def check_capacity(self, decided: Decided) -> None:
         """Let pass a decision that fits beside the others.
 
         Raises:

@@ -14,20 +14,20 @@ from collections.abc import Callable, Sequence
 from metaq_broker.transactions.applying import Applying, fail, settle
 from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.heuristics import Heuristics, Outcome
-from metaq_broker.transactions.journal import JournalFailed
-from metaq_broker.transactions.journal_writer import JournalWriter
-from metaq_broker.transactions.records import Branch, Decided, Ends
-from metaq_broker.transactions.refusals import TransactionRefused, no_room, outcome_unknown
-from metaq_broker.transactions.seams import (
+from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
     PrepareVote,
-    Room,
     RunInWorker,
+    SpaceCheck,
     TransactionCounters,
     TransactionStore,
     Unit,
 )
+from metaq_broker.transactions.journal import JournalFailed
+from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.records import Branch, Decided, Ends
+from metaq_broker.transactions.refusals import TransactionRefused, no_space, outcome_unknown
 from metaq_broker.transactions.state import Event, State
 from metaq_broker.transactions.transaction import Transaction, xid_of
 
@@ -48,7 +48,7 @@ class Ending:
         heuristics: Heuristics,
         counters: TransactionCounters,
         ended: Callable[[Transaction], None],
-        room: Room,
+        check_space: SpaceCheck,
     ) -> None:
         self._writer = writer
         self._sync = sync
@@ -57,7 +57,7 @@ class Ending:
         self._heuristics = heuristics
         self._counters = counters
         self._ended = ended
-        self._room = room
+        self._space_check = check_space
 
     # ---- the client's steps
 
@@ -68,7 +68,7 @@ class Ending:
             self._over(transaction)
             done(PrepareVote.READ_ONLY)
             return
-        self._check_room(transaction)
+        self._check_space(transaction)
         self._writer.prepare(transaction, now_ms)
         transaction.state = state
         transaction.disarm()
@@ -90,7 +90,7 @@ class Ending:
             _join(transaction, done)
             return
         if transaction.state is State.OPEN:
-            self._check_room(transaction)
+            self._check_space(transaction)
         if transaction.messages:
             self._writer.commit(transaction, self._ends([transaction]))
         transaction.state = state
@@ -159,10 +159,10 @@ class Ending:
 
     # ---- what follows
 
-    def _check_room(self, transaction: Transaction) -> None:
-        reason = self._room(transaction.contents) if transaction.messages else None
+    def _check_space(self, transaction: Transaction) -> None:
+        reason = self._space_check(transaction.contents) if transaction.messages else None
         if reason is not None:
-            raise no_room(transaction.key, reason)
+            raise no_space(transaction.key, reason)
 
     def _ends(self, transactions: Sequence[Transaction]) -> Ends:
         places = {place for transaction in transactions for place in transaction.contents}

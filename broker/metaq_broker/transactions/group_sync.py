@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from metaq_broker.transactions.interfaces import CallLater, Durability, RunInWorker, Timer
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSync
-from metaq_broker.transactions.seams import CallLater, Durability, RunInWorker, Timer
 
 _log = logging.getLogger(__name__)
 

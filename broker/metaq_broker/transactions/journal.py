@@ -45,7 +45,7 @@ from metaq_broker.transactions.journal_bytes import (
     records_of,
     start_of,
 )
-from metaq_broker.transactions.read_rooms import ReadRooms
+from metaq_broker.transactions.read_buffers import ReadBuffers
 from metaq_broker.transactions.records import Record, RecordDamaged, decode, encode_parts
 
 _log = logging.getLogger(__name__)
@@ -96,9 +96,9 @@ class _File:
     def end(self) -> int:
         return self.start + self.size
 
-    def read(self, disk: Files, location: Location, rooms: ReadRooms) -> Record:
-        at, room = location.lsn - self.start, rooms.take(location.length)
-        data = room[: disk.pread_into(self.fd, room, at)]
+    def read(self, disk: Files, location: Location, buffers: ReadBuffers) -> Record:
+        at, buffer = location.lsn - self.start, buffers.take(location.length)
+        data = buffer[: disk.pread_into(self.fd, buffer, at)]
         try:
             raw = read_record(data, 0, location.lsn)
             return decode(raw.kind, raw.payload)
@@ -139,7 +139,7 @@ class JournalRead:
 
     disk: Files
     places: tuple[tuple[_File, Location], ...]
-    rooms: ReadRooms
+    buffers: ReadBuffers
     records: list[Record] = field(default_factory=list)
 
     def run(self) -> None:
@@ -149,7 +149,7 @@ class JournalRead:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        self.records = [file.read(self.disk, location, self.rooms) for file, location in self.places]
+        self.records = [file.read(self.disk, location, self.buffers) for file, location in self.places]
 
 
 Visit = Callable[[Location, Record], None]
@@ -164,7 +164,7 @@ class Journal:
         self._disk = files
         self._directory = directory
         self._file_bytes = file_bytes
-        self._rooms = ReadRooms()
+        self._rooms = ReadBuffers()
         self._extent = Extent(files, directory)
         self._files: list[_File] = []
         self._named_start = -1
@@ -262,7 +262,7 @@ class Journal:
         """
         if self.failure is not None:
             raise JournalFailed(self.failure)
-        file = self._file_with_room()
+        file = self._file_with_space()
         parts: list[Buffer] = []
         locations: list[Location] = []
         lsn = file.end
@@ -288,7 +288,7 @@ class Journal:
         except OSError as error:
             self._fail(f"cannot write {file.path}: {cause}, nor undo the attempt: {error}")
 
-    def _file_with_room(self) -> _File:
+    def _file_with_space(self) -> _File:
         current = self._files[-1]
         if current.size < self._file_bytes or current.size == FILE_HEADER_BYTES:
             return current

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from metaq.model import Xid
 from metaq_broker.transactions.decisions import Decisions
 from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalRead, Location
 from metaq_broker.transactions.ledger import Ledger, Slot
 from metaq_broker.transactions.records import (
@@ -33,7 +34,6 @@ from metaq_broker.transactions.records import (
 )
 from metaq_broker.transactions.recovery import Recovered
 from metaq_broker.transactions.refusals import journal_refused
-from metaq_broker.transactions.seams import Unit
 from metaq_broker.transactions.transaction import Place, Transaction, xid_of
 
 _log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class JournalWriter:
 
     def decide(self, decided: Decided, transactions: Sequence[Transaction]) -> None:
         """Write and remember a decision, which commits ``transactions``, the branches in ``decided.commits``."""
-        self._decisions.check_room(decided)
+        self._decisions.check_capacity(decided)
         (location,) = self._append([decided])
         self.adopt_decision(decided, location)
         for transaction in transactions:
@@ -165,7 +165,7 @@ class JournalWriter:
         for batch_id in batch_ids:
             self._ledger.release(decision_slot(query_id, batch_id))
 
-    def looked_for_from(self, place: Place) -> int | None:
+    def needed_from(self, place: Place) -> int | None:
         """Return from which offset on a restart would look in ``place`` for committed messages; ``None`` = nowhere."""
         return min((each.ends[place] for each in self._unapplied.values() if place in each.ends), default=None)
 

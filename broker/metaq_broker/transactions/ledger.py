@@ -18,7 +18,7 @@ Rewrite = Callable[[], Record]
 
 
 @dataclass(slots=True)
-class _Held:
+class _Retained:
     location: Location
     rewrite: Rewrite | None
 
@@ -27,7 +27,7 @@ class Ledger:
     """Slots and where their records stand. Several slots may share one record."""
 
     def __init__(self) -> None:
-        self._held: dict[Slot, _Held] = {}
+        self._retained: dict[Slot, _Retained] = {}
         self._live_bytes = 0
 
     @property
@@ -41,14 +41,14 @@ class Ledger:
         Without ``rewrite`` a new copy of the record is made of its bytes.
         """
         self.release(slot)
-        self._held[slot] = _Held(location, rewrite)
+        self._retained[slot] = _Retained(location, rewrite)
         self._live_bytes += location.length
 
     def release(self, slot: Slot) -> None:
         """Note that ``slot`` is over; nothing happens if it never was."""
-        held = self._held.pop(slot, None)
-        if held is not None:
-            self._live_bytes -= held.location.length
+        retained = self._retained.pop(slot, None)
+        if retained is not None:
+            self._live_bytes -= retained.location.length
 
     def location(self, slot: Slot) -> Location:
         """Return where the record of ``slot`` stands.
@@ -56,21 +56,23 @@ class Ledger:
         Raises:
             KeyError: The slot is not held.
         """
-        return self._held[slot].location
+        return self._retained[slot].location
 
     def oldest_lsn(self, otherwise: int) -> int:
         """Return the LSN of the oldest record that is needed; ``otherwise`` if none is."""
-        return min((held.location.lsn for held in self._held.values()), default=otherwise)
+        return min((retained.location.lsn for retained in self._retained.values()), default=otherwise)
 
     def before(self, lsn: int) -> list[Slot]:
         """Return the slots whose records stand before ``lsn``, oldest first."""
-        found = [(held.location.lsn, slot) for slot, held in self._held.items() if held.location.lsn < lsn]
+        found = [
+            (retained.location.lsn, slot) for slot, retained in self._retained.items() if retained.location.lsn < lsn
+        ]
         return [slot for _, slot in sorted(found, key=lambda item: item[0])]
 
     def move(self, slot: Slot, location: Location) -> None:
         """Note that the record of ``slot`` was written again at ``location``."""
-        self.hold(slot, location, self._held[slot].rewrite)
+        self.hold(slot, location, self._retained[slot].rewrite)
 
     def rewrite_of(self, slot: Slot) -> Rewrite | None:
         """Return how to make a new record for ``slot``; ``None`` = copy the old one."""
-        return self._held[slot].rewrite
+        return self._retained[slot].rewrite

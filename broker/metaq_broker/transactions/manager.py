@@ -37,6 +37,18 @@ from metaq_broker.transactions.ending import Ending, Voted
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.group_sync import GroupSync, WhenDurable
 from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.interfaces import (
+    CallLater,
+    Done,
+    Durability,
+    RunInWorker,
+    SpaceCheck,
+    TransactionCounters,
+    TransactionLimits,
+    TransactionStore,
+    no_space_check,
+    run_in_loop_worker,
+)
 from metaq_broker.transactions.journal import Journal, JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.ledger import Ledger
@@ -51,18 +63,6 @@ from metaq_broker.transactions.refusals import (
     not_an_xid,
     not_missing,
     not_started,
-)
-from metaq_broker.transactions.seams import (
-    CallLater,
-    Done,
-    Durability,
-    Room,
-    RunInWorker,
-    TransactionCounters,
-    TransactionLimits,
-    TransactionStore,
-    room_for_all,
-    run_in_loop_worker,
 )
 from metaq_broker.transactions.startup import adopt_memories, adopt_transactions, finish_commits, report
 from metaq_broker.transactions.state import Event, State
@@ -98,7 +98,7 @@ class TransactionManager:
         run_in_worker: RunInWorker = run_in_loop_worker,
         limits: TransactionLimits = TransactionLimits(),  # noqa: B008  a frozen value
         checkpoint: CheckpointSettings = CheckpointSettings(),  # noqa: B008  a frozen value
-        room: Room = room_for_all,
+        check_space: SpaceCheck = no_space_check,
     ) -> None:
         """Touch nothing yet: ``recover_from_journal`` opens the journal in ``directory``.
 
@@ -131,7 +131,7 @@ class TransactionManager:
             self._heuristics,
             self.counters,
             self._open.remove,
-            room,
+            check_space,
         )
         self._deciding = Deciding(self._decisions, self._heuristics, self._open, self._ending, self._sync)
         self._last_serial = NO_SERIAL
@@ -175,7 +175,7 @@ class TransactionManager:
             self._ended_queries.refuse(key)
         if self._journal.failure is not None:
             raise journal_refused(self._journal.failure)
-        self._open.check_room()
+        self._open.check_capacity()
         self._add(key, connection, timeout_s or 0)
 
     def _add(self, key: TransactionId, connection: object, timeout_s: int) -> None:
@@ -417,13 +417,13 @@ class TransactionManager:
 
     # ---- retention
 
-    def looked_for_from(self, topic: str, partition: int) -> int | None:
+    def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on a restart would look for committed messages there; ``None`` = nowhere.
 
         What is at or behind it must not be deleted, or the messages would be appended a second time. It only grows,
         and holds once everything that is in the journal now is durable (``when_on_disk``).
         """
-        return self._writer.looked_for_from((topic, partition))
+        return self._writer.needed_from((topic, partition))
 
     def when_on_disk(self, callback: WhenDurable) -> None:
         """Call back when everything that is in the journal now is on the disk, or can never be."""

@@ -32,7 +32,7 @@ class OpenTransactions:
         for transactions in self._local.values():
             yield from transactions.values()
 
-    def check_room(self) -> None:
+    def check_capacity(self) -> None:
         """Let pass one more transaction.
 
         Raises:

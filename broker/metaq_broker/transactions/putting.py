@@ -16,6 +16,7 @@ from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.put_block import BlockRefused, check_count, number_block
 from metaq_broker.storage.marks import Marks
+from metaq_broker.transactions.interfaces import TransactionLimits, TransactionStore
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.refusals import (
     TransactionRefused,
@@ -24,7 +25,6 @@ from metaq_broker.transactions.refusals import (
     transaction_too_large,
     wrong_checksum,
 )
-from metaq_broker.transactions.seams import TransactionLimits, TransactionStore
 from metaq_broker.transactions.state import Event
 from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, Place, Transaction
 

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from metaq.model import Buffer, TransactionId, Xid, parse_transaction_id
-from metaq_broker.transactions.seams import Unit
+from metaq_broker.transactions.interfaces import Unit
 
 _U8, _U32, _U64 = struct.Struct(">B"), struct.Struct(">I"), struct.Struct(">Q")
 _I32, _I64 = struct.Struct(">i"), struct.Struct(">q")

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from metaq.formats.frames import Frame, encode_frame, walk
 from metaq.model import TransactionId, Xid
 from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.interfaces import TransactionStore, Unit
 from metaq_broker.transactions.journal import Location
 from metaq_broker.transactions.records import (
     NO_SERIAL,
@@ -52,7 +53,6 @@ from metaq_broker.transactions.records import (
     RolledBack,
     Undecided,
 )
-from metaq_broker.transactions.seams import TransactionStore, Unit
 from metaq_broker.transactions.state import State
 from metaq_broker.transactions.transaction import Place, Transaction
 

@@ -97,7 +97,7 @@ def journal_refused(reason: str) -> TransactionRefused:
     return TransactionRefused(f"transaction journal: {reason}", xa_code=XA_RESOURCE_ERROR)
 
 
-def no_room(key: TransactionId, reason: str) -> TransactionRefused:
+def no_space(key: TransactionId, reason: str) -> TransactionRefused:
     """The disk is nearly full; nothing changed, the same step may succeed later."""
     return TransactionRefused(reason, xa_code=XA_RESOURCE_ERROR if isinstance(key, Xid) else None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from metaq.model import Xid
 from metaq_broker.transactions.ending import Ending
 from metaq_broker.transactions.heuristics import Heuristics
+from metaq_broker.transactions.interfaces import TransactionStore
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.open_transactions import OpenTransactions
 from metaq_broker.transactions.recovery import Recovered, RecoveryReport, Replay, lowered_ends, missing_units
-from metaq_broker.transactions.seams import TransactionStore
 from metaq_broker.transactions.state import State
 from metaq_broker.transactions.transaction import Transaction
 

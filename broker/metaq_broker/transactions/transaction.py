@@ -13,9 +13,9 @@ from typing import Final
 
 from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.storage.marks import Marks
+from metaq_broker.transactions.interfaces import Done, Timer, Unit
 from metaq_broker.transactions.records import Ends, Messages
 from metaq_broker.transactions.refusals import TransactionRefused
-from metaq_broker.transactions.seams import Done, Timer, Unit
 from metaq_broker.transactions.state import Event, Kind, State, next_state
 
 Place = tuple[str, int]

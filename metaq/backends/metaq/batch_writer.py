@@ -98,7 +98,7 @@ class BatchWriter:
         commands: Sequence[Put | PutBatch] = self._commands(topic or self._topic, partition_index, block, count)
         for position, command in enumerate(commands):
             unit = _Unit(command, opens_block=position == 0)
-            self._make_room(unit)
+            self._wait_for_capacity(unit)
             self._pending.append(unit)
             self._pending_bytes += unit.byte_count
             try:
@@ -122,7 +122,7 @@ class BatchWriter:
             lambda: block_commands(self._session, topic, partition_index, block, count, self._transaction)
         )
 
-    def _make_room(self, unit: _Unit) -> None:
+    def _wait_for_capacity(self, unit: _Unit) -> None:
         units_max = self._blocks_max if isinstance(unit.command, PutBatch) else 1
         while self._pending and (
             len(self._pending) >= units_max or self._pending_bytes + unit.byte_count > self._bytes_max

@@ -63,18 +63,18 @@ def read_outcome(session: Session, command: Get, reply: Reply) -> Run | AtEnd | 
     """What ``reply`` says about ``command``; for callers that pipeline. Raises as ``fetch``."""
     if isinstance(reply, Value):
         if len(reply.data) > command.max_bytes:
-            raise session.nonsense(f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
+            raise session.protocol_error(f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
         return Run(command.offset, reply.data) if reply.data else AtEnd(command.offset, "an empty value")
     if reply.code == 404:
         return AtEnd(command.offset, reply.text)
     if reply.code == 301:
         return Moved(_offset_in(session, reply.text))
     session.text_of(reply, command)
-    raise session.nonsense("a get was answered with 200 and a text")
+    raise session.protocol_error("a get was answered with 200 and a text")
 
 
 def _offset_in(session: Session, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise session.nonsense(f"moved (301) to {text[:40]!r}, which is no offset") from None
+        raise session.protocol_error(f"moved (301) to {text[:40]!r}, which is no offset") from None

@@ -62,9 +62,9 @@ def fetch_types(
     try:
         next_offset, frames = decode_filtered(reply.data)
     except ProtocolError as fault:
-        raise session.nonsense(fault.what) from None
+        raise session.protocol_error(fault.what) from None
     if next_offset <= offset:
-        raise session.nonsense(f"a filtered get at {offset} is to go on at {next_offset}")
+        raise session.protocol_error(f"a filtered get at {offset} is to go on at {next_offset}")
     return Filtered(frames, next_offset)
 
 

@@ -22,7 +22,7 @@ from metaq.errors import BrokerError
 from metaq.net.machine import boot_id
 from metaq.protocols.text.commands import GetOffset
 from metaq.protocols.text.extensions import EXT_FILE
-from metaq.protocols.text.file_location import FilePlace, parse_file_place
+from metaq.protocols.text.file_location import FileLocation, parse_file_location
 
 BYTES_MIN: Final = 512 << 10
 """From so many bytes on, asking for the file and opening it costs less than having them sent."""
@@ -52,8 +52,8 @@ class LocalFile:
         self._session, self._topic, self._index = session, topic, partition_index
         self._opened: _Opened | None = None
 
-    def read_into(self, room: memoryview, offset: int, wanted_bytes: int) -> int:
-        """Read the partition's bytes from ``offset`` on into ``room``, as many as fit and one file has; 0 = ask the
+    def read_into(self, buffer: memoryview, offset: int, wanted_bytes: int) -> int:
+        """Read the partition's bytes from ``offset`` on into ``buffer``, as many as fit and one file has; 0 = ask the
         broker.
 
         ``wanted_bytes``: how many the caller would like in the end; for few, no file is opened.
@@ -66,9 +66,9 @@ class LocalFile:
             opened = self._open(offset) if wanted_bytes >= BYTES_MIN else None
             if opened is None:
                 return 0
-        count = min(len(room), opened.end - offset)
+        count = min(len(buffer), opened.end - offset)
         try:
-            return os.preadv(opened.fd, [room[:count]], opened.position + offset - opened.start)
+            return os.preadv(opened.fd, [buffer[:count]], opened.position + offset - opened.start)
         except OSError:
             return 0
 
@@ -88,7 +88,7 @@ class LocalFile:
         self._opened = _Opened(fd, offset, offset + place.length, place.position)
         return self._opened
 
-    def _ask(self, offset: int) -> FilePlace | None:
+    def _ask(self, offset: int) -> FileLocation | None:
         session = self._session
         if not session.may_share_files or boot_id() is None or EXT_FILE not in session.extensions:
             return None
@@ -99,14 +99,14 @@ class LocalFile:
             session.may_share_files = refusal.code != _UNAVAILABLE  # that one is for good: not on its machine
             return None
         try:
-            place = parse_file_place(text)
+            place = parse_file_location(text)
         except ValueError as fault:
-            raise session.nonsense(f"the file of a partition: {fault}") from None
+            raise session.protocol_error(f"the file of a partition: {fault}") from None
         session.may_share_files = place.boot == boot_id()
         return place if session.may_share_files else None
 
 
-def _open_same(place: FilePlace, folder: str) -> int | None:
+def _open_same(place: FileLocation, folder: str) -> int | None:
     """The file that the broker means, open for reading; ``None`` if there is none here, or another one.
 
     Whoever listens at the broker's address is not to choose what this process opens: only a regular file that has the

@@ -68,7 +68,7 @@ def incarnation(session: Session, topic: str, partition_index: int) -> str | Non
     if text == _NONE_YET:
         return None
     if not _INCARNATION.fullmatch(text):
-        raise session.nonsense(f"the answer to offset is {text[:40]!r}, no incarnation")
+        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, no incarnation")
     return text
 
 
@@ -83,7 +83,7 @@ def lookup(session: Session, topic: str, partition_index: int, value: int, mode:
     try:
         return int(text)
     except ValueError:
-        raise session.nonsense(f"the answer to offset is {text[:40]!r}, no number") from None
+        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, no number") from None
 
 
 def _require(session: Session, word: str, purpose: str) -> None:

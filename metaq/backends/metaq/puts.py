@@ -98,5 +98,5 @@ def parse_receipt(session: Session, text: str) -> Receipt:
     try:
         message_id, partition_index, offset = map(int, text.split(" "))
     except ValueError:
-        raise session.nonsense(f"the answer to put is {text[:60]!r}, not id, partition and offset") from None
+        raise session.protocol_error(f"the answer to put is {text[:60]!r}, not id, partition and offset") from None
     return Receipt(message_id, partition_index, offset)

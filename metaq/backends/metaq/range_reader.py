@@ -140,12 +140,12 @@ class _RangeReader:
         try:
             while self._position < self._end:
                 self._extend_horizon()
-                room, data = self._next_bytes()
+                buffer, data = self._next_bytes()
                 at = self._complete_begun(data)
                 if at is not None:
                     yield from self._take_begun()
                     yield from self._take_whole_frames(data[at:])
-                self._slices.rooms.give_back(room)
+                self._slices.buffers.give_back(buffer)
         finally:
             self._slices.abandon()
 
@@ -199,10 +199,10 @@ class _RangeReader:
             return error.offset  # the frames before it are fine; its header is looked at, and named, next
 
     def _next_bytes(self) -> tuple[memoryview, memoryview]:
-        """A room and the bytes at the end of the slices that are in it, over as many connections as that takes."""
+        """A buffer and the bytes at the end of the slices that are in it, over as many connections as that takes."""
         while True:
             try:
-                room, outcome = self._read_file() or self._fetch()
+                buffer, outcome = self._read_file() or self._fetch()
             except MetaqError as error:
                 self._slices.abandon()
                 self._attempts.recover(self._session, error)
@@ -210,7 +210,7 @@ class _RangeReader:
             self._attempts.progressed()
             match outcome:
                 case LentRun(_, data):
-                    return room, data
+                    return buffer, data
                 case Moved(offset):
                     raise OffsetMoved(self._where, self._position, offset)
                 case AtEnd(offset, text) if offset < self._end:
@@ -225,14 +225,14 @@ class _RangeReader:
             return None
         offset, wanted_bytes = slices.end, self._horizon - slices.end
         piece_bytes = min(self._fetch_bytes, PIECE_BYTES)
-        room = slices.rooms.take(piece_bytes)
-        count = files.read_into(room[: min(wanted_bytes, piece_bytes)], offset, wanted_bytes)
+        buffer = slices.buffers.take(piece_bytes)
+        count = files.read_into(buffer[: min(wanted_bytes, piece_bytes)], offset, wanted_bytes)
         if not count:
             self._files = None
-            slices.rooms.give_back(room)
+            slices.buffers.give_back(buffer)
             return None
         slices.end += count
-        return room, LentRun(offset, room[:count])
+        return buffer, LentRun(offset, buffer[:count])
 
     def _fetch(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
         self._slices.ask(self._horizon)

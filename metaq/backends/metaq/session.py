@@ -48,7 +48,7 @@ REPLY_BYTES_MAX: Final = 64 << 20
 
 _RECEIVE_BYTES: Final = 256 << 10
 _HEAD_BYTES: Final = 4 << 10
-"""Received at a time while rooms wait for their bodies: the line in front, so that little is copied twice."""
+"""Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
 
 
 class Session:
@@ -79,11 +79,11 @@ class Session:
 
     def _open(self) -> None:
         self._stream: Stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
-        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, rooms=self._room_for)
+        self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, buffers=self._buffer_for)
         self._closed_because: str | None = None
         self._waiting: dict[int, Command] = {}
         self._answered: dict[int, Reply | Filled] = {}
-        self._rooms: dict[int, memoryview] = {}
+        self._buffers: dict[int, memoryview] = {}
         self._abandoned: set[int] = set()
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
@@ -149,16 +149,16 @@ class Session:
             ProtocolError: The reply is not a result at all; the session is closed.
         """
         if not isinstance(reply, Result):
-            raise self.nonsense(f"message bytes came as the reply to {describe(command)}")
+            raise self.protocol_error(f"message bytes came as the reply to {describe(command)}")
         if reply.code != 200:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
 
-    def post(self, command: Command, timeout_s: float | None = None, room: memoryview | None = None) -> int:
+    def post(self, command: Command, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
         """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
 
-        With a ``room`` (writable), the reply is to be collected with ``collect``, and the body of a value goes there if
-        it fits. The room belongs to this session until then, also when the request is abandoned.
+        With a ``buffer`` (writable), the reply is to be collected with ``collect``, and the body of a value goes there
+        if it fits. The buffer belongs to this session until then, also when the request is abandoned.
 
         Raises:
             RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
@@ -168,8 +168,8 @@ class Session:
         opaque, command = self._numbered(command)
         self.send(command, timeout_s)
         self._waiting[opaque] = command
-        if room is not None:
-            self._rooms[opaque] = room
+        if buffer is not None:
+            self._buffers[opaque] = buffer
         return opaque
 
     def post_all(self, commands: Sequence[Command], timeout_s: float | None = None) -> list[int]:
@@ -219,13 +219,13 @@ class Session:
         return self._wait(opaque, self.clock.monotonic() + timeout_s, timeout_s)
 
     def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
-        """As ``wait``, for a request that was posted with a room: ``Filled`` says how much of it the value takes."""
+        """As ``wait``, for a request that was posted with a buffer: ``Filled`` says how much of it the value takes."""
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
 
     def _wait(self, opaque: int, deadline: float, timeout_s: float) -> Reply:
         reply = self._collect(opaque, deadline, timeout_s)
-        assert not isinstance(reply, Filled), "a request with a room is collected with collect"
+        assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
         return reply
 
     def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
@@ -244,7 +244,7 @@ class Session:
         if opaque in self._waiting:
             self._abandoned.add(opaque)
 
-    def nonsense(self, what: str) -> ProtocolError:
+    def protocol_error(self, what: str) -> ProtocolError:
         """Close the session because of an answer that no broker gives; the error to raise."""
         self.close(f"nonsense from the broker: {what}")
         return ProtocolError(what, address=self.address)
@@ -256,12 +256,12 @@ class Session:
         self._stream.close()
         self._waiting.clear()
         self._answered.clear()
-        self._rooms.clear()
+        self._buffers.clear()
         self._abandoned.clear()
 
-    def _room_for(self, opaque: int, length: int) -> memoryview | None:
-        room = self._rooms.get(opaque)
-        return room[:length] if room is not None and 0 < length <= len(room) else None
+    def _buffer_for(self, opaque: int, length: int) -> memoryview | None:
+        buffer = self._buffers.get(opaque)
+        return buffer[:length] if buffer is not None and 0 < length <= len(buffer) else None
 
     def _take_reply(self, deadline: float) -> None:
         reply = self._decoder.next_reply()
@@ -269,7 +269,7 @@ class Session:
             self._receive(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
-        self._rooms.pop(reply.opaque, None)
+        self._buffers.pop(reply.opaque, None)
         if self._waiting.pop(reply.opaque, None) is None:
             raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
         if reply.opaque in self._abandoned:
@@ -281,12 +281,12 @@ class Session:
         remaining_s = deadline - self.clock.monotonic()
         if remaining_s <= 0:
             raise DeadlineExceeded(self.address, "receive", 0.0)
-        room = self._decoder.room
-        if room is not None:
-            count = self._stream.recv_into(room, remaining_s)
-            self._decoder.room_taken(count)
+        buffer = self._decoder.buffer
+        if buffer is not None:
+            count = self._stream.recv_into(buffer, remaining_s)
+            self._decoder.buffer_filled(count)
         else:
-            chunk = self._stream.recv(_HEAD_BYTES if self._rooms else _RECEIVE_BYTES, remaining_s)
+            chunk = self._stream.recv(_HEAD_BYTES if self._buffers else _RECEIVE_BYTES, remaining_s)
             count = len(chunk)
             self._decoder.receive_data(chunk)
         if not count:

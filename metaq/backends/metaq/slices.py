@@ -8,7 +8,7 @@ slices are put together in order::
     asked                      ├── get ──┼── get ──┤
 
 A reply may be short (end of a segment, ``maxTransferSize``): the gap it leaves is asked for next, the slices behind it
-stay valid. Replies are received into rooms, one for each request under way, which are used again and again.
+stay valid. Replies are received into buffers, one for each request under way, which are used again and again.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class LentRun(NamedTuple):
         return self.offset + len(self.data)
 
 
-class Rooms:
+class BufferPool:
     """Memory to receive slices into, used again and again."""
 
     def __init__(self) -> None:
         self._spare: list[memoryview] = []
 
     def take(self, byte_count: int) -> memoryview:
-        """A spare room that is large enough, or a new one."""
-        room = self._spare.pop() if self._spare else memoryview(b"")
-        return room if len(room) >= byte_count else memoryview(bytearray(byte_count))
+        """A spare buffer that is large enough, or a new one."""
+        buffer = self._spare.pop() if self._spare else memoryview(b"")
+        return buffer if len(buffer) >= byte_count else memoryview(bytearray(byte_count))
 
-    def give_back(self, room: memoryview) -> None:
-        """Nobody looks at the content of ``room`` any more."""
-        self._spare.append(room)
+    def give_back(self, buffer: memoryview) -> None:
+        """Nobody looks at the content of ``buffer`` any more."""
+        self._spare.append(buffer)
 
 
 class _Asked(NamedTuple):
@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
 
     opaque: int
     get: Get
-    room: memoryview
+    buffer: memoryview
 
 
 class Slices:
@@ -81,7 +81,7 @@ class Slices:
         self._session, self._source = session, source
         self._fetch_bytes, self._prefetch = fetch_bytes, prefetch
         self.end = start
-        self.rooms: Final = Rooms()
+        self.buffers: Final = BufferPool()
         self._asked: deque[_Asked] = deque()
         self._short_bytes = 0
 
@@ -106,26 +106,26 @@ class Slices:
             self.abandon()
 
     def collect(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
-        """Wait for the first request: its room, which belongs to the caller now, and what came."""
-        opaque, command, room = self._asked[0]
+        """Wait for the first request: its buffer, which belongs to the caller now, and what came."""
+        opaque, command, buffer = self._asked[0]
         reply = self._session.collect(opaque)
         self._asked.popleft()
-        outcome = _outcome(self._session, command, room, reply)
+        outcome = _outcome(self._session, command, buffer, reply)
         if isinstance(outcome, LentRun):
             self.end = outcome.end
             if len(outcome.data) < command.max_bytes:
                 self._learn_from_short(len(outcome.data))
-        return room, outcome
+        return buffer, outcome
 
     def abandon(self) -> None:
-        """Forget the requests under way, and their rooms with them: the session may still fill those."""
+        """Forget the requests under way, and their buffers with them: the session may still fill those."""
         for asked in self._asked:
             self._session.abandon(asked.opaque)
         self._asked.clear()
 
     def _post(self, offset: int, max_bytes: int) -> _Asked:
-        command, room = self._source.get(offset, max_bytes), self.rooms.take(max_bytes)
-        return _Asked(self._session.post(command, room=room[:max_bytes]), command, room)
+        command, buffer = self._source.get(offset, max_bytes), self.buffers.take(max_bytes)
+        return _Asked(self._session.post(command, buffer=buffer[:max_bytes]), command, buffer)
 
     def _learn_from_short(self, reply_bytes: int) -> None:
         """Two short replies of one length: that is the most this broker sends, so ask for no more than that."""
@@ -134,8 +134,8 @@ class Slices:
         self._short_bytes = reply_bytes
 
 
-def _outcome(session: Session, command: Get, room: memoryview, reply: Reply | Filled) -> LentRun | AtEnd | Moved:
+def _outcome(session: Session, command: Get, buffer: memoryview, reply: Reply | Filled) -> LentRun | AtEnd | Moved:
     if isinstance(reply, Filled):
-        return LentRun(command.offset, room[: reply.size])
+        return LentRun(command.offset, buffer[: reply.size])
     outcome = read_outcome(session, command, reply)
     return LentRun(outcome.offset, memoryview(outcome.data)) if isinstance(outcome, Run) else outcome

@@ -89,7 +89,7 @@ class Transactions:
         try:
             return Vote(text)
         except ValueError:
-            raise self._session.nonsense(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
+            raise self._session.protocol_error(f"the answer to PREPARE is {text[:60]!r}, not 0 or 3") from None
 
     def commit(self, transaction: TransactionId) -> None:
         """Make its messages readable: an XA branch that was prepared, or a local transaction."""
@@ -185,7 +185,7 @@ class Transactions:
         try:
             return int(text) if text else None
         except ValueError:
-            raise self._session.nonsense(f"the answer to DECIDED is {text[:60]!r}, not a number") from None
+            raise self._session.protocol_error(f"the answer to DECIDED is {text[:60]!r}, not a number") from None
 
     def end_query(self, query_id: str) -> None:
         """Let the broker forget what was decided for a query that is over, and refuse further branches of it.
@@ -241,7 +241,7 @@ class Transactions:
         try:
             key = parse_transaction_id(line)
         except ValueError as error:
-            raise self._session.nonsense(str(error)) from None
+            raise self._session.protocol_error(str(error)) from None
         if not isinstance(key, Xid):
-            raise self._session.nonsense(f"{key} is listed as an XA branch")
+            raise self._session.protocol_error(f"{key} is listed as an XA branch")
         return key

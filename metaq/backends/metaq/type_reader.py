@@ -108,16 +108,16 @@ class _TypeReader:
             return self._parsed(reply.data)
         if reply.code == 301:
             if not reply.text.isdecimal():
-                raise self._session.nonsense(f"moved (301) to {reply.text[:40]!r}, which is no offset")
+                raise self._session.protocol_error(f"moved (301) to {reply.text[:40]!r}, which is no offset")
             raise OffsetMoved(self._where, self._offset, int(reply.text))
         if reply.code == 404:
             raise DataMissing(self._where, self._offset, self._end, reply.text)
-        raise self._session.nonsense("a filtered get was answered with 200 and a text")
+        raise self._session.protocol_error("a filtered get was answered with 200 and a text")
 
     def _parsed(self, body: bytes) -> AddressedFrames:
         next_offset = int.from_bytes(body[:OFFSET_BYTES], signed=True)
         if len(body) < OFFSET_BYTES or next_offset <= self._offset:
-            raise self._session.nonsense(f"a filtered get at {self._offset} is to go on at {next_offset}")
+            raise self._session.protocol_error(f"a filtered get at {self._offset} is to go on at {next_offset}")
         return AddressedFrames(body[OFFSET_BYTES:], next_offset)
 
     def _ask(self) -> None:

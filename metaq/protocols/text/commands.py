@@ -41,7 +41,7 @@ class PutBatch(NamedTuple):
     """``mput TOPIC PARTITION LENGTH COUNT [TXKEY] OPAQUE`` + ``COUNT`` frames. Extension ``mput``.
 
     ``block`` is whole frames, back to back; their message ids are placeholders that the broker replaces. One that was
-    decoded into a room (``CommandDecoder``) is a writable view of that.
+    decoded into a buffer (``CommandDecoder``) is a writable view of that.
     """
 
     topic: str
@@ -192,7 +192,7 @@ class Value(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A value whose ``size`` bytes went straight to the room that was kept for them; see ``ReplyDecoder``."""
+    """A value whose ``size`` bytes went straight to the buffer that was kept for them; see ``ReplyDecoder``."""
 
     size: int
     opaque: int

@@ -65,18 +65,18 @@ class _Decoder:
         return self._inbox.pending_bytes + self._filled
 
     @property
-    def room(self) -> memoryview | None:
+    def buffer(self) -> memoryview | None:
         """Where the next bytes of the stream belong, not empty; ``None``: give them to ``receive_data``.
 
-        While a body goes to a room that was kept for it: who receives its bytes there himself and says so
-        (``room_taken``) saves copying them twice.
+        While a body goes to a buffer that was kept for it: who receives its bytes there himself and says so
+        (``buffer_filled``) saves copying them twice.
         """
         if self._room is None or self._inbox.pending_bytes or self._filled == len(self._room):
             return None
         return self._room[self._filled :]
 
-    def room_taken(self, count: int) -> None:
-        """``count`` bytes were received into ``room``."""
+    def buffer_filled(self, count: int) -> None:
+        """``count`` bytes were received into ``buffer``."""
         self._filled += count
 
     def receive_data(self, chunk: Buffer) -> None:
@@ -84,13 +84,13 @@ class _Decoder:
         if self._error is None:
             self._inbox.feed(chunk)
 
-    def _fill(self, room: memoryview) -> bool:
-        """Move what has come for the body at hand to its room; return whether it is full, and then let go of it."""
-        here = self._inbox.exactly(min(self._inbox.pending_bytes, len(room) - self._filled))
+    def _fill(self, buffer: memoryview) -> bool:
+        """Move what has come for the body at hand to its buffer; return whether it is full, and then let go of it."""
+        here = self._inbox.exactly(min(self._inbox.pending_bytes, len(buffer) - self._filled))
         if here:
-            room[self._filled : self._filled + len(here)] = here
+            buffer[self._filled : self._filled + len(here)] = here
             self._filled += len(here)
-        if self._filled < len(room):
+        if self._filled < len(buffer):
             return False
         self._room, self._filled = None, 0
         return True
@@ -101,17 +101,17 @@ class _Decoder:
         self._room, self._filled = None, 0
 
 
-BlockRooms = Callable[[int], memoryview]
+BlockBufferSource = Callable[[int], memoryview]
 """Asked with the length of a block that did not come in one piece: where it is to go, writable and so long."""
 
 ROOM_SHARE: Final = 32
-"""A block gets its room when a thirty-second of it has come: memory stays close to what a client really sent."""
+"""A block gets its buffer when a thirty-second of it has come: memory stays close to what a client really sent."""
 
 
 class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
-    With ``rooms``, the block of a ``PutBatch`` that comes in pieces may be a room from there instead of ``bytes``.
+    With ``buffers``, the block of a ``PutBatch`` that comes in pieces may be a buffer from there instead of ``bytes``.
     With ``framer``, many puts at once can be had as frames (``next_puts``).
     """
 
@@ -122,23 +122,23 @@ class CommandDecoder(_Decoder):
         self,
         line_bytes_max: int = LINE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
-        rooms: BlockRooms | None = None,
+        buffers: BlockBufferSource | None = None,
         framer: Framer | None = None,
     ) -> None:
         super().__init__(line_bytes_max, body_bytes_max)
-        self._rooms = rooms
+        self._buffers = buffers
         self._framer = framer
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of memory in use here. A room counts as far as it is filled: its pages come with the bytes."""
+        """Bytes of memory in use here. A buffer counts as far as it is filled: its pages come with the bytes."""
         return self.pending_bytes
 
     def abandon(self) -> memoryview | None:
-        """Forget what waits here, for nobody will ask for it; return the room that was to be filled, if any."""
-        room, self._room, self._filled, self._head = self._room, None, 0, None
+        """Forget what waits here, for nobody will ask for it; return the buffer that was to be filled, if any."""
+        buffer, self._room, self._filled, self._head = self._room, None, 0, None
         self._inbox = Inbox()
-        return room
+        return buffer
 
     def next_command(self) -> Command | Oversized | Literal[_NeedData.NEED_DATA]:
         """Return the next complete command.
@@ -201,32 +201,32 @@ class CommandDecoder(_Decoder):
         """Return the body at hand, ``None`` if it has not all come."""
         if self._room is None:
             body = self._inbox.exactly(head.length)
-            if body is not None or self._rooms is None or not head.is_block:
+            if body is not None or self._buffers is None or not head.is_block:
                 return body
             if self._inbox.pending_bytes * ROOM_SHARE < head.length:
                 return None
-            self._room = self._rooms(head.length)
-        room = self._room
-        return room if self._fill(room) else None
+            self._room = self._buffers(head.length)
+        buffer = self._room
+        return buffer if self._fill(buffer) else None
 
     def _skip_body(self, head: Head) -> Oversized:
         self._inbox.skip(head.length)
         return Oversized(head.word, head.topic, head.partition, head.length, self._body_bytes_max, head.opaque)
 
 
-Rooms = Callable[[int, int], memoryview | None]
+BufferSource = Callable[[int, int], memoryview | None]
 """Asked with the opaque and the length of each value: where its body is to go, writable; ``None`` = nowhere special."""
 
 
-def _no_rooms(opaque: int, length: int) -> memoryview | None:
+def _no_buffers(opaque: int, length: int) -> memoryview | None:
     return None
 
 
 class ReplyDecoder(_Decoder):
     """The client's side: decodes replies. Takes ``data`` for ``value``, a name that some documents give it.
 
-    A value that ``rooms`` has a place for comes out as ``Filled``. While its body is under way, ``room`` is where the
-    next bytes belong: who receives them there himself and says so (``room_taken``) saves a copy of each.
+    A value that ``buffers`` has a buffer for comes out as ``Filled``. While its body is under way, ``buffer`` is where
+    the next bytes belong: who receives them there himself and says so (``buffer_filled``) saves a copy of each.
     """
 
     _head: tuple[ReplyHead, int] | None = None  # with the opaque
@@ -237,10 +237,10 @@ class ReplyDecoder(_Decoder):
         self,
         line_bytes_max: int = LINE_BYTES_MAX,
         body_bytes_max: int = BODY_BYTES_MAX,
-        rooms: Rooms = _no_rooms,
+        buffers: BufferSource = _no_buffers,
     ) -> None:
         super().__init__(line_bytes_max, body_bytes_max)
-        self._rooms = rooms
+        self._buffers = buffers
 
     def next_reply(self) -> Reply | Filled | Literal[_NeedData.NEED_DATA]:
         """Return the next complete reply.
@@ -265,7 +265,7 @@ class ReplyDecoder(_Decoder):
             if self._head[0].length > self._body_bytes_max:
                 raise ProtocolError(f"body above the limit of {self._body_bytes_max} bytes", line)
             (code, length), opaque = self._head
-            self._room = self._rooms(opaque, length) if code is None else None
+            self._room = self._buffers(opaque, length) if code is None else None
         (code, length), opaque = self._head
         if self._room is not None:
             if not self._fill(self._room):

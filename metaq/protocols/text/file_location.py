@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 _TEXT: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,20}) (\d{1,20}) (\S+) (/.*)", re.ASCII | re.DOTALL)
 
 
-class FilePlace(NamedTuple):
+class FileLocation(NamedTuple):
     """``length`` bytes (1 or more) at ``position`` of the file ``path``, which is ``inode`` of ``device``."""
 
     position: int
@@ -35,13 +35,13 @@ class FilePlace(NamedTuple):
     path: str
 
 
-def encode_file_place(place: FilePlace) -> str:
+def encode_file_location(place: FileLocation) -> str:
     """The text of the reply."""
     return f"{place.position} {place.length} {place.device} {place.inode} {place.boot} {place.path}"
 
 
-def parse_file_place(text: str) -> FilePlace:
-    """What ``encode_file_place`` was given.
+def parse_file_location(text: str) -> FileLocation:
+    """What ``encode_file_location`` was given.
 
     Raises:
         ValueError: The text is no such line.
@@ -50,4 +50,4 @@ def parse_file_place(text: str) -> FilePlace:
     if found is None or not int(found[2]):
         raise ValueError(f"{text[:80]!r}: expected POSITION LENGTH DEVICE INODE BOOT PATH")
     position, length, device, inode = map(int, found.group(1, 2, 3, 4))
-    return FilePlace(position, length, device, inode, found[5], found[6])
+    return FileLocation(position, length, device, inode, found[5], found[6])

@@ -16,7 +16,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, TopicNotFound
-from metaq.model import Address, Held, Partition, TopicPartition
+from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.retry import persist
 from metaq.net.tls import TlsSettings, TlsTransport
@@ -49,24 +49,24 @@ class Cluster:
         self._policy = options.retry_policy
         self._clock = clock
         self._addresses: dict[int, Address] = {}
-        self._found: Mapping[TopicPartition, Held] = {}
-        self._chosen: tuple[Selection | None, Mapping[TopicPartition, Held]] = (None, {})
+        self._found: Mapping[TopicPartition, PartitionState] = {}
+        self._chosen: tuple[Selection | None, Mapping[TopicPartition, PartitionState]] = (None, {})
 
-    def held(self, selection: Selection) -> Mapping[TopicPartition, Held]:
+    def available(self, selection: Selection) -> Mapping[TopicPartition, PartitionState]:
         """What can be read now of every selected partition that was ever written to; the same object while it is."""
-        found = self._persist(lambda: self._directory.held(topics_of(selection)))
+        found = self._persist(lambda: self._directory.available(topics_of(selection)))
         return self._chosen_of(selection, found)
 
-    def held_by_reachable(
+    def available_now(
         self, selection: Selection
-    ) -> tuple[Mapping[TopicPartition, Held], dict[Address, MetaqError]]:
-        """Like ``held``, of those brokers that answer at once; and why the others do not."""
-        found, away = self._directory.held_by_reachable(topics_of(selection))
+    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
+        """Like ``available``, of those brokers that answer at once; and why the others do not."""
+        found, away = self._directory.available_now(topics_of(selection))
         return self._chosen_of(selection, found, ask=self._moving), away
 
     def _chosen_of(
-        self, selection: Selection, found: Mapping[TopicPartition, Held], ask: bool = True
-    ) -> Mapping[TopicPartition, Held]:
+        self, selection: Selection, found: Mapping[TopicPartition, PartitionState], ask: bool = True
+    ) -> Mapping[TopicPartition, PartitionState]:
         """The part that is selected; with ``ask`` it is also asked where brokers that are new are."""
         same = found is self._found
         if ask and (self._moving or (not same and self._has_unknown_brokers(found))):

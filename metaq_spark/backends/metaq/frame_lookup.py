@@ -153,4 +153,4 @@ def _numbers(session: Session, questions: Sequence[tuple[TopicPartition, int]], 
     try:
         return [int(text) for text in texts]
     except ValueError:
-        raise session.nonsense(f"an answer to offset is no number: {texts[:3]!r}") from None
+        raise session.protocol_error(f"an answer to offset is no number: {texts[:3]!r}") from None

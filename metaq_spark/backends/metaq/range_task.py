@@ -53,7 +53,7 @@ class RangeTask:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows of the range, as far as data loss and damage are accepted."""
-        if not self._same_life():
+        if not self._same_incarnation():
             self.position = self._end
         while self.position < self._end:
             try:
@@ -96,7 +96,9 @@ class RangeTask:
                     self.position = chunk.end
         except CorruptFrame as damage:
             if not self.position <= damage.offset < self._end:
-                raise self._session.nonsense(f"a filtered get came with a frame of offset {damage.offset}") from damage
+                raise self._session.protocol_error(
+                    f"a filtered get came with a frame of offset {damage.offset}"
+                ) from damage
             self.position = damage.offset  # the frames before it have been taken in
         except BrokerError as refusal:
             if refusal.code not in _DAMAGED_OR_NO_FRAME:
@@ -105,7 +107,7 @@ class RangeTask:
             pass
         self._filter_here = self._filter_here or self.position < self._end
 
-    def _same_life(self) -> bool:
+    def _same_incarnation(self) -> bool:
         """Whether the partition is still the one that the range was planned for."""
         if self._incarnation is None:
             return True
@@ -125,7 +127,7 @@ class RangeTask:
 
     def _pass_damage(self, found: CorruptFrame) -> None:
         """Deal with a damaged frame and go on behind it."""
-        if not self._same_life():
+        if not self._same_incarnation():
             self.position = self._end
             return
         if self._handler.fails:

@@ -50,14 +50,14 @@ def read_slice(session: Session, source: TopicPartition, offset: int, size: int)
     Raises:
         MetaqError: As ``fetch``.
     """
-    pieces: list[bytes] = []
+    task_ranges: list[bytes] = []
     while size > 0:
         outcome = fetch(session, source.topic, source.partition.index, offset, size)
         if not isinstance(outcome, Run):
             break
-        pieces.append(outcome.data)
+        task_ranges.append(outcome.data)
         offset, size = outcome.end, size - len(outcome.data)
-    return b"".join(pieces)
+    return b"".join(task_ranges)
 
 
 def next_frame(session: Session, source: TopicPartition, damaged: int, end: int) -> int:

@@ -14,7 +14,7 @@ from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.options.parsing import BrokerOptions
 
 
-class PatientSessions:
+class RetryingSessions:
     """Leases sessions of a pool; tries to connect as often as ``policy`` says."""
 
     def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -193,7 +193,7 @@ def test_a_broker_that_goes_away_in_the_middle(tmp_path: Path) -> None:
 # ---- the server
 
 
-class World:
+class Harness:
     """A control server with commands that say what they got, in this process."""
 
     def __init__(self, directory: Path) -> None:
@@ -235,8 +235,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(directory: Path) -> AsyncIterator[World]:
-    made = World(directory)
+async def harness(directory: Path) -> AsyncIterator[Harness]:
+    made = Harness(directory)
     await made.server.start()
     try:
         async with asyncio.timeout(20):
@@ -247,10 +247,10 @@ async def world(directory: Path) -> AsyncIterator[World]:
         await made.server.close()
 
 
-def run(story: Callable[[World], Awaitable[None]], directory: Path) -> None:
+def run(scenario: Callable[[Harness], Awaitable[None]], directory: Path) -> None:
     async def play() -> None:
-        async with world(directory) as made:
-            await story(made)
+        async with harness(directory) as made:
+            await scenario(made)
 
     asyncio.run(play())
 
@@ -259,14 +259,14 @@ ECHO = b'{"command": "echo", "arguments": {"text": "hello"}}\n'
 
 
 def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         reader, writer = await made.client()
         writer.write(ECHO * 3 + b"nonsense\n" + ECHO)
         replies = [json.loads(await reader.readline()) for _ in range(5)]
         assert [list(reply) for reply in replies] == [["result"]] * 3 + [["error"], ["result"]]
         writer.close()
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def test_requests_of_one_connection_are_answered_in_turn(tmp_path: Path) -> None
     ],
 )
 def test_errors_are_answers(line: bytes, kind: str, text: str, tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         assert await made.ask(line) == {"error": {"kind": kind, "text": text}}
         assert await made.ask(ECHO) == {"result": {"text": "hello"}}
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_clients_that_do_not_behave_do_not_hinder_others(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         _, silent = await made.client()
         _, half = await made.client()
         half.write(ECHO[:10])
@@ -303,23 +303,23 @@ def test_clients_that_do_not_behave_do_not_hinder_others(tmp_path: Path) -> None
         for writer in (silent, half, lazy):
             writer.transport.abort()
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_who_is_silent_for_too_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_server, "IDLE_S_MAX", 0.05)
 
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         silent, _ = await made.client()
         half, writer = await made.client()
         writer.write(ECHO[:10])
         assert (await half.read(), await silent.read()) == (b"", b"")
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         clients = [await made.client() for _ in range(CONNECTIONS_MAX)]
         for reader, writer in clients:
             writer.write(ECHO)
@@ -331,11 +331,11 @@ def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
         while (await made.ask(ECHO)).get("result") is None:
             pass  # until the server has noticed
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_a_command_is_finished_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         _, writer = await made.client()
         writer.write(b'{"command": "slow"}\n')
         await made.ask(ECHO)
@@ -345,11 +345,11 @@ def test_a_command_is_finished_even_if_nobody_waits_for_it(tmp_path: Path) -> No
         await made.server.quiesce(5)
         assert made.finished == 1
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_the_stop_waits_for_commands_and_takes_no_new_ones(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         first_reader, first = await made.client()
         second_reader, second = await made.client()
         second.write(ECHO)
@@ -368,24 +368,24 @@ def test_the_stop_waits_for_commands_and_takes_no_new_ones(tmp_path: Path) -> No
         await made.server.close()
         assert (await first_reader.read(), await second_reader.read()) == (b"", b"")
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_the_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         _, writer = await made.client()
         writer.write(b'{"command": "slow"}\n')
         await made.ask(ECHO)
         await made.server.quiesce(0.05)
         assert made.finished == 0
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)
 
 
 def test_a_plain_socket_suffices(tmp_path: Path) -> None:
     """The protocol as the documentation tells it, byte by byte."""
 
-    async def story(made: World) -> None:
+    async def scenario(made: Harness) -> None:
         def talk() -> bytes:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(5)
@@ -396,4 +396,4 @@ def test_a_plain_socket_suffices(tmp_path: Path) -> None:
 
         assert await asyncio.to_thread(talk) == b'{"result":{"text":"hello"}}\n'
 
-    run(story, tmp_path)
+    run(scenario, tmp_path)

@@ -26,10 +26,10 @@ from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
 
 Contents = dict[int, list[bytes]]
-Story = Callable[["World"], Coroutine[Any, Any, object]]
+Scenario = Callable[["Harness"], Coroutine[Any, Any, object]]
 
 
-class World:
+class Harness:
     """An engine on a disk that can fail, in this process."""
 
     def __init__(self, files: Files, root: Path) -> None:
@@ -60,26 +60,26 @@ def expected(index: int, count: int = 5) -> list[bytes]:
     return [b"%d of %d" % (number, index) * 5 for number in range(count)]
 
 
-async def filled(files: Files, root: Path, *indexes: int) -> World:
-    world = World(files, root)
+async def filled(files: Files, root: Path, *indexes: int) -> Harness:
+    harness = Harness(files, root)
     for index in indexes:
-        await world.fill(index)
-        world.engine.close_partition("orders", index)
-    return world
+        await harness.fill(index)
+        harness.engine.close_partition("orders", index)
+    return harness
 
 
-async def close(world: World) -> None:
-    await world.commit.drain()
-    world.commit.stop()
-    world.stores.close(clean=True)
+async def close(harness: Harness) -> None:
+    await harness.commit.drain()
+    harness.commit.stop()
+    harness.stores.close(clean=True)
 
 
-async def delete_one(world: World) -> object:
-    return await world.maintenance.delete("orders", [1], force=False)
+async def delete_one(harness: Harness) -> object:
+    return await harness.maintenance.delete("orders", [1], force=False)
 
 
-async def move_two(world: World) -> object:
-    return await world.maintenance.move("orders", [0, 1], 1)
+async def move_two(harness: Harness) -> object:
+    return await harness.maintenance.move("orders", [0, 1], 1)
 
 
 DELETED: list[Contents] = [{0: expected(0), 1: expected(1)}, {0: expected(0)}]
@@ -90,85 +90,85 @@ MOVED: list[Contents] = [
 ]
 
 
-def play(root: Path, story: Story, fault: Fault | None) -> tuple[FaultyFiles, bool, Contents, list[str]]:
+def play(root: Path, scenario: Scenario, fault: Fault | None) -> tuple[FaultyFiles, bool, Contents, list[str]]:
     """Run a story on a filled store; return the disk, whether it was done, what is served then, the calls it made."""
     files = FaultyFiles(root)
 
     async def run() -> tuple[bool, Contents, list[str]]:
-        world = await filled(files, root, 0, 1)
+        harness = await filled(files, root, 0, 1)
         before = len(files.calls)
         files.fault = fault
         done = True
         try:
-            await story(world)
+            await scenario(harness)
         except MaintenanceRefused:
             done = False
         files.fault = None
         calls = files.calls[before:]
-        for topic, index, _ in list(world.stores.refused()):
-            await world.maintenance.reopen(topic, index)
-        served = world.contents()
-        await close(world)
+        for topic, index, _ in list(harness.stores.refused()):
+            await harness.maintenance.reopen(topic, index)
+        served = harness.contents()
+        await close(harness)
         return done, served, calls
 
     return files, *asyncio.run(run())
 
 
 @pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
-def test_without_faults(story: Story, states: list[Contents], tmp_path: Path) -> None:
-    _, done, served, _ = play(tmp_path, story, None)
+def test_without_faults(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
+    _, done, served, _ = play(tmp_path, scenario, None)
     assert (done, served) == (True, states[-1])
 
 
 @pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
-def test_any_call_that_fails(story: Story, states: list[Contents], tmp_path: Path) -> None:
+def test_any_call_that_fails(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     (tmp_path / "dry").mkdir()
-    _, _, _, calls = play(tmp_path / "dry", story, None)
+    _, _, _, calls = play(tmp_path / "dry", scenario, None)
     assert {"rename", "fsync_dir"} <= set(calls)
     for at in range(1, len(calls) + 1):
         root = tmp_path / str(at)
         root.mkdir()
-        files, done, served, _ = play(root, story, Fault(at, errno.EIO))
+        files, done, served, _ = play(root, scenario, Fault(at, errno.EIO))
         assert served in states, at
         assert not done or served == states[-1], at
         assert reopened(files.restart(), root) == served, at
 
 
 @pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
-def test_the_power_goes_at_any_call(story: Story, states: list[Contents], tmp_path: Path) -> None:
+def test_the_power_goes_at_any_call(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     (tmp_path / "dry").mkdir()
-    _, _, _, calls = play(tmp_path / "dry", story, None)
+    _, _, _, calls = play(tmp_path / "dry", scenario, None)
     for at in range(1, len(calls) + 1):
         for seed in range(4):
             root = tmp_path / f"{at}-{seed}"
             root.mkdir()
             files = FaultyFiles(root)
             with pytest.raises(PowerCut):
-                asyncio.run(_until_power_cut(files, root, story, at))
+                asyncio.run(_until_power_cut(files, root, scenario, at))
             assert reopened(files.crash(Random(seed)), root) in states, (at, seed)
 
 
-async def _until_power_cut(files: FaultyFiles, root: Path, story: Story, at: int) -> None:
-    world = await filled(files, root, 0, 1)
+async def _until_power_cut(files: FaultyFiles, root: Path, scenario: Scenario, at: int) -> None:
+    harness = await filled(files, root, 0, 1)
     files.fault = Fault(at, None)
     try:
-        await story(world)
+        await scenario(harness)
     finally:
-        world.commit.stop()
+        harness.commit.stop()
 
 
 def reopened(files: FaultyFiles, root: Path) -> Contents:
     """What a start finds; nothing of a deletion is left after it."""
 
     async def run() -> Contents:
-        world = World(files, root)
-        contents = world.contents()
-        assert list(world.stores.refused()) == []
+        harness = Harness(files, root)
+        contents = harness.contents()
+        assert list(harness.stores.refused()) == []
         folders = sorted(path.name for path in (root / "data").glob("orders*"))
         assert folders == [f"orders-{index}" for index in sorted(contents)]
-        await world.fill(3)
-        assert world.contents() == {**contents, 3: expected(3)}
-        await close(world)
+        await harness.fill(3)
+        assert harness.contents() == {**contents, 3: expected(3)}
+        await close(harness)
         return contents
 
     return asyncio.run(run())
@@ -179,52 +179,52 @@ def reopened(files: FaultyFiles, root: Path) -> Contents:
 
 def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Path) -> None:
     async def run() -> None:
-        world = await filled(Files(), tmp_path, 0, 1, 2)
+        harness = await filled(Files(), tmp_path, 0, 1, 2)
         started, go_on = asyncio.Event(), asyncio.Event()
-        real = world.commit.settle
+        real = harness.commit.settle
 
         async def slow(log: Any) -> None:
             started.set()
             await go_on.wait()
             await real(log)
 
-        world.commit.settle = slow  # type: ignore[method-assign]
-        deleting = asyncio.create_task(world.maintenance.delete("orders", [0], force=False))
+        harness.commit.settle = slow  # type: ignore[method-assign]
+        deleting = asyncio.create_task(harness.maintenance.delete("orders", [0], force=False))
         await started.wait()
         busy = "something else is being done to partition orders-0; try again later"
         refused = "failed.Detail:partition orders-0 is being deleted"
-        assert world.engine.log_for_put("orders", 0) is not None
+        assert harness.engine.log_for_put("orders", 0) is not None
         with pytest.raises(MaintenanceRefused, match=busy):
-            world.maintenance.open("orders", [0])
+            harness.maintenance.open("orders", [0])
         with pytest.raises(MaintenanceRefused, match=busy):
-            await world.maintenance.move("orders", [2], -2)
+            await harness.maintenance.move("orders", [2], -2)
         for step in (
-            world.maintenance.delete("orders", [0], force=True),
-            world.maintenance.reopen("orders", 0),
+            harness.maintenance.delete("orders", [0], force=True),
+            harness.maintenance.reopen("orders", 0),
         ):
             with pytest.raises(MaintenanceRefused, match=busy):
                 await step
-        world.engine.open_partition("orders", 0)
-        outcome = world.engine.put("orders", 0, [0], [None], [b"x"])
+        harness.engine.open_partition("orders", 0)
+        outcome = harness.engine.put("orders", 0, [0], [None], [b"x"])
         assert refused in outcome.text  # type: ignore[union-attr]
         go_on.set()
         assert await deleting == [0]
-        assert world.settled == ["orders-0"]
-        await close(world)
+        assert harness.settled == ["orders-0"]
+        await close(harness)
 
     asyncio.run(run())
 
 
 def test_readers_of_a_deleted_partition_keep_what_they_hold(tmp_path: Path) -> None:
     async def run() -> None:
-        world = await filled(Files(), tmp_path, 0)
-        world.engine.open_partition("orders", 0)
-        held = world.engine.get("orders", 0, 0, 1000)
-        await world.maintenance.delete("orders", [0], force=True)
-        await world.fill(0, 1)
+        harness = await filled(Files(), tmp_path, 0)
+        harness.engine.open_partition("orders", 0)
+        held = harness.engine.get("orders", 0, 0, 1000)
+        await harness.maintenance.delete("orders", [0], force=True)
+        await harness.fill(0, 1)
         bodies = [bytes(frame.body) for frame in walk(held.read())]  # type: ignore[union-attr]
         assert bodies == expected(0)[: len(bodies)] != []
-        assert world.contents() == {0: expected(0, 1)}
-        await close(world)
+        assert harness.contents() == {0: expected(0, 1)}
+        await close(harness)
 
     asyncio.run(run())

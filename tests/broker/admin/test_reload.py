@@ -20,7 +20,7 @@ from operated import SYSTEM
 TOPICS = "[topic=orders]\n[topic=logs-*]\nstat=true\n"
 
 
-class World:
+class Harness:
     """A data folder, a configuration file, and whatever the reloader was told to apply."""
 
     def __init__(self, root: Path, topics: str = TOPICS) -> None:
@@ -46,8 +46,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Any:
-    made = World(tmp_path)
+def harness(tmp_path: Path) -> Any:
+    made = Harness(tmp_path)
     yield made
     made.stores.close(clean=True)
 
@@ -75,30 +75,30 @@ def told(report: ReloadReport) -> dict[str, Any]:
         (TOPICS + "[mystery]\nx=1\n", {"notes": ["{file} [mystery]: unknown section, ignored"]}),
     ],
 )
-def test_topics_take_effect(topics: str, expected: dict[str, Any], world: World) -> None:
-    world.write(topics.replace("stat=true\nstat", "stat") if "stat=false" in topics else topics)
-    report = world.reload()
+def test_topics_take_effect(topics: str, expected: dict[str, Any], harness: Harness) -> None:
+    harness.write(topics.replace("stat=true\nstat", "stat") if "stat=false" in topics else topics)
+    report = harness.reload()
     found = told(report)
     if "changed" in found:
         found["changed"] = {name: sorted(keys) for name, keys in found["changed"].items()}
     if "notes" in expected:
-        expected = {"notes": [note.format(file=world.file) for note in expected["notes"]]}
+        expected = {"notes": [note.format(file=harness.file) for note in expected["notes"]]}
     assert found == expected
-    assert (report.file, report.checksum) == (str(world.file), world.config.checksum)
-    assert world.config.text == world.file.read_bytes()
-    assert world.applied == [world.config]
-    assert world.config.accepts("orders")
-    assert world.config.accepts("logs-a")
-    assert world.config.accepts("new") == ("new" in topics)
+    assert (report.file, report.checksum) == (str(harness.file), harness.config.checksum)
+    assert harness.config.text == harness.file.read_bytes()
+    assert harness.applied == [harness.config]
+    assert harness.config.accepts("orders")
+    assert harness.config.accepts("logs-a")
+    assert harness.config.accepts("new") == ("new" in topics)
 
 
-def test_a_removed_topic_is_accepted_until_the_restart_and_can_come_back(world: World) -> None:
-    world.write("[topic=other]\n")
+def test_a_removed_topic_is_accepted_until_the_restart_and_can_come_back(harness: Harness) -> None:
+    harness.write("[topic=other]\n")
     for _ in range(2):
-        assert world.reload().removed == ["orders", "logs-*"]
-        assert world.config.accepts("orders")
-    world.write(TOPICS)
-    assert told(world.reload()) == {"removed": ["other"]}
+        assert harness.reload().removed == ["orders", "logs-*"]
+        assert harness.config.accepts("orders")
+    harness.write(TOPICS)
+    assert told(harness.reload()) == {"removed": ["other"]}
 
 
 @pytest.mark.parametrize(
@@ -111,26 +111,30 @@ def test_a_removed_topic_is_accepted_until_the_restart_and_can_come_back(world: 
         ("[system]", "[zookeeper]\nzk.zkEnable=false\n[system]", "[zookeeper] zk.zkEnable"),
     ],
 )
-def test_the_rest_waits_for_a_restart_and_topics_do_not_inherit_it(old: str, new: str, key: str, world: World) -> None:
-    before = world.config
-    world.write(TOPICS + "[topic=new]\n", lambda text: text.replace(old, new))
-    assert told(world.reload()) == {"added": ["new"], "restart_needed": [key]}
-    assert world.reloader.restart_needed == [key]
-    assert (world.config.system, world.config.zookeeper) == (before.system, before.zookeeper)
-    assert world.config.topics["new"] == before.topics["orders"]
-    assert told(world.reload()) == {"restart_needed": [key]}
-    world.write(TOPICS)
-    assert told(world.reload()) == {"removed": ["new"]}
-    assert world.reloader.restart_needed == []
+def test_the_rest_waits_for_a_restart_and_topics_do_not_inherit_it(
+    old: str, new: str, key: str, harness: Harness
+) -> None:
+    before = harness.config
+    harness.write(TOPICS + "[topic=new]\n", lambda text: text.replace(old, new))
+    assert told(harness.reload()) == {"added": ["new"], "restart_needed": [key]}
+    assert harness.reloader.restart_needed == [key]
+    assert (harness.config.system, harness.config.zookeeper) == (before.system, before.zookeeper)
+    assert harness.config.topics["new"] == before.topics["orders"]
+    assert told(harness.reload()) == {"restart_needed": [key]}
+    harness.write(TOPICS)
+    assert told(harness.reload()) == {"removed": ["new"]}
+    assert harness.reloader.restart_needed == []
 
 
 def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.config = dataclasses.replace(world.config, system=dataclasses.replace(world.config.system, server_port=77))
-    world.reloader = Reloader(world.file, lambda: world.config, world.stores, world._apply, world.clock)
-    assert told(world.reload()) == {}
-    assert world.config.system.server_port == 77
-    world.stores.close(clean=True)
+    harness = Harness(tmp_path)
+    harness.config = dataclasses.replace(
+        harness.config, system=dataclasses.replace(harness.config.system, server_port=77)
+    )
+    harness.reloader = Reloader(harness.file, lambda: harness.config, harness.stores, harness._apply, harness.clock)
+    assert told(harness.reload()) == {}
+    assert harness.config.system.server_port == 77
+    harness.stores.close(clean=True)
 
 
 @pytest.mark.parametrize(
@@ -145,21 +149,21 @@ def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
         ("[topic=new]\ndataPath={file}/no\n", "cannot be used: File exists"),
     ],
 )
-def test_a_wrong_file_changes_nothing(topics: str, message: str, world: World) -> None:
-    before, paths = world.config, world.stores.data_paths
-    world.write(topics.format(file=world.file))
+def test_a_wrong_file_changes_nothing(topics: str, message: str, harness: Harness) -> None:
+    before, paths = harness.config, harness.stores.data_paths
+    harness.write(topics.format(file=harness.file))
     with pytest.raises(ReloadRefused, match=re.escape(message)):
-        world.reload()
-    assert (world.config, world.applied, world.stores.data_paths) == (before, [], paths)
-    world.file.unlink()
+        harness.reload()
+    assert (harness.config, harness.applied, harness.stores.data_paths) == (before, [], paths)
+    harness.file.unlink()
     with pytest.raises(ReloadRefused, match="cannot be read: No such file or directory"):
-        world.reload()
-    world.write(TOPICS + "[topic=new]\n")
-    assert told(world.reload()) == {"added": ["new"]}
+        harness.reload()
+    harness.write(TOPICS + "[topic=new]\n")
+    assert told(harness.reload()) == {"added": ["new"]}
 
 
-def test_without_a_file_there_is_nothing_to_reload(world: World) -> None:
-    reloader = Reloader(None, lambda: world.config, world.stores, world._apply, world.clock)
+def test_without_a_file_there_is_nothing_to_reload(harness: Harness) -> None:
+    reloader = Reloader(None, lambda: harness.config, harness.stores, harness._apply, harness.clock)
     with pytest.raises(ReloadRefused, match="started without a configuration file"):
         asyncio.run(reloader.reload())
 
@@ -167,65 +171,65 @@ def test_without_a_file_there_is_nothing_to_reload(world: World) -> None:
 # ---- data folders
 
 
-def test_a_new_topic_may_have_a_folder_of_its_own(world: World) -> None:
-    world.write(TOPICS + f"[topic=new]\ndataPath={world.root / 'other'}\n")
-    assert told(world.reload()) == {"added": ["new"]}
-    world.stores.get_or_create("new", 0).append([b"\0" * 20])
-    world.stores.get_or_create("orders", 0)
-    assert sorted(path.name for path in (world.root / "other").glob("*-[0-9]")) == ["new-0"]
-    assert [log.topic for log in world.stores.logs()] == ["new", "orders"]
-    second = TopicStores(Files(), world.clock, world.config)
+def test_a_new_topic_may_have_a_folder_of_its_own(harness: Harness) -> None:
+    harness.write(TOPICS + f"[topic=new]\ndataPath={harness.root / 'other'}\n")
+    assert told(harness.reload()) == {"added": ["new"]}
+    harness.stores.get_or_create("new", 0).append([b"\0" * 20])
+    harness.stores.get_or_create("orders", 0)
+    assert sorted(path.name for path in (harness.root / "other").glob("*-[0-9]")) == ["new-0"]
+    assert [log.topic for log in harness.stores.logs()] == ["new", "orders"]
+    second = TopicStores(Files(), harness.clock, harness.config)
     with pytest.raises(Exception, match="is in use by another broker"):
-        second.open_store(str(world.root / "other"))
+        second.open_store(str(harness.root / "other"))
 
 
-def test_folders_are_opened_all_or_none(world: World) -> None:
-    paths = "".join(f"[topic={name}]\ndataPath={world.root / name}\n" for name in ("one", "two"))
-    (world.root / "two").write_text("a file")
-    world.write(TOPICS + paths)
+def test_folders_are_opened_all_or_none(harness: Harness) -> None:
+    paths = "".join(f"[topic={name}]\ndataPath={harness.root / name}\n" for name in ("one", "two"))
+    (harness.root / "two").write_text("a file")
+    harness.write(TOPICS + paths)
     with pytest.raises(ReloadRefused, match="two cannot be used"):
-        world.reload()
-    (world.root / "two").unlink()
-    assert told(world.reload()) == {"added": ["one", "two"]}  # the lock of `one` was given back
+        harness.reload()
+    (harness.root / "two").unlink()
+    assert told(harness.reload()) == {"added": ["one", "two"]}  # the lock of `one` was given back
 
 
 @pytest.mark.parametrize("topic", ["orders", "logs-a"])
-def test_the_folder_of_a_topic_that_is_there_stays_until_a_restart(topic: str, world: World) -> None:
-    world.stores.get_or_create(topic, 0)
+def test_the_folder_of_a_topic_that_is_there_stays_until_a_restart(topic: str, harness: Harness) -> None:
+    harness.stores.get_or_create(topic, 0)
     others = TOPICS.replace(f"[topic={topic}]\n", "")
-    world.write(f"{others}[topic={topic}]\ndataPath={world.root / 'other'}\n")
-    assert world.reload().restart_needed == [f"[topic={topic}] dataPath"]
-    assert world.config.topic_settings(topic).data_path == str(world.root / "data")
-    assert world.stores.get(topic, 0) is not None
-    assert not (world.root / "other").exists()
+    harness.write(f"{others}[topic={topic}]\ndataPath={harness.root / 'other'}\n")
+    assert harness.reload().restart_needed == [f"[topic={topic}] dataPath"]
+    assert harness.config.topic_settings(topic).data_path == str(harness.root / "data")
+    assert harness.stores.get(topic, 0) is not None
+    assert not (harness.root / "other").exists()
 
 
-def test_partitions_behind_a_smaller_number_are_told(world: World) -> None:
+def test_partitions_behind_a_smaller_number_are_told(harness: Harness) -> None:
     for index in range(4):
-        world.stores.get_or_create("orders", index)
-    world.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=2"))
-    report = world.reload()
+        harness.stores.get_or_create("orders", index)
+    harness.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=2"))
+    report = harness.reload()
     rest = "still there to be read, but behind numPartitions=2: no more puts"
     assert report.notes == [f"orders-2 to orders-3: {rest}"]
-    world.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=3"))
-    assert world.reload().notes == []
+    harness.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=3"))
+    assert harness.reload().notes == []
 
 
-def test_reloads_take_turns(world: World) -> None:
+def test_reloads_take_turns(harness: Harness) -> None:
     async def many() -> list[ReloadReport]:
-        return await asyncio.gather(*(world.reloader.reload() for _ in range(5)))
+        return await asyncio.gather(*(harness.reloader.reload() for _ in range(5)))
 
-    world.write(TOPICS + "[topic=new]\n")
+    harness.write(TOPICS + "[topic=new]\n")
     reports = asyncio.run(many())
     assert [report.added for report in reports] == [["new"], [], [], [], []]
 
 
-def test_a_stop_ends_reloads(world: World) -> None:
-    async def story() -> None:
-        await world.reloader.stop()
-        world.reloader.reload_soon()
+def test_a_stop_ends_reloads(harness: Harness) -> None:
+    async def scenario() -> None:
+        await harness.reloader.stop()
+        harness.reloader.reload_soon()
         with pytest.raises(ReloadRefused, match="the broker is stopping"):
-            await world.reloader.reload()
+            await harness.reloader.reload()
 
-    asyncio.run(story())
-    assert world.applied == []
+    asyncio.run(scenario())
+    assert harness.applied == []

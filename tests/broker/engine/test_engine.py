@@ -20,10 +20,10 @@ from metaq_broker.storage.reads import Slice
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
-Story = Callable[[Engine], None]
+Scenario = Callable[[Engine], None]
 
 
-def play(folder: Path, story: Story, more: str = "") -> None:
+def play(folder: Path, scenario: Scenario, more: str = "") -> None:
     """Run a story on the loop thread of an engine with topic ``t`` of four partitions."""
 
     async def run() -> None:
@@ -35,7 +35,7 @@ def play(folder: Path, story: Story, more: str = "") -> None:
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:
-            story(Engine(config, stores, commit, IdWorker(5), clock, statistics))
+            scenario(Engine(config, stores, commit, IdWorker(5), clock, statistics))
             await commit.drain()
         finally:
             commit.stop()
@@ -49,7 +49,7 @@ def put(engine: Engine, partition: int, topic: str = "t") -> Appended | Refused:
 
 
 def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         assert isinstance(put(engine, 2), Appended)
         engine.close_partition("t", 2)
         refused = put(engine, 2)
@@ -62,11 +62,11 @@ def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_pa
         engine.open_partition("t", 2)
         assert isinstance(put(engine, 2), Appended)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         for closed in (0, 1, 3):
             engine.close_partition("t", closed)
         assert {engine.pick_partition("t") for _ in range(100)} == {2}
@@ -76,7 +76,7 @@ def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
         assert isinstance(refused, Refused)
         assert refused.code == 403
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
     ],
 )
 def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str, tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         engine.close_partition("other", 3)
         refused = put(engine, partition, topic)
         assert isinstance(refused, Refused)
         assert (refused.code, refused.text.partition("Detail:")[2]) == (code, detail)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         assert isinstance(put(engine, 0), Appended)
         assert isinstance(put(engine, 1), Appended)
         refused = put(engine, 2)
@@ -108,11 +108,11 @@ def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
         assert refused.text.endswith("Detail:the broker has 2 partitions, maxPartitions allows no more")
         assert isinstance(put(engine, 0), Appended)
 
-    play(tmp_path, story, "maxPartitions=2\n")
+    play(tmp_path, scenario, "maxPartitions=2\n")
 
 
 def test_a_block_is_never_divided_by_a_roll_and_a_run_of_puts_is(tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         frame = encode_frame(0, 0, b"x" * 980)
         block = engine.put_block("t", 0, frame * 10, 10)
         assert isinstance(block, BlockAppended)
@@ -120,7 +120,7 @@ def test_a_block_is_never_divided_by_a_roll_and_a_run_of_puts_is(tmp_path: Path)
         assert isinstance(run, Appended)
         assert list(run.offsets) == list(range(0, 10_000, 1000))
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
     assert _sizes(tmp_path / "t-0") == [10_000, 0]
     assert _sizes(tmp_path / "t-1") == [5000, 5000, 0]
 
@@ -130,7 +130,7 @@ def _sizes(folder: Path) -> list[int]:
 
 
 def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_much(tmp_path: Path) -> None:
-    def story(engine: Engine) -> None:
+    def scenario(engine: Engine) -> None:
         small, large = b"s" * 80, b"l" * 3000
         for body in (small, large, small, small):
             assert isinstance(engine.put("t", 0, [0], [-1], [body]), Appended)
@@ -153,4 +153,4 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
         assert length(at + 1, 1 << 20) == 1024
         assert length(at + 20 + len(large), 1 << 20) == 200
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)

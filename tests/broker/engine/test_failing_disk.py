@@ -22,7 +22,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from metaq_broker.transactions.seams import Unit
+from metaq_broker.transactions.interfaces import Unit
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -95,7 +95,7 @@ def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str,
             acknowledged.append(body)
         assert disk.bodies() == acknowledged
 
-    async def story() -> None:
+    async def scenario() -> None:
         files, acknowledged = FaultyFiles(tmp_path), []
         async with broker(files, tmp_path) as disk:
             while True:
@@ -123,13 +123,13 @@ def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way: str,
             assert disk.log.failure is None
             assert disk.bodies() == acknowledged
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tmp_path: Path) -> None:
     """With a threshold that is never reached, only the transaction itself can have caused the sync."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         files = FaultyFiles(tmp_path)
         async with broker(files, tmp_path, FlushPolicy(1_000_000, 3_600_000)) as disk:
             assert await disk.put(b"plain") is None
@@ -144,4 +144,4 @@ def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tm
         async with broker(files, tmp_path) as disk:
             assert disk.bodies() == [b"plain", b"committed"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -38,7 +38,7 @@ WRONG = {
 wrong_clock = pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 
 
-class World:
+class Harness:
     """An engine whose clock the test moves."""
 
     def __init__(self, engine: Engine, commit: GroupCommit, clock: ManualClock) -> None:
@@ -68,7 +68,7 @@ class World:
         return outcome.text
 
 
-def play(folder: Path, story: Callable[[World], None], now_ms: int = NOW) -> None:
+def play(folder: Path, scenario: Callable[[Harness], None], now_ms: int = NOW) -> None:
     async def run() -> None:
         text = (
             "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
@@ -78,7 +78,7 @@ def play(folder: Path, story: Callable[[World], None], now_ms: int = NOW) -> Non
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:
-            story(World(Engine(config, stores, commit, IdWorker(5), clock, statistics), commit, clock))
+            scenario(Harness(Engine(config, stores, commit, IdWorker(5), clock, statistics), commit, clock))
             await commit.drain()
         finally:
             commit.stop()
@@ -91,19 +91,19 @@ def play(folder: Path, story: Callable[[World], None], now_ms: int = NOW) -> Non
 def test_a_moment_with_a_wrong_clock_costs_that_moment(
     wrong: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def story(world: World) -> None:
-        assert world.time_of_put() == NOW
-        world.clock.set_now_ms(wrong)
-        assert "the clock" in world.refused_everywhere()
+    def scenario(harness: Harness) -> None:
+        assert harness.time_of_put() == NOW
+        harness.clock.set_now_ms(wrong)
+        assert "the clock" in harness.refused_everywhere()
         # What was promised goes on, at the time that it would be.
-        assert timestamp_ms(world.store.next_ids(3).first) == NOW
-        world.clock.set_now_ms(NOW + 1)
-        assert world.time_of_put() == NOW + 1
-        assert isinstance(world.engine.put_block("t", 0, bytearray(encode_frame(0, 0, b"x")), 1), BlockAppended)
-        assert world.store.room([("t", 0)]) is None
+        assert timestamp_ms(harness.store.next_ids(3).first) == NOW
+        harness.clock.set_now_ms(NOW + 1)
+        assert harness.time_of_put() == NOW + 1
+        assert isinstance(harness.engine.put_block("t", 0, bytearray(encode_frame(0, 0, b"x")), 1), BlockAppended)
+        assert harness.store.room([("t", 0)]) is None
 
     with caplog.at_level(logging.WARNING):
-        play(tmp_path, story)
+        play(tmp_path, scenario)
     assert [message for message in caplog.messages if "clock" in message] == [
         "puts are refused, the clock is wrong",
         "puts are taken again, the clock is believed",
@@ -112,43 +112,43 @@ def test_a_moment_with_a_wrong_clock_costs_that_moment(
 
 @pytest.mark.parametrize("wrong", ["2099", "1975", "before 1970", "no date at all"])
 def test_a_start_with_an_impossible_clock_waits_for_a_right_one(wrong: str, tmp_path: Path) -> None:
-    def story(world: World) -> None:
-        world.refused_everywhere()
-        assert timestamp_ms(world.store.next_ids(1).first) is not None
-        world.clock.set_now_ms(NOW)
-        assert world.time_of_put() == NOW
+    def scenario(harness: Harness) -> None:
+        harness.refused_everywhere()
+        assert timestamp_ms(harness.store.next_ids(1).first) is not None
+        harness.clock.set_now_ms(NOW)
+        assert harness.time_of_put() == NOW
 
-    play(tmp_path, story, WRONG[wrong])
+    play(tmp_path, scenario, WRONG[wrong])
 
 
 @pytest.mark.parametrize("away_ms", [10 * YEAR_MS, -DAY_MS])
 def test_a_clock_that_was_set_is_believed_after_a_while(away_ms: int, tmp_path: Path) -> None:
-    def story(world: World) -> None:
-        assert world.time_of_put() == NOW
-        world.clock.set_now_ms(NOW + away_ms)
-        world.refused_everywhere()
-        world.clock.advance(int(SETTLE_S * 1000) - 1)
-        world.refused_everywhere()
-        world.clock.advance(1)
+    def scenario(harness: Harness) -> None:
+        assert harness.time_of_put() == NOW
+        harness.clock.set_now_ms(NOW + away_ms)
+        harness.refused_everywhere()
+        harness.clock.advance(int(SETTLE_S * 1000) - 1)
+        harness.refused_everywhere()
+        harness.clock.advance(1)
         there = NOW + away_ms + int(SETTLE_S * 1000)
-        assert world.time_of_put() == there
+        assert harness.time_of_put() == there
         # And back again: the ids do not stay ahead of time.
-        world.clock.set_now_ms(NOW + int(SETTLE_S * 1000))
-        world.refused_everywhere()
-        world.clock.advance(int(SETTLE_S * 1000))
-        assert world.time_of_put() == NOW + 2 * int(SETTLE_S * 1000)
+        harness.clock.set_now_ms(NOW + int(SETTLE_S * 1000))
+        harness.refused_everywhere()
+        harness.clock.advance(int(SETTLE_S * 1000))
+        assert harness.time_of_put() == NOW + 2 * int(SETTLE_S * 1000)
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("step_ms", [599_000, -599_000, 1000, -1])
 def test_small_steps_are_followed_at_once(step_ms: int, tmp_path: Path) -> None:
-    def story(world: World) -> None:
-        assert world.time_of_put() == NOW
-        world.clock.set_now_ms(NOW + step_ms)
-        assert (world.time_of_put() or 0) >= NOW
+    def scenario(harness: Harness) -> None:
+        assert harness.time_of_put() == NOW
+        harness.clock.set_now_ms(NOW + step_ms)
+        assert (harness.time_of_put() or 0) >= NOW
 
-    play(tmp_path, story)
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("away_ms", [10 * YEAR_MS, -DAY_MS, int(IDLE_MAX_S * 1000) + 1])

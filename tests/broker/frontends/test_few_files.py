@@ -1,4 +1,4 @@
-"""A process that may open few files: connections leave room for the partitions, and optional code stays optional."""
+"""A process that may open few files: connections leave buffer for the partitions, and optional code stays optional."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestManyPartitionsAndConnections:
             for _ in range(12):  # every partition begins new segments, with an index each
                 assert {code for code, _ in puts(first, topics, bytes(1000))} == {200}
             assert first.value(encode(Get(topics[0], "g", 0, 0, 2000, 1)))
-        wait_until(lambda: puts_by_a_new_client(broker), "there is room again for who comes now")
+        wait_until(lambda: puts_by_a_new_client(broker), "there is buffer again for who comes now")
         log = broker.log_text()
         assert "Traceback" not in log
         assert " ERROR " not in log

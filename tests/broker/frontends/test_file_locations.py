@@ -15,7 +15,7 @@ from metaq.model import Message
 from metaq.net.machine import boot_id
 from metaq.protocols.text.commands import PutBatch
 from metaq.protocols.text.encode import encode
-from metaq.protocols.text.file_location import FilePlace, parse_file_place
+from metaq.protocols.text.file_location import FileLocation, parse_file_location
 
 pytestmark = pytest.mark.process
 
@@ -49,10 +49,10 @@ def put(client: WireClient, *sizes: int) -> None:
         assert code == 200, text
 
 
-def place(client: WireClient, offset: int) -> FilePlace:
+def place(client: WireClient, offset: int) -> FileLocation:
     code, text = client.result(b"offset t g 0 %d 5 file\r\n" % offset)
     assert code == 200, text
-    return parse_file_place(text)
+    return parse_file_location(text)
 
 
 def extensions(client: WireClient) -> list[str]:

@@ -104,7 +104,7 @@ class Replay:
             self.clients[step.connection] = client
             client.send(step.request)
             yield number, step, self._answer(step, client)
-            if step.closes or not any(later.connection == step.connection for later in self.steps[number + 1 :]):
+            if step.closes or not any(pending.connection == step.connection for pending in self.steps[number + 1 :]):
                 client.close()
                 del self.clients[step.connection]
                 self._wait_until_gone()

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from metaq_broker.frontends.net.block_rooms import BlockRooms
+from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.net.connection import Connection
-from metaq_broker.frontends.net.turns import Turns
+from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.text.text_puts import TextPuts
 
 
@@ -23,14 +23,14 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
         services=SimpleNamespace(
-            engine=engine, rooms=BlockRooms(), text_puts=TextPuts(), version="1", transactions=transactions
+            engine=engine, buffers=BlockBuffers(), text_puts=TextPuts(), version="1", transactions=transactions
         ),
         received=memoryview(bytearray(1 << 17)),
         access_of=lambda transport: None,
         opened=lambda connection: None,
         closed=lambda connection: None,
-        holds=lambda connection, held_bytes: None,
-        turns=Turns(loop),
+        holds=lambda connection, buffered_bytes: None,
+        round_robin=RoundRobin(loop),
     )
 
 

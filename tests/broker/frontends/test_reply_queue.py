@@ -24,11 +24,11 @@ def test_ready_replies_go_out_together_and_wait_behind_an_unfinished_one() -> No
     woken = Woken()
     queue = ReplyQueue(woken)
     queue.add(b"1")
-    later = queue.later(3)
+    pending = queue.pending(3)
     queue.add(b"5")
     assert queue.take(100) == Output(b"1", None)
     assert (queue.take(100), queue.waiting, queue.unanswered) == (Output(b"", None), True, 4)
-    later.complete(b"234")
+    pending.complete(b"234")
     assert (woken.times, queue.ready_bytes) == (1, 4)
     assert queue.take(100) == Output(b"2345", None)
     assert (queue.unanswered, queue.ready_bytes, queue.empty) == (0, 0, True)
@@ -37,11 +37,11 @@ def test_ready_replies_go_out_together_and_wait_behind_an_unfinished_one() -> No
 def test_questions_are_asked_when_their_turn_comes() -> None:
     queue = ReplyQueue(Woken())
     stored: list[bytes] = []
-    later = queue.later()
+    pending = queue.pending()
     queue.ask(lambda: b"".join(stored))
     assert queue.take(100).data == b""
     stored.append(b"what the put stored")
-    later.complete(b"put done, ")
+    pending.complete(b"put done, ")
     assert queue.take(100).data == b"put done, what the put stored"
 
 

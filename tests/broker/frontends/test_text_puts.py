@@ -57,7 +57,7 @@ def random_puts(random: Random, count: int) -> list[Put]:
     return puts
 
 
-class World:
+class Harness:
     """One broker's engine and one text session in front of it; partition 0 and 1 of topic ``t``."""
 
     def __init__(self, folder: Path, framed: bool, segment_bytes: int) -> None:
@@ -111,12 +111,12 @@ def carried_out(folder: Path, puts: list[Put], framed: bool, segment_bytes: int,
     """All that can be seen of it afterwards but ids, which are checked here."""
 
     async def run() -> Any:
-        world = World(folder, framed, segment_bytes)
+        harness = Harness(folder, framed, segment_bytes)
         try:
-            replies = await world.send(b"".join(map(encode, puts)), chunk_bytes)
+            replies = await harness.send(b"".join(map(encode, puts)), chunk_bytes)
         finally:
-            world.close()
-        kept = [{frame.offset: frame for frame in world.frames(partition)} for partition in (0, 1)]
+            harness.close()
+        kept = [{frame.offset: frame for frame in harness.frames(partition)} for partition in (0, 1)]
         seen, last_id = [], 0
         for reply in replies:
             assert isinstance(reply, Result)
@@ -130,7 +130,7 @@ def carried_out(folder: Path, puts: list[Put], framed: bool, segment_bytes: int,
         for frames in kept:
             ids = [frame.message_id for frame in frames.values()]
             assert ids == sorted(set(ids))
-        figures = world.statistics
+        figures = harness.statistics
         counted = dict(figures.commands), figures.realtime("put"), figures.realtime("message_size"), figures.traffic
         sizes = [file.stat().st_size for file in sorted(folder.glob("t-*/*.meta"))]
         return seen, [[frame._replace(message_id=0) for frame in each.values()] for each in kept], counted, sizes
@@ -175,12 +175,12 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
         done(Refused(500, "no disk"))
 
     async def run() -> list[Reply]:
-        world = World(tmp_path, True, 1 << 30)
+        harness = Harness(tmp_path, True, 1 << 30)
         monkeypatch.setattr(Engine, "when_durable", when_durable)
         try:
-            return await world.send(b"".join(encode(put(opaque, b"x" * 100)) for opaque in range(-50, 50)), 1 << 20)
+            return await harness.send(b"".join(encode(put(opaque, b"x" * 100)) for opaque in range(-50, 50)), 1 << 20)
         finally:
-            world.close()
+            harness.close()
 
     assert asyncio.run(run()) == [Result(500, "no disk", opaque) for opaque in range(-50, 50)]
 

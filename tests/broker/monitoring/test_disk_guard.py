@@ -23,8 +23,8 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
 from metaq_broker.testing import Fault, FaultyFiles
+from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused
-from metaq_broker.transactions.seams import Unit
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -34,7 +34,7 @@ LIMITS = DiskLimits(free_bytes_min=1000, free_bytes_resume=1500, check_interval_
 
 
 @dataclass
-class ToldSpace(Files):
+class SetSpace(Files):
     """A disk whose free space is what the test says; ``None`` = it does not answer."""
 
     free: dict[str, int | None] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Guarded:
     """A guard of the folders ``a`` and ``b``."""
 
     def __init__(self, limits: DiskLimits = LIMITS, total: int = 100 * GIB) -> None:
-        self.disk = ToldSpace({"a": 10_000, "b": 10_000}, total)
+        self.disk = SetSpace({"a": 10_000, "b": 10_000}, total)
         self.clock = ManualClock()
         self.guard = DiskGuard(self.disk, self.clock, limits, ["a", "b"], at_once)
 
@@ -201,7 +201,7 @@ def test_a_write_without_space_counts_whatever_the_disk_says() -> None:
 
 
 def test_switched_off_it_does_nothing() -> None:
-    async def story(guarded: Guarded) -> None:
+    async def scenario(guarded: Guarded) -> None:
         guarded.guard.start()
         await guarded.guard.check()
         guarded.guard.ran_out("a")
@@ -210,7 +210,7 @@ def test_switched_off_it_does_nothing() -> None:
 
     guarded = Guarded(DiskLimits(0))
     guarded.disk.free = {"a": 0, "b": 0}
-    asyncio.run(story(guarded))
+    asyncio.run(scenario(guarded))
     assert guarded.disk.asked == 2
 
 
@@ -224,7 +224,7 @@ def test_other_folders_after_a_reload() -> None:
 
 
 def test_it_looks_by_itself_and_more_often_when_space_is_scarce() -> None:
-    async def story(guarded: Guarded) -> None:
+    async def scenario(guarded: Guarded) -> None:
         guarded.guard.start()
         guarded.disk.free["a"] = 10
         while not guarded.guard.low:
@@ -236,7 +236,7 @@ def test_it_looks_by_itself_and_more_often_when_space_is_scarce() -> None:
         assert "disk guard" not in {task.get_name() for task in asyncio.all_tasks()}
 
     guarded = Guarded(DiskLimits(1000, 1500, 20))
-    asyncio.run(asyncio.wait_for(story(guarded), 20))
+    asyncio.run(asyncio.wait_for(scenario(guarded), 20))
     guarded = Guarded()
     asyncio.run(guarded.guard.check())
     assert guarded.guard._pause_s() == 1.0
@@ -281,8 +281,8 @@ class Core:
 
 
 def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        disk = ToldSpace({str(tmp_path / "data"): 10_000})
+    async def scenario() -> None:
+        disk = SetSpace({str(tmp_path / "data"): 10_000})
         core = Core(tmp_path, disk, "diskFreeMinBytes=1000\n")
         assert isinstance(core.put(), Appended)
         await core.commit.drain()
@@ -295,7 +295,7 @@ def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
         with pytest.raises(TransactionRefused) as refused:
             core.store.check("t", 0)
         assert refused.value.text == reason
-        assert core.store.room([("t", 0)]) == reason
+        assert core.store.check_space([("t", 0)]) == reason
         assert core.stores.get("t", 1) is None  # nothing was made for it
         assert core.engine.statistics.commands["put_failed"] == 3
         # what is wrong anyway is said first
@@ -306,32 +306,32 @@ def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
         await core.guard.check()
         assert isinstance(core.put(), Appended)
         core.store.check("t", 0)
-        assert core.store.room([("t", 0)]) is None
+        assert core.store.check_space([("t", 0)]) is None
         await core.commit.drain()
         core.commit.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_where_the_journal_is_counts_for_transactions_only(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         data, journal = str(tmp_path / "data"), str(tmp_path / "journal")
-        disk = ToldSpace({data: 10_000, journal: 10})
+        disk = SetSpace({data: 10_000, journal: 10})
         core = Core(tmp_path, disk, f"diskFreeMinBytes=1000\ndataLogPath={journal}\n")
         await core.guard.check()
         assert isinstance(core.put(), Appended)
         with pytest.raises(TransactionRefused, match=f"are free in {journal}"):
             core.store.check("t", 0)
-        assert f"are free in {journal}" in str(core.store.room([]))
+        assert f"are free in {journal}" in str(core.store.check_space([]))
         await core.commit.drain()
         core.commit.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("call", ["pwrite", "create", "makedir"])
 def test_a_full_disk_is_noticed_by_the_first_write_and_spoils_nothing(call: str, tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = FaultyFiles(tmp_path)
         core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
         assert isinstance(core.put(), Appended)
@@ -350,11 +350,11 @@ def test_a_full_disk_is_noticed_by_the_first_write_and_spoils_nothing(call: str,
         assert (core.log().failure, core.log().message_count) == (None, 3)
         core.commit.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = FaultyFiles(tmp_path)
         core = Core(tmp_path, files, "diskFreeMinBytes=1\n")
         files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
@@ -364,4 +364,4 @@ def test_a_commit_that_finds_no_space_stops_puts_as_well(tmp_path: Path) -> None
         assert core.detail(core.put()).startswith("disk is full")
         core.commit.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

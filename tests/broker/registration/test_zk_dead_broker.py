@@ -60,15 +60,15 @@ def test_only_topics_that_it_may_have_wait_for_it(brokers: Brokers, zookeeper: Z
     order(dead, "payments")
     kill_and_be_forgotten(brokers, dead, 4)
     directory = directory_of(zookeeper)
-    assert list(directory.held(["orders"])) == list(directory.ends(["orders"]))
+    assert list(directory.available(["orders"])) == list(directory.ends(["orders"]))
     assert list(directory.partitions("orders")) == [Partition(3, 0)]
-    assert directory.held_by_reachable(["orders"])[1] == {}
+    assert directory.available_now(["orders"])[1] == {}
     for blocked in (["payments"], ["orders", "payments"], ["log-of-today"], None):
         with pytest.raises(ConnectionFailed, match=str(dead.address)):
-            directory.held(blocked)
+            directory.available(blocked)
     with pytest.raises(ConnectionFailed, match=str(dead.address)):
         directory.partitions("payments")
-    assert list(directory.held_by_reachable(["payments"])[1]) == [dead.address]
+    assert list(directory.available_now(["payments"])[1]) == [dead.address]
 
 
 @pytest.mark.process
@@ -81,7 +81,7 @@ def test_a_read_through_the_connector_begins(brokers: Brokers, zookeeper: ZooKee
     options = parse_source_options(given, Use.BATCH_READ)
     cluster = Cluster(options)
     cluster.require(options.selection, stored=True)
-    assert [str(where) for where in cluster.held(options.selection)] == ["orders/3-0"]
+    assert [str(where) for where in cluster.available(options.selection)] == ["orders/3-0"]
 
 
 @pytest.mark.process
@@ -92,7 +92,7 @@ def test_a_topic_that_it_has_although_it_is_not_configured_any_more(brokers: Bro
     dead = brokers.start("dead", "[topic=other]\n", 4)
     kill_and_be_forgotten(brokers, dead, 4)
     with pytest.raises(ConnectionFailed):
-        directory_of(zookeeper).held(["payments"])
+        directory_of(zookeeper).available(["payments"])
 
 
 @pytest.mark.process

@@ -338,14 +338,14 @@ def test_zookeeper_killed_and_started_again(brokers: Brokers) -> None:
 def test_operators_see_how_it_stands(brokers: Brokers) -> None:
     broker = brokers.start("b")
 
-    def standing() -> str:
+    def state() -> str:
         command = broker_command("ctl", "--data", broker.data, "status")
         lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
         return next(line for line in lines if line.startswith("zookeeper")).split(maxsplit=1)[1]
 
-    assert standing() == f"{brokers.zookeeper.option}, registered"
+    assert state() == f"{brokers.zookeeper.option}, registered"
     brokers.zookeeper.server.kill()
-    wait_until(lambda: "away: the connection was lost" in standing(), "the broker has noticed")
+    wait_until(lambda: "away: the connection was lost" in state(), "the broker has noticed")
 
 
 def test_a_stop_without_zookeeper_does_not_wait_for_it(brokers: Brokers) -> None:

@@ -130,12 +130,12 @@ async def until_same(original: Path, copy: Path) -> dict[str, bytes]:
     return segments(copy)
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
+def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Run a story to its end."""
 
     async def limited() -> None:
         async with asyncio.timeout(DEADLINE_S * 3):
-            await story
+            await scenario
 
     asyncio.run(limited())
 

@@ -30,7 +30,7 @@ FIGURES = ("lag_bytes", "partitions_refused", "broken")
 
 
 def test_the_copy_is_the_same_byte_for_byte_across_rolls_topics_and_partitions(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(120))
             async with running(configured(tmp_path / "s", role=slave_of(master))):
@@ -41,11 +41,11 @@ def test_the_copy_is_the_same_byte_for_byte_across_rolls_topics_and_partitions(t
                 found = await until_same(tmp_path / "m", tmp_path / "s")
                 assert any(not data for data in found.values())  # the empty segment at the end is there as well
 
-    run(story())
+    run(scenario())
 
 
 def test_a_slave_answers_reads_as_its_master_and_takes_no_messages(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(50))
             async with running(configured(tmp_path / "s", role=slave_of(master))) as slave, client(slave) as reader:
@@ -64,11 +64,11 @@ def test_a_slave_answers_reads_as_its_master_and_takes_no_messages(tmp_path: Pat
                 begun = await reader.ask(lambda opaque: Transaction(None, "S", "BEGIN", opaque, 10))
                 assert begun.code == 403  # type: ignore[union-attr]
 
-    run(story())
+    run(scenario())
 
 
 def test_a_slave_that_was_away_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             config = configured(tmp_path / "s", role=slave_of(master))
             for mark in range(4):
@@ -78,11 +78,11 @@ def test_a_slave_that_was_away_goes_on_where_it_stopped(tmp_path: Path) -> None:
                 assert slave.port
                 await put_many(producer, bodies(25, 110, 10 + mark))
 
-    run(story())
+    run(scenario())
 
 
 def test_a_torn_tail_is_cut_before_the_copy_goes_on(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(30))
             config = configured(tmp_path / "s", role=slave_of(master))
@@ -94,11 +94,11 @@ def test_a_torn_tail_is_cut_before_the_copy_goes_on(tmp_path: Path) -> None:
             async with running(config):
                 await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_the_master_may_restart_at_any_time(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(30))
             port, role = master.port, slave_of(master)
@@ -110,11 +110,11 @@ def test_the_master_may_restart_at_any_time(tmp_path: Path) -> None:
                     await put_many(producer, bodies(20, 100, mark))
                     await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_copy_begins_where_the_master_begins_by_now(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(90))
             log = master._stores.get("t", 0)
@@ -127,11 +127,11 @@ def test_a_copy_begins_where_the_master_begins_by_now(tmp_path: Path) -> None:
                 question = lambda opaque: GetOffset("t", "g", 0, start + 240, opaque, "ordinal")  # noqa: E731
                 assert await reader.text(question, "ordinal") == await producer.text(question, "ordinal") != "2"
 
-    run(story())
+    run(scenario())
 
 
 def test_a_copy_whose_master_dropped_more_than_it_has_begins_anew(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(20))
             config = configured(tmp_path / "s", role=slave_of(master))
@@ -144,11 +144,11 @@ def test_a_copy_whose_master_dropped_more_than_it_has_begins_anew(tmp_path: Path
             async with running(config):
                 await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_slave_keeps_what_its_own_rules_keep(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(90))
             async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
@@ -164,11 +164,11 @@ def test_a_slave_keeps_what_its_own_rules_keep(tmp_path: Path) -> None:
         original, own = segments(folder / "m"), segments(folder / "s")
         return own == {name: original[name] for name in own} and len(own) == len(original) - 2
 
-    run(story())
+    run(scenario())
 
 
 def test_a_java_broker_can_be_the_master(tmp_path: Path, plain_brokers: None) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             assert not producer.extensions
             await put_many(producer, bodies(90))
@@ -186,11 +186,11 @@ def test_a_java_broker_can_be_the_master(tmp_path: Path, plain_brokers: None) ->
     def filled(folder: Path) -> dict[str, bytes]:
         return {name: data for name, data in segments(folder).items() if data}
 
-    run(story())
+    run(scenario())
 
 
 def test_a_frame_longer_than_one_reply_is_put_together(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         narrow = "maxTransferSize=1000"
         config = configured(tmp_path / "m")
         text = config.text.replace(b"maxTransferSize=1024*1024", narrow.encode())
@@ -199,12 +199,12 @@ def test_a_frame_longer_than_one_reply_is_put_together(tmp_path: Path) -> None:
             async with running(configured(tmp_path / "s", role=slave_of(master))):
                 await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("count", [300])
 def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             for number in range(count):
                 await put_many(producer, bodies(3), f"topic{number}")
@@ -213,11 +213,11 @@ def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
                 await until_caught_up(slave)
                 assert len(slave._replication.slave.states()) == count
 
-    run(story())
+    run(scenario())
 
 
 def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(20))
             async with running(configured(tmp_path / "s", role=slave_of(master))) as slave, client(slave) as reader:
@@ -227,12 +227,12 @@ def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
                 assert part.facts() == {"role": "slave", **quiet}
                 lines = (await reader.stats("replication")).split("\r\n")
                 assert lines == ["STATS", "role slave", "t part 0 lag_bytes 0", "END", ""]
-                assert slave._operating is not None
-                measures = [each for each in gather(slave._operating._sources) if isinstance(each, Measure)]
+                assert slave._admin is not None
+                measures = [each for each in gather(slave._admin._sources) if isinstance(each, Measure)]
                 found = {measure.name: measure.values for measure in measures}
                 assert [found[f"metaq_replication_{name}"] for name in FIGURES] == [[((), 0)]] * 3
                 await master.close()
                 await until(lambda: part.trouble is not None, "the slave to notice")
                 assert (await reader.stats("replication")).split("\r\n")[2].startswith("trouble broker 127.0.0.1")
 
-    run(story())
+    run(scenario())

@@ -29,8 +29,8 @@ async def change(broker: Broker, file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
-    assert broker._operating is not None
-    await broker._operating.reloader.reload()
+    assert broker._admin is not None
+    await broker._admin.reloader.reload()
 
 
 async def until_not_followed(slave: Broker, reason: str) -> None:
@@ -50,7 +50,7 @@ def test_changes_are_taken_over(tmp_path: Path, tells_checksum: bool, monkeypatc
     if not tells_checksum:
         monkeypatch.setattr(config_follower, "_CHECKSUM_LINE", re.compile("(never) told"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with with_file(tmp_path / "m") as (master, master_file):
             follows = slave_of(master, autoSyncMasterConfig="true")
             async with with_file(tmp_path / "s", follows) as (slave, file), client(master) as link:
@@ -67,11 +67,11 @@ def test_changes_are_taken_over(tmp_path: Path, tells_checksum: bool, monkeypatc
                 assert follows in file.read_text()
                 assert slave._replication.not_followed is None
 
-    run(story())
+    run(scenario())
 
 
 def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with with_file(tmp_path / "m") as (master, master_file):
             follows = slave_of(master, autoSyncMasterConfig="true")
             async with with_file(tmp_path / "s", follows) as (slave, file):
@@ -92,11 +92,11 @@ def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None:
                 await until_followed(slave, "new", 2)
                 await until(lambda: slave._replication.not_followed is None, "it is tried again")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_reload_that_is_refused_is_made_up_for(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with with_file(tmp_path / "m") as (master, master_file):
             follows = slave_of(master, autoSyncMasterConfig="true")
             async with with_file(tmp_path / "s", follows) as (slave, file):
@@ -111,21 +111,21 @@ def test_a_reload_that_is_refused_is_made_up_for(tmp_path: Path) -> None:
                 blocked.unlink()
                 await until_followed(slave, "fresh", 2)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_broker_without_a_file_says_that_it_cannot_follow(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master:
             role = slave_of(master, autoSyncMasterConfig="true")
             async with running(configured(tmp_path / "s", role=role)) as slave:
                 await until_not_followed(slave, "without a configuration file")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with with_file(tmp_path / "m") as (master, master_file):
             follows = slave_of(master, autoSyncMasterConfig="true")
             async with with_file(tmp_path / "s", follows) as (slave, file):
@@ -134,7 +134,7 @@ def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
                 await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
                 assert (slave._replication.follower, file.read_bytes()) == (None, text)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_link_and_permissions_stay(tmp_path: Path) -> None:

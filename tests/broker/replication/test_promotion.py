@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker, StartFailed
-from metaq_broker.replication.roles import PromotionRefused
-from metaq_broker.replication.standing import (
+from metaq_broker.replication.role_record import (
     FENCED,
     PROMOTED,
-    Standing,
-    StandingDamaged,
-    read_standing,
-    write_standing,
+    RoleRecord,
+    RoleRecordDamaged,
+    read_role_record,
+    write_role_record,
 )
+from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.storage.files import Files
 from replicated import (
     bodies,
@@ -41,30 +41,30 @@ async def refusal(broker: Broker, *, force: bool = False) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("standing", [Standing(PROMOTED, 17), Standing(FENCED, 18, "[::1]:8123")])
-def test_a_standing_is_read_back(tmp_path: Path, standing: Standing) -> None:
-    assert read_standing(Files(), tmp_path) is None
-    write_standing(Files(), tmp_path, standing)
-    assert read_standing(Files(), tmp_path) == standing
+@pytest.mark.parametrize("standing", [RoleRecord(PROMOTED, 17), RoleRecord(FENCED, 18, "[::1]:8123")])
+def test_a_standing_is_read_back(tmp_path: Path, role_record: RoleRecord) -> None:
+    assert read_role_record(Files(), tmp_path) is None
+    write_role_record(Files(), tmp_path, role_record)
+    assert read_role_record(Files(), tmp_path) == role_record
 
 
 def test_a_damaged_standing_keeps_the_broker_from_starting(tmp_path: Path) -> None:
-    write_standing(Files(), tmp_path, Standing(PROMOTED, 17))
+    write_role_record(Files(), tmp_path, RoleRecord(PROMOTED, 17))
     path = tmp_path / "standing"
     path.write_bytes(path.read_bytes().replace(b"promoted", b"PROMOTED"))
-    with pytest.raises(StandingDamaged, match="whether this broker may be a master"):
-        read_standing(Files(), tmp_path)
+    with pytest.raises(RoleRecordDamaged, match="whether this broker may be a master"):
+        read_role_record(Files(), tmp_path)
 
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(StartFailed, match="whether this broker may be a master"):
             async with running(configured(tmp_path)):
                 pass
 
-    run(story())
+    run(scenario())
 
 
 def test_an_asynchronous_slave_takes_over_from_a_master_that_is_gone(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master:
             config = configured(tmp_path / "s", role=slave_of(master))
             async with client(master) as producer:
@@ -89,11 +89,11 @@ def test_an_asynchronous_slave_takes_over_from_a_master_that_is_gone(tmp_path: P
                 async with running(old):  # nothing was lost, so the old master can be the slave now
                     await until_same(tmp_path / "s", tmp_path / "m")
 
-    run(story())
+    run(scenario())
 
 
 def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
             role = configured(tmp_path / "m", role=samsa(slave))
             async with running(role) as master, client(master) as producer:
@@ -119,11 +119,11 @@ def test_the_old_master_of_a_pair_is_fenced_when_it_comes_back(tmp_path: Path) -
             await put_many(producer, bodies(30, 100, 2))
             await until_same(tmp_path / "s", tmp_path / "m")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_promotion_takes_the_power_of_a_master_that_lives(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             running(configured(tmp_path / "s", role="[gregor]")) as slave,
             running(configured(tmp_path / "m", role=samsa(slave))) as master,
@@ -137,12 +137,12 @@ def test_a_promotion_takes_the_power_of_a_master_that_lives(tmp_path: Path) -> N
             await until(lambda: master._replication.fenced, "the master to be fenced")
             assert (await put(producer, b"no"))[0] == 403
 
-    run(story())
+    run(scenario())
 
 
 def test_only_slaves_are_promoted(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path)) as alone:
             assert await refusal(alone, force=True) == "this broker is no slave"
 
-    run(story())
+    run(scenario())

@@ -116,7 +116,7 @@ def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
 
 
 def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(30))
             async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
@@ -132,11 +132,11 @@ def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> 
                 await until_same(tmp_path / "m", tmp_path / "s")
                 await until(lambda: not fault(slave), "the fault to end")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(15))
         shutil.copytree(tmp_path / "m", tmp_path / "old")
@@ -152,11 +152,11 @@ def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None
                 await until(lambda: "differs from its original" in fault(slave), "the slave to notice")
         assert segments(tmp_path / "s") == before
 
-    run(story())
+    run(scenario())
 
 
 def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(10))
             config = configured(tmp_path / "s", role=slave_of(master))
@@ -168,11 +168,11 @@ def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
                 await put_many(producer, bodies(2))
                 await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
 
-    run(story())
+    run(scenario())
 
 
 def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:
             await put_many(producer, bodies(60))
             await put_many(producer, bodies(60), "t", 1)
@@ -190,12 +190,12 @@ def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
             assert copy is not None
             assert copy.end_offset == 2520
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(("broker_id", "reason"), [(4, "has brokerId 4, this slave has 3")])
 def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: int, reason: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             running(configured(tmp_path / "m", broker_id=broker_id)) as master,
             running(configured(tmp_path / "s", role=slave_of(master))) as slave,
@@ -203,9 +203,9 @@ def test_who_is_not_the_master_is_not_copied(tmp_path: Path, broker_id: int, rea
             assert slave._replication.slave is not None
             await until(lambda: reason in str(slave._replication.slave.trouble), "the refusal")
 
-    run(story())
+    run(scenario())
 
 
 def maintenance(broker: Broker):  # type: ignore[no-untyped-def]
     """Return what operators use on a broker."""
-    return broker._operating._control._commands["delete"].__self__._maintenance  # type: ignore[union-attr,attr-defined]
+    return broker._admin._control._commands["delete"].__self__._maintenance  # type: ignore[union-attr,attr-defined]

@@ -38,7 +38,7 @@ async def trouble(master: Broker, words: str) -> None:
 
 
 def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledged(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             running(configured(tmp_path / "s", role=GREGOR)) as slave,
             running(configured(tmp_path / "m", role=samsa(slave))) as master,
@@ -67,11 +67,11 @@ def test_puts_blocks_and_transactions_are_on_both_when_they_are_acknowledged(tmp
             await until_same(tmp_path / "m", tmp_path / "s")
             assert (await put(reader, b"x"))[0] == 403
 
-    run(story())
+    run(scenario())
 
 
 def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = configured(tmp_path / "s", role=GREGOR)
         async with running(config) as slave:
             port = slave.port
@@ -92,11 +92,11 @@ def test_without_the_slave_nothing_is_acknowledged(tmp_path: Path) -> None:
                     await put_many(other, bodies(30, 100, 2))
                     await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "s", role=GREGOR)) as slave:
             role = samsa(slave, 200)
             async with running(configured(tmp_path / "m", role=role)) as master, client(master) as producer:
@@ -120,11 +120,11 @@ def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> None:
                 await until_same(tmp_path / "m", tmp_path / "s")
                 assert b"slow" in await read_all(producer)  # refused, but stored: as with every answer that is lost
 
-    run(story())
+    run(scenario())
 
 
 def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "m")) as master, client(master) as producer:  # alone at first
             await put_many(producer, bodies(100))
             await put_many(producer, bodies(3, 7000, 1))
@@ -141,11 +141,11 @@ def test_a_slave_that_was_away_is_brought_into_step_first(tmp_path: Path) -> Non
             await put_many(producer, bodies(50, 100, 2))
             await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for name in ("m", "s"):
             async with running(configured(tmp_path / name)) as alone, client(alone) as producer:
                 await put_many(producer, bodies(10, 100, ord(name)))
@@ -157,7 +157,7 @@ def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path)
             await trouble(master, "partition t-0: the copy is of another life")
         assert segments(tmp_path / "s") == before
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -165,18 +165,18 @@ def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path)
     [("", 3, "is not the slave of a synchronous pair"), (GREGOR, 4, "has brokerId 4, this one has 3")],
 )
 def test_who_is_not_the_slave_is_not_sent_anything(tmp_path: Path, role: str, broker_id: int, words: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             running(configured(tmp_path / "s", role=role, broker_id=broker_id)) as slave,
             running(configured(tmp_path / "m", role=samsa(slave))) as master,
         ):
             await trouble(master, words)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_brokers: None) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             running(configured(tmp_path / "s", role=GREGOR)) as slave,
             running(configured(tmp_path / "m", role=samsa(slave))) as master,
@@ -187,11 +187,11 @@ def test_a_java_slave_gets_message_by_message(tmp_path: Path, plain_brokers: Non
             assert (await put(producer, b"and one"))[0] == 200
             await until_same(tmp_path / "m", tmp_path / "s")
 
-    run(story())
+    run(scenario())
 
 
 def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(configured(tmp_path / "s", role=GREGOR)) as slave, client(slave) as java:
             ids = IdWorker(3).reserve(3, 1_700_000_000_000)
             offset = 0
@@ -211,4 +211,4 @@ def test_a_java_master_sends_message_by_message(tmp_path: Path) -> None:
             refused = await java.ask(lambda opaque: Sync("t", 1, b"x", 0, 1, opaque, -1))
             assert refused.code == 503  # type: ignore[union-attr]
 
-    run(story())
+    run(scenario())

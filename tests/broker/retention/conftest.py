@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from retained import World
+from retained import Harness
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def harness(tmp_path: Path) -> Harness:
     """No partitions yet: ``add`` them."""
-    return World(tmp_path)
+    return Harness(tmp_path)

@@ -204,7 +204,7 @@ def test_an_archive_of_that_name_is_never_replaced(tmp_path: Path) -> None:
 # ---- errors and crashes at every call
 
 
-STORIES = [Removal.DELETE, Removal.ARCHIVE, Removal.ARCHIVE_PACKED]
+SCENARIOS = [Removal.DELETE, Removal.ARCHIVE, Removal.ARCHIVE_PACKED]
 
 
 def calls_of(removal: Removal, root: Path) -> int:
@@ -244,7 +244,7 @@ def check(root: Path, removal: Removal, files: FaultyFiles) -> None:
     assert all(archived(root, place) == SEGMENT_BYTES[place] for place in range(expected))
 
 
-@pytest.mark.parametrize("removal", STORIES, ids=lambda removal: removal.value)
+@pytest.mark.parametrize("removal", SCENARIOS, ids=lambda removal: removal.value)
 def test_power_cut_at_every_call(removal: Removal, tmp_path: Path) -> None:
     (tmp_path / "count").mkdir()
     calls = calls_of(removal, tmp_path / "count")
@@ -260,7 +260,7 @@ def test_power_cut_at_every_call(removal: Removal, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
-@pytest.mark.parametrize("removal", STORIES, ids=lambda removal: removal.value)
+@pytest.mark.parametrize("removal", SCENARIOS, ids=lambda removal: removal.value)
 def test_one_failing_call_and_a_restart(removal: Removal, error: int, tmp_path: Path) -> None:
     (tmp_path / "count").mkdir()
     calls = calls_of(removal, tmp_path / "count")
@@ -297,7 +297,7 @@ def test_one_failing_call_and_another_try(removal: Removal, tmp_path: Path) -> N
     assert retried > calls / 2
 
 
-@pytest.mark.parametrize("removal", STORIES, ids=lambda removal: removal.value)
+@pytest.mark.parametrize("removal", SCENARIOS, ids=lambda removal: removal.value)
 def test_what_has_left_does_not_come_back(removal: Removal, tmp_path: Path) -> None:
     for seed in range(8):
         root = tmp_path / str(seed)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from retained import ORDERS, SlowWorker, World, story
+from retained import ORDERS, Harness, SlowWorker, scenario
 from rolled import SETTINGS, contents, frames
 
 
-@story
-async def test_messages_are_put_and_read_while_segments_leave(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log = world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
+@scenario
+async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) -> None:
+    worker = harness.run_in_worker = SlowWorker()
+    log = harness.add()
+    retention = harness.retention()
+    harness.clock.advance(1000)
     running = asyncio.ensure_future(retention.run_now())
     await worker.waiting.wait()
     assert log.read(0, 100) == Moved(1200)
@@ -30,12 +30,12 @@ async def test_messages_are_put_and_read_while_segments_leave(world: World) -> N
     assert contents(log) == frames(23, 40)
 
 
-@story
-async def test_a_segment_is_served_until_its_zip_is_whole(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log = world.add()
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
+@scenario
+async def test_a_segment_is_served_until_its_zip_is_whole(harness: Harness) -> None:
+    worker = harness.run_in_worker = SlowWorker()
+    log = harness.add()
+    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    harness.clock.advance(1000)
     running = asyncio.ensure_future(retention.run_now())
     await worker.waiting.wait()
     assert contents(log) == frames(43)
@@ -44,24 +44,24 @@ async def test_a_segment_is_served_until_its_zip_is_whole(world: World) -> None:
     assert contents(log) == frames(3, 40)
 
 
-@story
-async def test_two_runs_at_a_time_are_one_after_the_other(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
+@scenario
+async def test_two_runs_at_a_time_are_one_after_the_other(harness: Harness) -> None:
+    worker = harness.run_in_worker = SlowWorker()
+    harness.add()
+    retention = harness.retention()
+    harness.clock.advance(1000)
     runs = [asyncio.ensure_future(retention.run_now()) for _ in range(3)]
     await worker.waiting.wait()
     worker.gate.set()
     assert [[retired.segments for retired in await run] for run in runs] == [[4], [], []]
 
 
-@story
-async def test_a_stop_breaks_off_between_steps(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log, other = world.add("orders", 0), world.add("orders", 1)
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
+@scenario
+async def test_a_stop_breaks_off_between_steps(harness: Harness) -> None:
+    worker = harness.run_in_worker = SlowWorker()
+    log, other = harness.add("orders", 0), harness.add("orders", 1)
+    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    harness.clock.advance(1000)
     running = asyncio.ensure_future(retention.run_now())
     await worker.waiting.wait()
     stopping = asyncio.ensure_future(retention.stop())
@@ -75,15 +75,15 @@ async def test_a_stop_breaks_off_between_steps(world: World) -> None:
     assert await retention.run_now() == []
 
 
-@story
-async def test_a_partition_that_is_withdrawn_is_let_alone(world: World) -> None:
-    worker = world.run_in_worker = SlowWorker()
-    log, other = world.add("orders", 0), world.add("orders", 1)
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
+@scenario
+async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> None:
+    worker = harness.run_in_worker = SlowWorker()
+    log, other = harness.add("orders", 0), harness.add("orders", 1)
+    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    harness.clock.advance(1000)
     running = asyncio.ensure_future(retention.run_now())
     await worker.waiting.wait()
-    del world.partitions["orders", 0]
+    del harness.partitions["orders", 0]
     settling = asyncio.ensure_future(retention.settle(log))
     await asyncio.sleep(0)
     assert not settling.done()
@@ -95,37 +95,37 @@ async def test_a_partition_that_is_withdrawn_is_let_alone(world: World) -> None:
     assert (contents(log), len(list(log.directory.glob("*.zip*")))) == (frames(43), 0)
 
 
-@story
+@scenario
 async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
-    world = World(tmp_path, files)
-    log = world.add()
-    retention = world.retention()
-    world.clock.advance(1000)
+    harness = Harness(tmp_path, files)
+    log = harness.add()
+    retention = harness.retention()
+    harness.clock.advance(1000)
     files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
     [retired] = await retention.run_now()
     assert retired.failure is not None
     left = sorted(path.name for path in log.directory.glob("*.meta"))
-    del world.partitions["orders", 0]
+    del harness.partitions["orders", 0]
     await retention.settle(log)
-    world.partitions["orders", 0] = PartitionLog.open(files, world.clock, log.directory, SETTINGS)
-    world.clock.set_now_ms(0)
+    harness.partitions["orders", 0] = PartitionLog.open(files, harness.clock, log.directory, SETTINGS)
+    harness.clock.set_now_ms(0)
     assert await retention.run_now() == []
     assert sorted(path.name for path in log.directory.glob("*.meta")) == left
 
 
-@story
-async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(world: World) -> None:
-    log = world.add()
+@scenario
+async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_next_run(harness: Harness) -> None:
+    log = harness.add()
 
     async def meanwhile(step: Callable[[], None]) -> None:
         step()
         if log.start_offset == 0:
             log.drop_segments(log.segments()[:1])
 
-    world.run_in_worker = meanwhile
-    retention = world.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    world.clock.advance(1000)
+    harness.run_in_worker = meanwhile
+    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    harness.clock.advance(1000)
     [retired] = await retention.run_now()
     assert retired.failure == "segments of orders-0 changed meanwhile; the next run looks again"
     assert log.start_offset == 300

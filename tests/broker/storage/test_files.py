@@ -120,13 +120,13 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_room_is_filled_as_far_as_the_file_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"abcdefgh")
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, rooms, position: real(fd, [rooms[0][:3]], position))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, position: real(fd, [buffers[0][:3]], position))
     files = Files()
     fd = files.open_read(tmp_path / "a")
-    room = memoryview(bytearray(10))
-    assert [files.pread_into(fd, room[:size], 1) for size in (0, 5, 7)] == [0, 5, 7]
-    assert files.pread_into(fd, room, 1) == 7
-    assert room == b"bcdefgh\0\0\0"
+    free_bytes = memoryview(bytearray(10))
+    assert [files.pread_into(fd, free_bytes[:size], 1) for size in (0, 5, 7)] == [0, 5, 7]
+    assert files.pread_into(fd, free_bytes, 1) == 7
+    assert free_bytes == b"bcdefgh\0\0\0"
     files.close(fd)
 
 

@@ -32,7 +32,7 @@ async def turns(count: int = 20) -> None:
 
 
 def test_settle_waits_until_everything_is_durable(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -48,11 +48,11 @@ def test_settle_waits_until_everything_is_durable(tmp_path: Path) -> None:
             await asyncio.gather(*settling)
             assert (put.told, put.log.readable_end) == ([0, 1], put.log.end_offset)
 
-    run(story)
+    run(scenario)
 
 
 def test_settle_syncs_what_a_threshold_left(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing(NEVER) as commit:
             put = Put(commit, open_log(tmp_path))
             put()
@@ -60,21 +60,21 @@ def test_settle_syncs_what_a_threshold_left(tmp_path: Path) -> None:
             await commit.settle(put.log)
             assert put.log.readable_end == put.log.end_offset
 
-    run(story)
+    run(scenario)
 
 
 def test_settle_of_a_log_with_nothing_to_do_returns(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing() as commit:
             log = open_log(tmp_path)
             await commit.settle(log)
             await commit.settle(log)
 
-    run(story)
+    run(scenario)
 
 
 def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -87,11 +87,11 @@ def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
             assert (put.told, len(put.errors), put.log.sync_failed) == ([], 1, True)
             await commit.settle(put.log)
 
-    run(story)
+    run(scenario)
 
 
 def test_who_gives_up_waiting_does_not_disturb(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -103,11 +103,11 @@ def test_who_gives_up_waiting_does_not_disturb(tmp_path: Path) -> None:
             files.let(5)
             await until(lambda: put.told == [0])
 
-    run(story)
+    run(scenario)
 
 
 def test_a_forgotten_log_is_left_alone(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)) as commit:
             put = Put(commit, open_log(tmp_path))
             put()
@@ -123,14 +123,14 @@ def test_a_forgotten_log_is_left_alone(tmp_path: Path) -> None:
             await until(lambda: later.log.readable_end == later.log.end_offset)
             assert put.log.readable_end < put.log.end_offset
 
-    run(story)
+    run(scenario)
 
 
 # ---- policies that change
 
 
 def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policies = Policies(NEVER)
         commit = GroupCommit(policies)
         put = Put(commit, open_log(tmp_path))
@@ -144,11 +144,11 @@ def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> N
         await until(lambda: put.told == [0, 1])
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         policies = Policies(FlushPolicy())
         commit = GroupCommit(policies)
@@ -165,11 +165,11 @@ def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> None:
         await until(lambda: put.told == [2, 0, 1])
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_shorter_interval_is_taken_up_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policies = Policies(NEVER)
         commit = GroupCommit(policies)
         put = Put(commit, open_log(tmp_path))
@@ -179,11 +179,11 @@ def test_a_shorter_interval_is_taken_up_at_once(tmp_path: Path) -> None:
         await until(lambda: put.log.readable_end == put.log.end_offset)
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_smaller_threshold_is_taken_up_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         policies = Policies(NEVER)
         commit = GroupCommit(policies)
         put = Put(commit, open_log(tmp_path))
@@ -194,11 +194,11 @@ def test_a_smaller_threshold_is_taken_up_at_once(tmp_path: Path) -> None:
         await until(lambda: put.log.readable_end == put.log.end_offset)
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_the_same_policy_again_changes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         commit = GroupCommit(Policies(NEVER))
         put = Put(commit, open_log(tmp_path))
         put()
@@ -208,7 +208,7 @@ def test_the_same_policy_again_changes_nothing(tmp_path: Path) -> None:
         await commit.drain()
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 # ---- recovery beside the loop

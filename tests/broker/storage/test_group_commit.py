@@ -81,12 +81,12 @@ class Put:
             self.errors.append(error)
 
 
-def run(story: Callable[[], object]) -> None:
-    asyncio.run(story())  # type: ignore[arg-type]
+def run(scenario: Callable[[], object]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
 
 
 def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -105,11 +105,11 @@ def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
         assert put.told == list(range(100))
         assert (files.started, files.most_under_way) == (2, 1)
 
-    run(story)
+    run(scenario)
 
 
 def test_nobody_is_told_before_the_sync(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -122,11 +122,11 @@ def test_nobody_is_told_before_the_sync(tmp_path: Path) -> None:
             await until(lambda: put.told == [0])
             assert put.log.readable_end == put.log.end_offset
 
-    run(story)
+    run(scenario)
 
 
 def test_a_wait_for_durable_bytes_is_answered_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path))
             put()
@@ -135,11 +135,11 @@ def test_a_wait_for_durable_bytes_is_answered_at_once(tmp_path: Path) -> None:
             commit.wait(put.log, put.log.end_offset, told.append)
             assert told == [None]
 
-    run(story)
+    run(scenario)
 
 
 def test_partitions_sync_side_by_side_within_the_bound(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing(workers=3) as commit:
             puts = []
@@ -153,11 +153,11 @@ def test_partitions_sync_side_by_side_within_the_bound(tmp_path: Path) -> None:
             await until(lambda: all(put.told == [0] for put in puts))
         assert files.most_under_way == 3
 
-    run(story)
+    run(scenario)
 
 
 def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -175,11 +175,11 @@ def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
             assert isinstance(late[0], LogFailed)
             assert files.started == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_after_reopening_it_goes_on(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -194,7 +194,7 @@ def test_after_reopening_it_goes_on(tmp_path: Path) -> None:
             files.let()
             await until(lambda: put.told == [1])
 
-    run(story)
+    run(scenario)
 
 
 def test_an_unexpected_defect_in_a_sync_is_an_error_not_a_hang(tmp_path: Path) -> None:
@@ -202,18 +202,18 @@ def test_an_unexpected_defect_in_a_sync_is_an_error_not_a_hang(tmp_path: Path) -
         def fdatasync(self, fd: int) -> None:
             raise ZeroDivisionError
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing() as commit:
             put = Put(commit, open_log(tmp_path, files=Broken()))
             put()
             await until(lambda: len(put.errors) == 1)
             assert "ZeroDivisionError" in str(put.errors[0])
 
-    run(story)
+    run(scenario)
 
 
 def test_a_callback_that_raises_does_not_stop_the_others(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         faults: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
         async with committing() as commit:
@@ -228,14 +228,14 @@ def test_a_callback_that_raises_does_not_stop_the_others(tmp_path: Path) -> None
             await until(lambda: put.told == [0, 1])
         assert [type(fault["exception"]) for fault in faults] == [KeyError]
 
-    run(story)
+    run(scenario)
 
 
 # ---- threshold mode
 
 
 def test_with_a_threshold_the_answer_comes_before_the_sync(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing(FlushPolicy(unflush_threshold=5, flush_interval_ms=3_600_000)) as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -250,22 +250,22 @@ def test_with_a_threshold_the_answer_comes_before_the_sync(tmp_path: Path) -> No
             files.let(10)
             await until(lambda: put.log.readable_end == put.log.end_offset)
 
-    run(story)
+    run(scenario)
 
 
 def test_with_a_threshold_the_timer_syncs(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)) as commit:
             put = Put(commit, open_log(tmp_path))
             for _ in range(2):
                 put()
                 await until(lambda: put.log.readable_end == put.log.end_offset)
 
-    run(story)
+    run(scenario)
 
 
 def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing(FlushPolicy(unflush_threshold=1, flush_interval_ms=1)) as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -276,11 +276,11 @@ def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Pa
             files.let(2)
             await until(lambda: put.log.readable_end == put.log.end_offset)
 
-    run(story)
+    run(scenario)
 
 
 def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -301,11 +301,11 @@ def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_o
             commit.wait_durable(put.log, put.log.end_offset, told.append)
             assert told == [None] * 3
 
-    run(story)
+    run(scenario)
 
 
 def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
             put = Put(commit, open_log(tmp_path, files=files))
@@ -318,14 +318,14 @@ def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path
             commit.wait_durable(put.log, put.log.end_offset, told.append)
             assert [type(error) for error in told] == [LogFailed, LogFailed]
 
-    run(story)
+    run(scenario)
 
 
 # ---- stopping
 
 
 def test_drain_makes_everything_durable(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for number, policy in enumerate([FlushPolicy(), FlushPolicy(1000, 3_600_000)]):
             (tmp_path / str(number)).mkdir()
             commit = GroupCommit(lambda topic, policy=policy: policy)
@@ -337,11 +337,11 @@ def test_drain_makes_everything_durable(tmp_path: Path) -> None:
             assert put.log.readable_end == put.log.end_offset
             commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 def test_drain_waits_for_a_sync_under_way_and_the_one_after_it(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         files = GatedFiles()
         commit = GroupCommit()
         put = Put(commit, open_log(tmp_path, files=files))
@@ -357,18 +357,18 @@ def test_drain_waits_for_a_sync_under_way_and_the_one_after_it(tmp_path: Path) -
         commit.stop()
         assert not [thread for thread in threading.enumerate() if thread.name.startswith("metaq-sync")]
 
-    run(story)
+    run(scenario)
 
 
 def test_drain_with_nothing_to_do_returns(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         commit = GroupCommit()
         await commit.drain()
         commit.schedule(open_log(tmp_path))
         await commit.drain()
         commit.stop()
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("workers", [0, -1])

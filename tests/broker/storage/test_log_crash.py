@@ -22,7 +22,7 @@ SETTINGS = LogSettings(segment_bytes_max=700, index_interval_bytes=150)
 POWER_CUT = None
 
 
-class Story:
+class Scenario:
     """Uses a partition and remembers what it was promised."""
 
     def __init__(self, root: Path) -> None:
@@ -124,7 +124,7 @@ class Story:
 
 def changing_calls(root: Path) -> int:
     files = FaultyFiles(root)
-    Story(root).run(files)
+    Scenario(root).run(files)
     return len(files.calls)
 
 
@@ -135,11 +135,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
     return count
 
 
-def crash_and_check(root: Path, story: Story, files: FaultyFiles, restart: Callable[[], FaultyFiles]) -> None:
+def crash_and_check(root: Path, scenario: Scenario, files: FaultyFiles, restart: Callable[[], FaultyFiles]) -> None:
     after = restart()
-    story.log = open_log(root, SETTINGS, files=after)
-    story.check(story.log)
-    story.goes_on(after)
+    scenario.log = open_log(root, SETTINGS, files=after)
+    scenario.check(scenario.log)
+    scenario.goes_on(after)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
@@ -148,10 +148,10 @@ def test_power_cut_at_every_call(calls: int, kept: float, tmp_path: Path) -> Non
         for seed in range(4):
             root = tmp_path / f"{at}-{seed}"
             root.mkdir()
-            files, story = FaultyFiles(root, Fault(at, POWER_CUT, kept)), Story(root)
+            files, scenario = FaultyFiles(root, Fault(at, POWER_CUT, kept)), Scenario(root)
             with pytest.raises(PowerCut):
-                story.run(files)
-            crash_and_check(root, story, files, lambda files=files, seed=seed: files.crash(Random(seed)))
+                scenario.run(files)
+            crash_and_check(root, scenario, files, lambda files=files, seed=seed: files.crash(Random(seed)))
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
@@ -160,11 +160,11 @@ def test_one_failing_call_then_a_restart(calls: int, error: int, ending: str, tm
     for at in range(1, calls + 1):
         root = tmp_path / str(at)
         root.mkdir()
-        files, story = FaultyFiles(root, Fault(at, error, kept=0.5)), Story(root)
+        files, scenario = FaultyFiles(root, Fault(at, error, kept=0.5)), Scenario(root)
         with contextlib.suppress(OSError, LogFailed):
-            story.run(files)
+            scenario.run(files)
         restart = files.restart if ending == "process" else lambda files=files, at=at: files.crash(Random(at))
-        crash_and_check(root, story, files, restart)
+        crash_and_check(root, scenario, files, restart)
 
 
 def test_one_failing_call_then_reopen_without_a_restart(calls: int, tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_one_failing_call_then_reopen_without_a_restart(calls: int, tmp_path: Pa
     for at in range(1, calls + 1):
         root = tmp_path / str(at)
         root.mkdir()
-        files, story = FaultyFiles(root, Fault(at, errno.EIO, kept=0.5)), Story(root)
+        files, scenario = FaultyFiles(root, Fault(at, errno.EIO, kept=0.5)), Scenario(root)
         with contextlib.suppress(OSError, LogFailed):
-            story.run(files)
-        if story.log is None or story.log.failure is None:
+            scenario.run(files)
+        if scenario.log is None or scenario.log.failure is None:
             continue
-        story.log.reopen()
-        story.check(story.log)
-        story.goes_on(files)
+        scenario.log.reopen()
+        scenario.check(scenario.log)
+        scenario.goes_on(files)
         reopened += 1
     assert reopened > calls / 2
 

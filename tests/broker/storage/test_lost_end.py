@@ -193,15 +193,15 @@ def test_what_the_broker_itself_deletes_or_moves_is_not_lost(tmp_path: Path) -> 
     ends = store.ends()
     store.note_ends(ends)
     for index in (0, 1):
-        log = store.withdraw("orders", index, "it leaves")
+        log = store.take_offline("orders", index, "it leaves")
         assert log is not None
         log.close(clean=False)
     store.delete_folder("orders", 0)
-    store.vacate("orders", 0)
+    store.remove_entry("orders", 0)
     store.rename_folder("orders", 1, 4)
-    store.vacate("orders", 1)
+    store.remove_entry("orders", 1)
     store.note_ends(ends)  # taken before, written after
-    store.admit(store.open_again("orders", 4))
+    store.bring_online(store.open_again("orders", 4))
     store.close(clean=False)
     store = open_store(tmp_path)
     assert [(log.topic, log.index) for log in store.logs()] == [("orders", 4)]

@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tx_world import World
+from tx_harness import Harness
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def harness(tmp_path: Path) -> Harness:
     """A running broker's transactions on a real disk."""
-    return World(tmp_path)
+    return Harness(tmp_path)

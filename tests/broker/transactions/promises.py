@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from metaq_broker.transactions.decisions import Decision
-from tx_world import World
+from tx_harness import Harness
 
 from metaq.formats.frames import encode_frame
 from metaq.model import TransactionId, Xid
@@ -28,9 +28,9 @@ class Known:
 
 
 class Promises:
-    """See the module. ``world`` is set by whoever starts one. Message bodies are unique, so that each can be found."""
+    """See the module. ``harness`` is set by whoever starts one. Message bodies are unique, so each can be found."""
 
-    world: World
+    harness: Harness
 
     def __init__(self) -> None:
         self.known: dict[TransactionId, Known] = {}
@@ -44,14 +44,14 @@ class Promises:
     def begin(self, key: TransactionId, *places: Place, size: int = 0) -> bool:
         """BEGIN and one put to each of ``places``; returns whether all of it was accepted."""
         self.known.setdefault(key, Known())
-        if self.world.begin(key) != "200":
+        if self.harness.begin(key) != "200":
             return False
         accepted = [self.put(key, place, size) for place in places]
         return all(accepted)
 
     def put(self, key: TransactionId, place: Place, size: int = 0) -> bool:
         body = self._body(size)
-        if self.world.put(key, body, *place) != "200":
+        if self.harness.put(key, body, *place) != "200":
             return False
         self.known[key].messages.setdefault(place, []).append(body)
         return True
@@ -59,28 +59,28 @@ class Promises:
     def put_plain(self, place: Place) -> None:
         body = self._body(0)
         try:
-            self.world.store.put(place, encode_frame(self.world.store.next_ids(1).first, 0, body))
+            self.harness.store.put(place, encode_frame(self.harness.store.next_ids(1).first, 0, body))
         except OSError:
             return
         self.plain.setdefault(place, []).append(body)
 
     def prepare(self, key: Xid) -> str:
-        return self._step(key, "prepared", lambda: self.world.prepare(key), "200 0")
+        return self._step(key, "prepared", lambda: self.harness.prepare(key), "200 0")
 
     def commit(self, key: TransactionId, one_phase: bool = True) -> str:
-        return self._step(key, "committed", lambda: self.world.commit(key, one_phase))
+        return self._step(key, "committed", lambda: self.harness.commit(key, one_phase))
 
     def rollback(self, key: TransactionId) -> str:
-        return self._step(key, "absent", lambda: self.world.rollback(key))
+        return self._step(key, "absent", lambda: self.harness.rollback(key))
 
     def by_operator(self, key: Xid, outcome: object, fate: Fate) -> str:
-        return self._step(key, fate, lambda: self.world.by_operator(key, outcome))
+        return self._step(key, fate, lambda: self.harness.by_operator(key, outcome))
 
     def decide(self, query_id: str, batch_id: int, keys: tuple[Xid, ...]) -> object:
         """Decide; a refusal that leaves the outcome open leaves both possible, for all branches alike."""
         decision = Decision(batch_id, keys, f"contents of {batch_id}" if batch_id % 2 else None)
         self.deciding[query_id] = decision
-        answer = self.world.decide(query_id, *decision)
+        answer = self.harness.decide(query_id, *decision)
         if isinstance(answer, Decision):
             self.decided[query_id] = decision
             for key in keys:
@@ -107,22 +107,22 @@ class Promises:
 
     # ---- what must be true after a restart
 
-    def check(self, world: World) -> None:
-        self._check_decisions(world)
-        prepared = {listed.key for listed in world.tx.prepared()}
+    def check(self, harness: Harness) -> None:
+        self._check_decisions(harness)
+        prepared = {listed.key for listed in harness.tx.prepared()}
         for key, known in self.known.items():
-            fate = self._fate(world, key, known, prepared)
+            fate = self._fate(harness, key, known, prepared)
             assert fate in known.fates, f"{key} is {fate}, may be {known.fates}"
             known.fates = {fate}
         for place, bodies in self.plain.items():
-            stored = world.bodies(*place)
+            stored = harness.bodies(*place)
             assert [body for body in stored if body in set(bodies)] == bodies
         assert prepared <= set(self.known)
 
-    def _fate(self, world: World, key: TransactionId, known: Known, prepared: set[TransactionId]) -> Fate:
+    def _fate(self, harness: Harness, key: TransactionId, known: Known, prepared: set[TransactionId]) -> Fate:
         found = []
         for place, bodies in known.messages.items():
-            stored = world.bodies(*place)
+            stored = harness.bodies(*place)
             count = sum(stored.count(body) for body in bodies)
             assert count in (0, len(bodies)), f"{key} is there in part or twice: {count} of {len(bodies)}"
             if count:
@@ -135,12 +135,12 @@ class Promises:
             return "committed"
         return "prepared" if key in prepared else "absent"
 
-    def _check_decisions(self, world: World) -> None:
+    def _check_decisions(self, harness: Harness) -> None:
         for query_id, expected in self.decided.items():
             if query_id not in self.deciding:
-                assert world.tx.decision(query_id) == expected
+                assert harness.tx.decision(query_id) == expected
         for query_id, asked in self.deciding.items():
-            last, keys = world.tx.decision(query_id), asked.branches
+            last, keys = harness.tx.decision(query_id), asked.branches
             taken = last == asked
             assert taken or last == self.decided.get(query_id)
             for key in keys:

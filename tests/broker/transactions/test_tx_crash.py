@@ -16,9 +16,9 @@ from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions import applying
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.heuristics import Outcome
-from metaq_broker.transactions.seams import TransactionLimits
+from metaq_broker.transactions.interfaces import TransactionLimits
 from promises import Promises
-from tx_world import World, local, xid
+from tx_harness import Harness, local, xid
 
 P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)
 CHECKPOINT = CheckpointSettings(checkpoints_max=1, file_bytes=900)
@@ -32,8 +32,8 @@ def few_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applying, "AT_ONCE_BYTES", 150)
 
 
-def open_world(root: Path, files: FaultyFiles) -> World:
-    return World(root, files, checkpoint=CHECKPOINT, limits=LIMITS)
+def open_harness(root: Path, files: FaultyFiles) -> Harness:
+    return Harness(root, files, checkpoint=CHECKPOINT, limits=LIMITS)
 
 
 def script(p: Promises) -> None:
@@ -62,14 +62,14 @@ def script(p: Promises) -> None:
     p.begin(xid("dropped"), P2)
     p.prepare(xid("dropped"))
     p.by_operator(xid("dropped"), Outcome.ROLLED_BACK, "absent")
-    p.world.forget(xid("dropped"))
+    p.harness.forget(xid("dropped"))
     for number in range(2, 8):
         p.begin(local(number), P0, P1)
         p.commit(local(number))
     p.decide("q1", 2, (xid("elsewhere"),))
     p.begin(xid("one phase"), P1, P2)
     p.commit(xid("one phase"))
-    p.world.pass_time(3600)
+    p.harness.pass_time(3600)
 
 
 def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Promises]:
@@ -77,34 +77,34 @@ def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Promises]:
     root.mkdir()
     files, promises = FaultyFiles(root, fault), Promises()
     with contextlib.suppress(PowerCut, OSError):
-        promises.world = open_world(root, files)
+        promises.harness = open_harness(root, files)
         script(promises)
     return files, promises
 
 
 def changing_calls(root: Path) -> int:
     files, promises = accident(root, None)
-    assert len(promises.world.tx.prepared()) == 1
+    assert len(promises.harness.tx.prepared()) == 1
     return len(files.calls)
 
 
-def check_and_go_on(world: World, p: Promises, round_: int) -> None:
-    p.world = world
-    p.check(world)
+def check_and_go_on(harness: Harness, p: Promises, round_: int) -> None:
+    p.harness = harness
+    p.check(harness)
     for key in (xid("stays"), xid("d1"), xid("d2"), xid("commits")):
         if key in p.known and p.known[key].fates == {"prepared"}:
             p.commit(key, one_phase=False)
             assert p.known[key].fates == {"committed"}
     assert p.begin(local(100 + round_), P0, P1, P2)
     assert p.commit(local(100 + round_)) == "200"
-    p.check(world)
+    p.check(harness)
 
 
 def test_the_script_keeps_its_promises_without_accidents(tmp_path: Path) -> None:
     root = tmp_path / "whole"
     files, promises = accident(root, None)
-    promises.check(promises.world)
-    check_and_go_on(open_world(root, files.restart()), promises, 0)
+    promises.check(promises.harness)
+    check_and_go_on(open_harness(root, files.restart()), promises, 0)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.97])
@@ -115,7 +115,7 @@ def test_kill_at_every_call(tmp_path: Path, kept: float) -> None:
         files, promises = accident(root, Fault(at, POWER_CUT, kept))
         for round_ in range(2):
             files = files.restart()
-            check_and_go_on(open_world(root, files), promises, round_)
+            check_and_go_on(open_harness(root, files), promises, round_)
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_power_loss_at_every_call(tmp_path: Path, seed: int) -> None:
         files, promises = accident(root, Fault(at, POWER_CUT, 0.5))
         for round_ in range(2):
             files = files.crash(Random(seed * 1_000_000 + at * 10 + round_))
-            check_and_go_on(open_world(root, files), promises, round_)
+            check_and_go_on(open_harness(root, files), promises, round_)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_every_call_fails(tmp_path: Path, fault: Fault) -> None:
         files, promises = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
         for round_ in range(2):
             files = files.crash(Random(at * 10 + round_))
-            check_and_go_on(open_world(root, files), promises, round_)
+            check_and_go_on(open_harness(root, files), promises, round_)
 
 
 @pytest.mark.slow
@@ -157,11 +157,11 @@ def test_power_loss_twice_during_recovery(tmp_path: Path) -> None:
             files.fault = Fault(again, POWER_CUT, 0.5)
             done = False
             try:
-                open_world(root, files)
+                open_harness(root, files)
                 done = True
             except PowerCut:
                 pass
             files = files.crash(Random(at + again))
-            check_and_go_on(open_world(root, files), promises, 0)
+            check_and_go_on(open_harness(root, files), promises, 0)
             if done:
                 break

@@ -9,8 +9,8 @@ import pytest
 from metaq_broker.transactions import journal_bytes, records, refusals, state
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.heuristics import Heuristics, Outcome
-from metaq_broker.transactions.seams import MIB, TransactionLimits
-from tx_world import xid
+from metaq_broker.transactions.interfaces import MIB, TransactionLimits
+from tx_harness import xid
 
 TEXT = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encoding="utf-8")
 

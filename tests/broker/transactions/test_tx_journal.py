@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metaq_broker.storage.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
+from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalDamaged, JournalFailed, Location
 from metaq_broker.transactions.journal_bytes import FILE_HEADER_BYTES, file_name
 from metaq_broker.transactions.records import (
@@ -31,8 +32,7 @@ from metaq_broker.transactions.records import (
     decode,
     encode,
 )
-from metaq_broker.transactions.seams import Unit
-from tx_world import NoSync, local, xid
+from tx_harness import NoSync, local, xid
 
 from metaq.model import LocalTransactionId, Xid
 

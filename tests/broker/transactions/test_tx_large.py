@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_world import LogWorld, marks
+from log_harness import LogHarness, marks
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import PartitionLog
@@ -13,11 +13,11 @@ from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions import applying
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.interfaces import Durability, TransactionLimits, Unit
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
-from metaq_broker.transactions.seams import Durability, TransactionLimits, Unit
 from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
-from tx_world import ManualLoop, NoSync, World, local, xid
+from tx_harness import Harness, ManualLoop, NoSync, local, xid
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
@@ -35,72 +35,72 @@ def bodies_of(name: str, count: int = 12) -> list[bytes]:
     return [f"{name}-{number}".encode() * 10 for number in range(count)]
 
 
-def prepare(world: World, key: object, name: str, count: int = 12) -> None:
+def prepare(harness: Harness, key: object, name: str, count: int = 12) -> None:
     """Put into two partitions in turn, in several chunks, and prepare."""
-    assert world.begin(key) == "200"  # type: ignore[arg-type]
+    assert harness.begin(key) == "200"  # type: ignore[arg-type]
     for number, body in enumerate(bodies_of(name, count)):
-        assert world.put(key, body, "orders", number % 2) == "200"  # type: ignore[arg-type]
-    assert world.prepare(key) == "200 0"  # type: ignore[arg-type]
+        assert harness.put(key, body, "orders", number % 2) == "200"  # type: ignore[arg-type]
+    assert harness.prepare(key) == "200 0"  # type: ignore[arg-type]
 
 
 def test_branches_of_a_decision_keep_their_order_whatever_their_size(tmp_path: Path) -> None:
-    world = World(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
     sizes = (12, 1, 2, 30, 1)
     for key, size in zip(BRANCHES, sizes, strict=True):
-        prepare(world, key, str(key), size)
-    world.decide("q1", 1, BRANCHES)
+        prepare(harness, key, str(key), size)
+    harness.decide("q1", 1, BRANCHES)
     names = [str(key) for key in BRANCHES]
     for partition in (0, 1):
         expected = [
             body for name, size in zip(names, sizes, strict=True) for body in bodies_of(name, size)[partition::2]
         ]
-        assert world.bodies("orders", partition) == expected
-    assert all(world.commit(key, one_phase=False) == "200" for key in BRANCHES)
+        assert harness.bodies("orders", partition) == expected
+    assert all(harness.commit(key, one_phase=False) == "200" for key in BRANCHES)
 
 
 def test_a_small_commit_does_not_pass_a_large_one_before_it(tmp_path: Path) -> None:
-    world = World(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
     for key, size in ((local(1), 12), (local(2), 1)):
-        world.begin(key)
+        harness.begin(key)
         for body in bodies_of(str(key), size):
-            world.put(key, body)
+            harness.put(key, body)
     told: list[object] = []
     for key in (local(1), local(2)):
-        world.tx.commit(key, True, "A", told.append)
-    world.settle()
+        harness.tx.commit(key, True, "A", told.append)
+    harness.settle()
     assert told == [None, None]
-    assert world.bodies() == [*bodies_of(str(local(1))), *bodies_of(str(local(2)), 1)]
+    assert harness.bodies() == [*bodies_of(str(local(1))), *bodies_of(str(local(2)), 1)]
 
 
 def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_path: Path) -> None:
-    world = World(tmp_path, NoSync(), limits=LIMITS)
-    prepare(world, BRANCHES[0], "large")
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    prepare(harness, BRANCHES[0], "large")
     seen: list[int] = []
-    append = world.store.append
+    append = harness.store.append
 
     def watch(units: list[Unit], done: object) -> None:
         seen.append(len({unit.place for unit in units}))
         append(units, done)  # type: ignore[arg-type]
 
-    world.store.append = watch  # type: ignore[assignment, method-assign]
-    assert world.commit(BRANCHES[0], one_phase=False) == "200"
+    harness.store.append = watch  # type: ignore[assignment, method-assign]
+    assert harness.commit(BRANCHES[0], one_phase=False) == "200"
     assert seen == [1, 1]
 
 
 def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: Path) -> None:
-    world = World(tmp_path, NoSync(), limits=LIMITS)
-    prepare(world, BRANCHES[0], "large")
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    prepare(harness, BRANCHES[0], "large")
     told: list[object] = []
-    world.tx.commit(BRANCHES[0], False, None, told.append)
-    while not any("JournalRead" in str(getattr(job, "__self__", "")) for job, _ in world.loop.jobs):
-        world.loop.run_one_job()
-    loop = world.loop
-    world.tx.close()
+    harness.tx.commit(BRANCHES[0], False, None, told.append)
+    while not any("JournalRead" in str(getattr(job, "__self__", "")) for job, _ in harness.loop.jobs):
+        harness.loop.run_one_job()
+    loop = harness.loop
+    harness.tx.close()
     loop.settle()  # the worker comes back to a broker that is no more
     assert told == []
-    world.start()
-    assert world.report.completed == 1
-    assert world.bodies() == bodies_of("large")[::2]
+    harness.start()
+    assert harness.report.completed == 1
+    assert harness.bodies() == bodies_of("large")[::2]
 
 
 def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
@@ -121,47 +121,47 @@ def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
 
 
 def test_damage_that_the_worker_finds_is_told(tmp_path: Path) -> None:
-    world = World(tmp_path, NoSync(), limits=LIMITS)
-    prepare(world, BRANCHES[0], "large")
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    prepare(harness, BRANCHES[0], "large")
     (file,) = (tmp_path / "transactions").glob("*.journal")
     content = bytearray(file.read_bytes())
     content[200] ^= 1
     file.write_bytes(content)
-    assert "is damaged at offset" in world.commit(BRANCHES[0], one_phase=False)
-    assert world.tx.stuck_commits() == [str(BRANCHES[0])]
-    assert world.bodies() == []
+    assert "is damaged at offset" in harness.commit(BRANCHES[0], one_phase=False)
+    assert harness.tx.stuck_commits() == [str(BRANCHES[0])]
+    assert harness.bodies() == []
 
 
 def test_checkpoints_move_records_while_large_commits_are_read(tmp_path: Path) -> None:
     settings = CheckpointSettings(checkpoints_max=1, file_bytes=900)
-    world = World(tmp_path, NoSync(), limits=LIMITS, checkpoint=settings)
+    harness = Harness(tmp_path, NoSync(), limits=LIMITS, checkpoint=settings)
     expected = []
     for number in range(6):
-        prepare(world, xid(f"c{number}"), f"n{number}")
+        prepare(harness, xid(f"c{number}"), f"n{number}")
     for number in range(6):
-        assert world.commit(xid(f"c{number}"), one_phase=False) == "200"
+        assert harness.commit(xid(f"c{number}"), one_phase=False) == "200"
         expected += bodies_of(f"n{number}")[::2]
-    world.pass_time(3600)
-    assert world.bodies() == expected
-    world.restart()
-    assert world.bodies() == expected
+    harness.pass_time(3600)
+    assert harness.bodies() == expected
+    harness.restart()
+    assert harness.bodies() == expected
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_index_knows_places_inside_what_was_committed(tmp_path: Path, restarted: bool) -> None:
     """From the marks of the puts, or, after a restart has lost them, from the frames."""
-    world = LogWorld(tmp_path, FaultyFiles(tmp_path), limits=LIMITS)
+    harness = LogHarness(tmp_path, FaultyFiles(tmp_path), limits=LIMITS)
     block, count = encode_block([Message(b"m" * 100)] * 200)
-    world.begin(BRANCHES[0])
+    harness.begin(BRANCHES[0])
     for _ in range(3):
-        assert world.put_batch(BRANCHES[0], block, count) == "200"
-    assert world.prepare(BRANCHES[0]) == "200 0"
+        assert harness.put_batch(BRANCHES[0], block, count) == "200"
+    assert harness.prepare(BRANCHES[0]) == "200 0"
     if restarted:
-        world.restart()
-    assert world.commit(BRANCHES[0], one_phase=False) == "200"
-    assert len(world.bodies()) == 600
-    world.check_files()
-    log = world.partitions.logs.get("orders", 0)
+        harness.restart()
+    assert harness.commit(BRANCHES[0], one_phase=False) == "200"
+    assert len(harness.bodies()) == 600
+    harness.check_files()
+    log = harness.partitions.logs.get("orders", 0)
     assert isinstance(log, PartitionLog)
     assert log.message_count == 600
 

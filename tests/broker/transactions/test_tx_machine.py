@@ -13,13 +13,13 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+from hypothesis.stateful import RangeGroup, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.heuristics import Outcome
-from metaq_broker.transactions.seams import Durability, TransactionLimits
+from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from promises import Promises
-from tx_world import World, local, xid
+from tx_harness import Harness, local, xid
 
 from metaq.model import Xid
 
@@ -30,8 +30,8 @@ FATES = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "absent", Outcome.
 class Transactions(RuleBasedStateMachine):
     """Opens, prepared and ended transactions move between the bundles; ``promises`` knows the rest."""
 
-    opened: Bundle = Bundle("opened")
-    prepared: Bundle = Bundle("prepared")
+    opened: RangeGroup = RangeGroup("opened")
+    prepared: RangeGroup = RangeGroup("prepared")
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Transactions(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.world = self.promises.world = World(
+        self.harness = self.promises.harness = Harness(
             self.files.root,
             self.files,
             durability=Durability.COMMIT,
@@ -53,8 +53,8 @@ class Transactions(RuleBasedStateMachine):
         self.open_now: set[object] = set()
 
     def teardown(self) -> None:
-        self.promises.check(self.world)
-        self.world.tx.close()
+        self.promises.check(self.harness)
+        self.harness.tx.close()
         self.folder.cleanup()
 
     def next_number(self) -> int:
@@ -108,29 +108,29 @@ class Transactions(RuleBasedStateMachine):
     @rule(key=consumes(prepared), outcome=st.sampled_from(list(Outcome)), forget=st.booleans())
     def by_operator(self, key: Xid, outcome: Outcome, forget: bool) -> None:
         assert self.promises.by_operator(key, outcome, FATES[outcome]) == "200"
-        assert f"code={outcome.value}" in self.world.commit(key)
+        assert f"code={outcome.value}" in self.harness.commit(key)
         if forget:
-            assert self.world.forget(key) == "200"
+            assert self.harness.forget(key) == "200"
 
     @rule(first=consumes(prepared), second=consumes(prepared))
     def decide(self, first: Xid, second: Xid) -> None:
         self.batch_id += 1
         assert not isinstance(self.promises.decide("q", self.batch_id, (first, second, xid("elsewhere"))), str)
-        assert self.world.commit(first, False) == "200"
+        assert self.harness.commit(first, False) == "200"
 
     @precondition(lambda self: self.batch_id > 0)
     @rule(late=st.integers(1, 3))
     def zombie(self, late: int) -> None:
-        assert self.world.decide("q", self.batch_id - late, ()).startswith("409 ")
+        assert self.harness.decide("q", self.batch_id - late, ()).startswith("409 ")
 
     @rule()
     def an_hour_passes(self) -> None:
-        self.world.pass_time(3600)
+        self.harness.pass_time(3600)
         self.open_now.clear()  # the prepared ones stay
 
     @rule()
     def stop_and_start(self) -> None:
-        self.world.tx.close()
+        self.harness.tx.close()
         self.start()
 
     @rule()
@@ -145,7 +145,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def every_promise_is_kept(self) -> None:
-        self.promises.check(self.world)
+        self.promises.check(self.harness)
 
 
 Transactions.TestCase.settings = settings(

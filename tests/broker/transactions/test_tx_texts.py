@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from metaq_broker.transactions.heuristics import Outcome
 from recordings import METAQ
-from tx_world import World, local, xid
+from tx_harness import Harness, local, xid
 
 from metaq.formats.checksum import checksum
 
@@ -19,7 +19,7 @@ L1, X1 = local(1), xid("b1")
 GOLDEN = METAQ / "04_local_transactions.jsonl"
 NOT_PREPARED = "500 XAException:code=-6,msg=Cannot do 2 phase commit if the transaction has not been prepared."
 
-Script = Callable[[World], str]
+Script = Callable[[Harness], str]
 
 GOLDEN_CASES: dict[str, tuple[Script, str]] = {
     "put without BEGIN": (
@@ -115,8 +115,8 @@ CASES: dict[str, tuple[Script, str]] = {
 
 
 @pytest.mark.parametrize(("script", "reply"), CASES.values(), ids=CASES.keys())
-def test_reply(world: World, script: Script, reply: str) -> None:
-    assert script(world) == reply
+def test_reply(harness: Harness, script: Script, reply: str) -> None:
+    assert script(harness) == reply
 
 
 def test_golden_cases_are_what_the_java_broker_said() -> None:
@@ -134,24 +134,24 @@ OUTCOMES = {
 
 
 @pytest.mark.parametrize(("outcome", "text"), OUTCOMES.items(), ids=[outcome.name for outcome in OUTCOMES])
-def test_coordinator_learns_what_an_operator_did(world: World, outcome: Outcome, text: str) -> None:
-    world.prepare_with(X1, b"m")
-    assert world.by_operator(X1, outcome) == "200"
-    for step in (world.commit, world.rollback, world.prepare, world.begin):
+def test_coordinator_learns_what_an_operator_did(harness: Harness, outcome: Outcome, text: str) -> None:
+    harness.prepare_with(X1, b"m")
+    assert harness.by_operator(X1, outcome) == "200"
+    for step in (harness.commit, harness.rollback, harness.prepare, harness.begin):
         assert step(X1) == f"500 {text}"
-    assert world.put(X1, b"n") == f"500 {text.split('msg=')[1]}"
+    assert harness.put(X1, b"n") == f"500 {text.split('msg=')[1]}"
 
 
-def test_local_transactions_are_seen_by_their_connection_only(world: World) -> None:
+def test_local_transactions_are_seen_by_their_connection_only(harness: Harness) -> None:
     unknown = "500 Local transaction 'TX:sess1:1' has not been started."
-    world.begin(L1, connection="A")
-    world.put(L1, b"of A", connection="A")
-    assert world.put(L1, b"of B", connection="B") == unknown
-    assert world.commit(L1, connection="B") == unknown
-    assert world.rollback(L1, connection="B") == unknown
-    assert world.begin(L1, connection="B") == "200"  # B's own, of the same key
-    assert world.put(L1, b"of B", connection="B") == "200"
-    assert world.commit(L1, connection="A") == "200"
-    assert world.bodies() == [b"of A"]
-    assert world.commit(L1, connection="B") == "200"
-    assert world.bodies() == [b"of A", b"of B"]
+    harness.begin(L1, connection="A")
+    harness.put(L1, b"of A", connection="A")
+    assert harness.put(L1, b"of B", connection="B") == unknown
+    assert harness.commit(L1, connection="B") == unknown
+    assert harness.rollback(L1, connection="B") == unknown
+    assert harness.begin(L1, connection="B") == "200"  # B's own, of the same key
+    assert harness.put(L1, b"of B", connection="B") == "200"
+    assert harness.commit(L1, connection="A") == "200"
+    assert harness.bodies() == [b"of A"]
+    assert harness.commit(L1, connection="B") == "200"
+    assert harness.bodies() == [b"of A", b"of B"]

@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from log_world import LogWorld
+from log_harness import LogHarness
 from metaq_broker.retention.policy import Removal
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.seams import TransactionLimits
+from metaq_broker.transactions.interfaces import TransactionLimits
 from promises import Promises
-from tx_world import local, xid
+from tx_harness import local, xid
 
 from metaq.model import TransactionId, Xid
 
@@ -28,7 +28,7 @@ SAMPLES = 24
 class Told(Promises):
     """Promises about a world of real partitions, to whom it happens what the story says."""
 
-    world: LogWorld
+    harness: LogHarness
 
     def put_together(self, key: TransactionId, *places: tuple[str, int], size: int = 0) -> None:
         """Begin, put, and commit, or prepare if it is an XA branch. (Commits without messages leave no trace.)"""
@@ -40,8 +40,8 @@ class Told(Promises):
             self.commit(key)
 
 
-def open_world(root: Path, files: FaultyFiles, before: LogWorld | None = None) -> LogWorld:
-    return LogWorld(
+def open_harness(root: Path, files: FaultyFiles, before: LogHarness | None = None) -> LogHarness:
+    return LogHarness(
         root,
         files,
         checkpoint=CheckpointSettings(checkpoints_max=1, file_bytes=1_500),
@@ -50,25 +50,25 @@ def open_world(root: Path, files: FaultyFiles, before: LogWorld | None = None) -
     )
 
 
-def story(p: Told) -> None:
+def scenario(p: Told) -> None:
     for number in range(3):
         for place in (P0, P0, P1):
             p.put_plain(place)
         p.put_together(local(number), P0, P1, P0, size=60)
     p.put_together(xid("stays"), P0, P2, size=200)
-    p.world.retire(Removal.DELETE)
+    p.harness.retire(Removal.DELETE)
     p.put_together(xid("commits"), P1, P1, P2, size=150)
     p.put_plain(P1)
     p.commit(xid("commits"), one_phase=False)
-    p.world.restart()
+    p.harness.restart()
     p.put_together(xid("rolls back"), P0)
     p.rollback(xid("rolls back"))
     p.begin(xid("open"), P1, size=300)
     for number in range(3, 6):
         p.put_plain(P2)
         p.put_together(local(number), P1, P2, size=90)
-    p.world.retire(Removal.ARCHIVE)
-    p.world.pass_time(3600)
+    p.harness.retire(Removal.ARCHIVE)
+    p.harness.pass_time(3600)
     p.put_plain(P0)
     p.put_together(local(6), P0, P1, P2)
 
@@ -78,30 +78,30 @@ def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Told]:
     root.mkdir()
     files, told = FaultyFiles(root, fault), Told()
     with contextlib.suppress(PowerCut, OSError, AttributeError):
-        told.world = open_world(root, files)
-        story(told)
+        told.harness = open_harness(root, files)
+        scenario(told)
     return files, told
 
 
-def check_and_go_on(world: LogWorld, p: Told, round_: int) -> None:
-    p.world = world
-    p.check(world)
-    world.check_files()
+def check_and_go_on(harness: LogHarness, p: Told, round_: int) -> None:
+    p.harness = harness
+    p.check(harness)
+    harness.check_files()
     if p.known.get(xid("stays")) is not None and p.known[xid("stays")].fates == {"prepared"} and round_:
         assert p.commit(xid("stays"), one_phase=False) == "200"
     assert p.begin(local(100 + round_), P0, P1, P2)
     assert p.commit(local(100 + round_)) == "200"
-    world.retire(Removal.DELETE)
+    harness.retire(Removal.DELETE)
     p.put_plain(P0)
-    p.check(world)
+    p.check(harness)
 
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
     files, told = accident(tmp_path_factory.mktemp("count") / "root", None)
-    told.check(told.world)
-    assert [listed.key for listed in told.world.tx.prepared()] == [xid("stays")]
-    assert all(log.start_offset > 0 for log in told.world.partitions.logs.logs())
+    told.check(told.harness)
+    assert [listed.key for listed in told.harness.tx.prepared()] == [xid("stays")]
+    assert all(log.start_offset > 0 for log in told.harness.partitions.logs.logs())
     assert len(files.calls) > 3 * SAMPLES
     return len(files.calls)
 
@@ -125,7 +125,7 @@ def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: P
         for round_ in range(2):
             ends_with_power = fault.error is None or at % 2
             files = files.crash(Random(at * 10 + round_)) if ends_with_power else files.restart()
-            before = open_world(root, files, before)
+            before = open_harness(root, files, before)
             check_and_go_on(before, told, round_)
 
 
@@ -135,16 +135,16 @@ def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -
     for at in range(20, calls // 2, 3):
         fault = Fault(at, errno.EIO, 0.5, calls=frozenset({"pwrite", "fdatasync"}))
         files, told = accident(tmp_path / f"at{at}", fault)
-        world = getattr(told, "world", None)
-        if world is None or not any(log.failure for log in world.partitions.logs.logs()):
+        harness = getattr(told, "world", None)
+        if harness is None or not any(log.failure for log in harness.partitions.logs.logs()):
             continue
         files.fault = None
         reopened += 1
-        world.reopen_failed()
-        assert not any(log.failure for log in world.partitions.logs.logs())
+        harness.reopen_failed()
+        assert not any(log.failure for log in harness.partitions.logs.logs())
         for place in (P0, P1, P2):
             told.put_plain(place)
-        world.tx.close()
-        world.partitions.logs.close(clean=True)
-        told.check(open_world(world.root, files.restart(), world))
+        harness.tx.close()
+        harness.partitions.logs.close(clean=True)
+        told.check(open_harness(harness.root, files.restart(), harness))
     assert reopened > 3

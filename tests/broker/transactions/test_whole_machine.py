@@ -10,44 +10,44 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
-from log_world import LogWorld
+from log_harness import LogHarness
 from metaq_broker.retention.policy import Removal
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.seams import TransactionLimits
+from metaq_broker.transactions.interfaces import TransactionLimits
 from test_tx_machine import Transactions
 
 
 class WholeBroker(Transactions):
     """As its base, with another kind of world."""
 
-    world: LogWorld | None = None  # type: ignore[assignment]
+    harness: LogHarness | None = None  # type: ignore[assignment]
 
     def start(self) -> None:
-        self.world = self.promises.world = LogWorld(
+        self.harness = self.promises.harness = LogHarness(
             self.files.root,
             self.files,
             checkpoint=CheckpointSettings(checkpoints_max=1, file_bytes=1_500),
             limits=TransactionLimits(spill_bytes=400),
-            gone={} if self.world is None else self.world.gone,
+            gone={} if self.harness is None else self.harness.gone,
         )
         self.open_now: set[object] = set()
 
     @rule()
     def stop_and_start(self) -> None:
-        self.world.tx.close()
-        self.world.partitions.logs.close(clean=True)
+        self.harness.tx.close()
+        self.harness.partitions.logs.close(clean=True)
         self.start()
 
     @rule(removal=st.sampled_from([Removal.DELETE, Removal.ARCHIVE, Removal.ARCHIVE_PACKED]))
     def retire(self, removal: Removal) -> None:
-        self.world.retire(removal)
+        self.harness.retire(removal)
 
     @invariant()
     def every_file_is_sound(self) -> None:
-        self.world.check_files()
+        self.harness.check_files()
 
     def teardown(self) -> None:
-        self.world.partitions.logs.close(clean=False)
+        self.harness.partitions.logs.close(clean=False)
         super().teardown()
 
 

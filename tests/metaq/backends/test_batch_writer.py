@@ -200,11 +200,11 @@ def test_an_answer_that_is_no_receipt_is_nonsense() -> None:
     broker = MemoryBroker({"t": 1}, extensions=MPUT)
     answer = broker.answer
 
-    def nonsense(command: Command) -> Reply | None:
+    def protocol_error(command: Command) -> Reply | None:
         reply = answer(command)
         return Result(200, "thanks", reply.opaque) if reply and isinstance(command, PutBatch) else reply
 
-    broker.answer = nonsense  # type: ignore[method-assign]
+    broker.answer = protocol_error  # type: ignore[method-assign]
     writer = BatchWriter(memory_session(broker), "t")
     writer.write(0, *block("a"))
     with pytest.raises(ProtocolError, match="the answer to put is 'thanks'"):

@@ -19,7 +19,7 @@ from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import TopicSettings, parse_broker, parse_incarnations, parse_offsets, parse_topics
 from metaq.errors import BrokerError, ConnectionFailed
 from metaq.formats.frames import walk
-from metaq.model import Held, Message, OffsetRange
+from metaq.model import Message, OffsetRange, PartitionState
 from metaq.protocols.text.commands import Get, GetOffset, Put, PutBatch, Quit, Reply, Result, Stats, Version
 from metaq.testing.memory import MemoryBroker
 
@@ -74,7 +74,7 @@ def session(request: pytest.FixtureRequest, topic: str) -> Iterator[Session]:
 def readable(session: Session, topic: str) -> dict[int, OffsetRange]:
     """The partitions of ``topic`` that hold anything."""
     offsets = parse_offsets(session.ask(Stats("offsets", 0)))
-    return {index: held for (stored, index), held in offsets.items() if stored == topic and len(held)}
+    return {index: available for (stored, index), available in offsets.items() if stored == topic and len(available)}
 
 
 def code_of(reply: Reply) -> int | str:
@@ -160,9 +160,9 @@ def test_each_partition_has_an_incarnation_of_its_own(session: Session, topic: s
         put(session, topic, index, Message(b"x" * 80))
     told = [incarnation(session, topic, index) for index in (0, 1)]
     put(session, topic, 0, Message(b"x"))
-    held = parse_incarnations(session.ask(Stats("incarnations", 0)))
-    assert [held[topic, index] for index in (0, 1)] == [
-        Held(OffsetRange(0, end), told[index]) for index, end in enumerate((121, 100))
+    available = parse_incarnations(session.ask(Stats("incarnations", 0)))
+    assert [available[topic, index] for index in (0, 1)] == [
+        PartitionState(OffsetRange(0, end), told[index]) for index, end in enumerate((121, 100))
     ]
     assert None not in told
     assert len(set(told)) == 2

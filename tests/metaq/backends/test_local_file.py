@@ -22,7 +22,7 @@ from metaq.net.machine import boot_id
 from metaq.protocols.text.commands import Result, Stats
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import version_text
-from metaq.protocols.text.file_location import FilePlace, encode_file_place
+from metaq.protocols.text.file_location import FileLocation, encode_file_location
 from metaq.testing.scripted import Expect, Say
 
 pytestmark = pytest.mark.process
@@ -197,8 +197,8 @@ def says(text: str, code: int = 200) -> Say:
 
 def place_of(file: Path, **other: object) -> str:
     status = file.stat()
-    place = FilePlace(0, 21, status.st_dev, status.st_ino, boot_id() or "", str(file))
-    return encode_file_place(place._replace(**other))  # type: ignore[arg-type]
+    place = FileLocation(0, 21, status.st_dev, status.st_ino, boot_id() or "", str(file))
+    return encode_file_location(place._replace(**other))  # type: ignore[arg-type]
 
 
 SEGMENT = "00000000000000000000.meta"

@@ -115,17 +115,17 @@ def test_a_capped_broker_is_soon_asked_for_no_more_than_it_sends() -> None:
 # ---- lending
 
 
-def test_lent_runs_share_a_few_rooms_and_are_right_while_they_are_lent() -> None:
+def test_lent_runs_share_a_few_buffers_and_are_right_while_they_are_lent() -> None:
     frames = frames_of(*[80] * 50)
     broker, partition, _ = broker_with(frames)
     runs = lend_range(memory_session(broker), "t", 0, OffsetRange(0, partition.end), fetch_bytes=300, prefetch=2)
-    content, rooms = b"", []
+    content, buffers = b"", []
     for run in runs:
         content += bytes(run.data)
-        if not any(run.data.obj is room for room in rooms):
-            rooms.append(run.data.obj)
+        if not any(run.data.obj is buffer for buffer in buffers):
+            buffers.append(run.data.obj)
     assert content == b"".join(frames)
-    assert len(rooms) == 3, "two under way and one with the caller"
+    assert len(buffers) == 3, "two under way and one with the caller"
 
 
 # ---- prefetching

@@ -240,8 +240,8 @@ def test_a_connection_that_ends_early_is_told_from_one_that_ends_in_a_reply(said
         (b"result 200 0 2147483647\r\n", "a reply to request 2147483647, which is not under way"),
     ],
 )
-def test_nonsense_closes_the_session_and_names_the_broker(nonsense: bytes, what: str) -> None:
-    session, _ = scripted_session(Expect(b"version 1\r\n"), Say(nonsense))
+def test_nonsense_closes_the_session_and_names_the_broker(protocol_error: bytes, what: str) -> None:
+    session, _ = scripted_session(Expect(b"version 1\r\n"), Say(protocol_error))
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: .*{what}"):
         session.call(Version(0))
     assert session.closed

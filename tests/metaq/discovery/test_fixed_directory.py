@@ -7,7 +7,7 @@ from fix_client import MemoryCluster
 
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConnectionFailed, DirectoryConflict, ProtocolError, TopicNotFound
-from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.protocols.text.commands import Stats, Version
 from metaq.testing.memory import MemoryBroker
 
@@ -138,25 +138,25 @@ def test_a_broker_on_another_port_is_not_guessed(cluster: MemoryCluster) -> None
 def test_what_is_held_and_in_which_life(cluster: MemoryCluster, directory: FixedDirectory) -> None:
     cluster.brokers[1].extensions = frozenset()  # a Java broker
     first = cluster.brokers[0].partition("orders", 1)
-    assert directory.held(["orders", "quiet"]) == {
-        TopicPartition("orders", Partition(7, 1)): Held(OffsetRange(15, 20), first.incarnation),
-        TopicPartition("orders", Partition(2, 0)): Held(OffsetRange(0, 30), None),
+    assert directory.available(["orders", "quiet"]) == {
+        TopicPartition("orders", Partition(7, 1)): PartitionState(OffsetRange(15, 20), first.incarnation),
+        TopicPartition("orders", Partition(2, 0)): PartitionState(OffsetRange(0, 30), None),
     }
-    assert directory.held([]) == {}
+    assert directory.available([]) == {}
 
 
 def test_a_recreated_partition_is_another_one(cluster: MemoryCluster, directory: FixedDirectory) -> None:
     where = TopicPartition("orders", Partition(2, 0))
-    before = directory.held(["orders"])[where]
+    before = directory.available(["orders"])[where]
     cluster.brokers[1].recreate("orders", 0).append(b"x" * 30)
-    after = directory.held(["orders"])[where]
+    after = directory.available(["orders"])[where]
     assert before.offsets == after.offsets == OffsetRange(0, 30)
     assert before.incarnation != after.incarnation
 
 
 def test_range_and_incarnation_come_in_one_answer(cluster: MemoryCluster, directory: FixedDirectory) -> None:
-    directory.held(["orders"])
-    directory.held(["orders"])
+    directory.available(["orders"])
+    directory.available(["orders"])
     assert cluster.brokers[0].commands == [
         Version(1),
         Stats("", 2),

@@ -16,7 +16,7 @@ from metaq.discovery.stats import (
     parse_topics,
 )
 from metaq.errors import ProtocolError
-from metaq.model import Held, OffsetRange
+from metaq.model import OffsetRange, PartitionState
 
 GOLDEN = METAQ / "01_core.jsonl"
 
@@ -124,8 +124,8 @@ INCARNATION = "0123456789abcdef" * 2
 def test_incarnations_with_what_can_be_read() -> None:
     text = f"STATS\r\norders 0 {INCARNATION} 24 80\r\norders 12 - 0 0\r\nEND\r\n"
     assert parse_incarnations(text) == {
-        ("orders", 0): Held(OffsetRange(24, 80), INCARNATION),
-        ("orders", 12): Held(OffsetRange(0, 0), None),
+        ("orders", 0): PartitionState(OffsetRange(24, 80), INCARNATION),
+        ("orders", 12): PartitionState(OffsetRange(0, 0), None),
     }
 
 

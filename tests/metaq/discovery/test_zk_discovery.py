@@ -17,7 +17,7 @@ from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zk_memory import AVOID_S, AWAY_PAUSE_S, FORGET_S, LOOK_AGE_S_MAX, TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused
-from metaq.model import Address, Held, OffsetRange, Partition, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker
 
@@ -102,8 +102,8 @@ def test_what_it_tells(directory: ZooKeeperDirectory, cluster: MemoryCluster) ->
         TopicPartition("orders", ours): OffsetRange(0, 15),
     }
     incarnation = cluster.brokers[0].partition("orders", 1).incarnation
-    assert directory.held()[TopicPartition("orders", ours)] == Held(OffsetRange(0, 15), incarnation)
-    assert directory.held_by_reachable(["orders"]) == (directory.held(["orders"]), {})
+    assert directory.available()[TopicPartition("orders", ours)] == PartitionState(OffsetRange(0, 15), incarnation)
+    assert directory.available_now(["orders"]) == (directory.available(["orders"]), {})
 
 
 def test_where_to_write(directory: ZooKeeperDirectory) -> None:
@@ -151,9 +151,9 @@ def test_a_slave_serves_reads_while_its_dead_master_is_still_registered(
 ) -> None:
     cluster.brokers[1].kill()
     where = TopicPartition("orders", Partition(2, 0))
-    assert directory.held(["orders"])[where].offsets == OffsetRange(0, 20)
+    assert directory.available(["orders"])[where].offsets == OffsetRange(0, 20)
     assert directory.brokers() == {2: SLAVE_2, 7: MASTER_7}
-    found, away = directory.held_by_reachable(["orders"])
+    found, away = directory.available_now(["orders"])
     assert (found[where].offsets, away) == (OffsetRange(0, 20), {})
     assert directory.masters() == {2: MASTER_2, 7: MASTER_7}
     cluster.brokers[1].start()
@@ -165,7 +165,7 @@ def test_reachable_brokers_are_read_from_the_slave_at_once(
     directory: ZooKeeperDirectory, cluster: MemoryCluster
 ) -> None:
     cluster.brokers[1].kill()
-    found, away = directory.held_by_reachable(["orders"])
+    found, away = directory.available_now(["orders"])
     assert (found[TopicPartition("orders", Partition(2, 0))].offsets, away) == (OffsetRange(0, 20), {})
 
 
@@ -176,9 +176,9 @@ def test_a_broker_that_crashed_is_away_not_empty(
         tree.gone(f"/brokers{node}")
     cluster.brokers[0].kill()
     with pytest.raises(ConnectionFailed, match=r"broker 127\.0\.0\.1:8123"):
-        directory.held(["orders"])
-    held, away = directory.held_by_reachable(["orders"])
-    assert (list(held), list(away)) == ([TopicPartition("orders", Partition(2, 0))], [MASTER_7])
+        directory.available(["orders"])
+    available, away = directory.available_now(["orders"])
+    assert (list(available), list(away)) == ([TopicPartition("orders", Partition(2, 0))], [MASTER_7])
     assert list(directory.writable("orders")) == [Partition(2, 0)]
 
 
@@ -230,19 +230,19 @@ def test_what_is_not_for_readers_is_not_seen(tree: Tree, directory: ZooKeeperDir
     cluster.brokers[0].partition("secret", 0).append(b"x")
     tree.topic("secret", "7-m", 1, "pub")
     assert "secret" not in directory.topics()
-    assert directory.partitions("secret") == directory.ends(["secret"]) == directory.held(["secret"]) == {}
+    assert directory.partitions("secret") == directory.ends(["secret"]) == directory.available(["secret"]) == {}
     assert list(directory.writable("secret")) == [Partition(7, 0)]
 
 
 def test_the_last_map_stands_while_zookeeper_is_away(
     directory: ZooKeeperDirectory, clock: ManualClock, zookeeper: ZooKeeperRoot, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = directory.held(["orders"]), directory.writable("orders"), directory.brokers()
+    before = directory.available(["orders"]), directory.writable("orders"), directory.brokers()
     zookeeper.server.freeze()
     with caplog.at_level(logging.WARNING, "metaq"):
         for _ in range(3):
             clock.sleep(max(LOOK_AGE_S_MAX, AWAY_PAUSE_S))
-            assert (directory.held(["orders"]), directory.writable("orders"), directory.brokers()) == before
+            assert (directory.available(["orders"]), directory.writable("orders"), directory.brokers()) == before
         began_s = time.monotonic()
         for _ in range(20):
             clock.sleep(max(LOOK_AGE_S_MAX, AWAY_PAUSE_S))
@@ -269,7 +269,7 @@ def test_without_zookeeper_from_the_start_there_is_no_map(cluster: MemoryCluster
     with pytest.raises(
         ZooKeeperAway, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached: the connection was refused"
     ):
-        directory.held(["orders"])
+        directory.available(["orders"])
     assert time.monotonic() - began_s < 20, "a refusal is not waited for"
 
 
@@ -278,7 +278,7 @@ def test_a_zookeeper_that_does_not_answer_from_the_start(cluster: MemoryCluster)
         hosts = f"127.0.0.1:{silent.getsockname()[1]}"
         directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts), 0.2), cluster.pool)
         with pytest.raises(ZooKeeperAway, match=r"cannot be reached: no connection within 0\.2"):
-            directory.held(["orders"])
+            directory.available(["orders"])
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_nodes_of_others_are_passed_over(tree: Tree, directory: ZooKeeperDirecto
 
 def test_an_empty_zookeeper(memory: TreeMemory, cluster: MemoryCluster) -> None:
     directory = ZooKeeperDirectory(memory, cluster.pool)
-    assert directory.brokers() == directory.topics() == directory.held() == {}
+    assert directory.brokers() == directory.topics() == directory.available() == {}
     with pytest.raises(TopicNotFound):
         directory.writable("orders")
 

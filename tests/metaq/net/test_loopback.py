@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from metaq.model import Address
-from metaq.net.loopback import same_host, unpace
+from metaq.net.loopback import disable_pacing, same_host
 from metaq.net.transport import TCP
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -52,40 +52,40 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.mark.parametrize("name", [b"bbr", b"bbr2", b"bbr3"])
 def test_within_a_machine_nothing_is_paced(name: bytes) -> None:
     between = FakeSocket("10.1.1.1", "10.1.1.1", name)
-    unpace(between)
+    disable_pacing(between)
     assert between.congestion == b"reno"
 
 
 @pytest.mark.parametrize("name", [b"cubic", b"reno", b"dctcp"])
 def test_what_is_not_paced_stays_as_it_is(name: bytes) -> None:
     between = FakeSocket("127.0.0.1", "127.0.0.1", name)
-    unpace(between)
+    disable_pacing(between)
     assert between.congestion == name
 
 
 def test_a_connection_to_another_machine_stays_as_it_is() -> None:
     between = FakeSocket("10.1.1.1", "10.1.1.2", b"bbr")
-    unpace(between)
+    disable_pacing(between)
     assert between.congestion == b"bbr"
 
 
 def test_a_system_that_does_not_allow_it_is_no_error() -> None:
     between = FakeSocket("127.0.0.1", "127.0.0.1", b"bbr", fixed=True)
-    unpace(between)
+    disable_pacing(between)
     assert between.congestion == b"bbr"
 
 
 def test_a_connection_that_is_gone_is_no_error(connected: tuple[socket.socket, socket.socket]) -> None:
     client, _ = connected
     client.close()
-    unpace(client)
+    disable_pacing(client)
 
 
 @pytest.mark.skipif("bbr" not in (ALLOWED.read_text() if ALLOWED.exists() else ""), reason="this system has no bbr")
 def test_a_real_connection_is_changed(connected: tuple[socket.socket, socket.socket]) -> None:
     for end in connected:
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")
-        unpace(end)
+        disable_pacing(end)
         assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
 
 

@@ -66,14 +66,14 @@ def test_recv_returns_no_more_than_asked_and_keeps_the_rest(play: Play) -> None:
     stream.close()
 
 
-def test_bytes_are_received_into_a_room_and_no_further(play: Play) -> None:
-    stream, room = play(Say(b"abcdef"), HangUp()), bytearray(b"......")
+def test_bytes_are_received_into_a_buffer_and_no_further(play: Play) -> None:
+    stream, buffer = play(Say(b"abcdef"), HangUp()), bytearray(b"......")
     filled = 0
     while filled < 4:
-        filled += stream.recv_into(memoryview(room)[filled:4], 5)
-    assert bytes(room) == b"abcd.."
+        filled += stream.recv_into(memoryview(buffer)[filled:4], 5)
+    assert bytes(buffer) == b"abcd.."
     assert receive(stream, 2) == b"ef"
-    assert stream.recv_into(memoryview(room), 5) == 0
+    assert stream.recv_into(memoryview(buffer), 5) == 0
     stream.close()
 
 

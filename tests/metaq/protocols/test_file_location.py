@@ -10,20 +10,20 @@ from metaq.model import INT64_MAX
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.decode import ReplyDecoder
 from metaq.protocols.text.encode import encode
-from metaq.protocols.text.file_location import FilePlace, encode_file_place, parse_file_place
+from metaq.protocols.text.file_location import FileLocation, encode_file_location, parse_file_location
 
 NUMBERS = st.integers(0, INT64_MAX)
 PATHS = st.binary(max_size=60).map(lambda name: "/" + name.replace(b"\0", b"0").decode("utf-8", "surrogateescape"))
-PLACES = st.builds(FilePlace, NUMBERS, st.integers(1, INT64_MAX), NUMBERS, NUMBERS, st.just("f3c0-1"), PATHS)
+PLACES = st.builds(FileLocation, NUMBERS, st.integers(1, INT64_MAX), NUMBERS, NUMBERS, st.just("f3c0-1"), PATHS)
 
 
 @given(place=PLACES)
-def test_what_was_said_is_understood_over_the_wire(place: FilePlace) -> None:
+def test_what_was_said_is_understood_over_the_wire(place: FileLocation) -> None:
     decoder = ReplyDecoder()
-    decoder.receive_data(encode(Result(200, encode_file_place(place), 7)))
+    decoder.receive_data(encode(Result(200, encode_file_location(place), 7)))
     reply = decoder.next_reply()
     assert isinstance(reply, Result)
-    assert parse_file_place(reply.text) == place
+    assert parse_file_location(reply.text) == place
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_what_was_said_is_understood_over_the_wire(place: FilePlace) -> None:
 )
 def test_anything_else_is_refused_and_shown(text: str) -> None:
     with pytest.raises(ValueError, match="expected POSITION LENGTH DEVICE INODE BOOT PATH") as refused:
-        parse_file_place(text)
+        parse_file_location(text)
     assert repr(text[:20])[1:-1] in str(refused.value)

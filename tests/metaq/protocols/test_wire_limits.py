@@ -124,10 +124,10 @@ class TestCost:
         for number in range(pieces):
             decoder.receive_data(number.to_bytes(3, "big"))
             assert decoder.next_command() is NEED_DATA
-        held = tracemalloc.get_traced_memory()[0]
+        available = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert decoder.pending_bytes == 3 * pieces
-        assert held < 2 * decoder.pending_bytes
+        assert available < 2 * decoder.pending_bytes
 
     def test_an_idle_connection_holds_nothing(self) -> None:
         decoder = CommandDecoder()
@@ -135,10 +135,10 @@ class TestCost:
         decoder.receive_data(bytearray(b"version 1\r\n" * 20_000))
         while decoder.next_command() is not NEED_DATA:
             pass
-        held = tracemalloc.get_traced_memory()[0]
+        available = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert decoder.pending_bytes == 0
-        assert held < 10_000
+        assert available < 10_000
 
     # Where every byte costs a copy or a search of what came before, these ratios are 20 and more.
     COST_RATIO_MAX = 6

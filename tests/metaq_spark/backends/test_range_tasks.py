@@ -7,7 +7,7 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
-from source_world import ADDRESSES, NO_EXTENSIONS, World
+from source_harness import ADDRESSES, NO_EXTENSIONS, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame
@@ -29,45 +29,45 @@ def frame(payload: bytes, attribute: str | None = None) -> bytes:
 
 
 def read(pool: SessionPool, end: int, incarnation: str | None = None, **options: str) -> list[bytes]:
-    given = World().options(Use.BATCH_READ, **options)
+    given = Harness().options(Use.BATCH_READ, **options)
     task = pickle.loads(pickle.dumps(RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, end), incarnation)))
     return [value for batch in read_partition(task, given, pool) for value in batch["value"].to_pylist()]
 
 
 def test_a_task_reads_the_life_of_its_partition_that_it_was_planned_for() -> None:
-    world = World()
-    end = world.put("orders", 0, 0, b"old", b"old too")
-    life = world.brokers[0].partition("orders", 0).incarnation
-    assert read(world.pool, end, life) == [b"old", b"old too"]
-    world.brokers[0].recreate("orders", 0)
-    world.put("orders", 0, 0, b"new", b"new too", b"and more than before")
+    harness = Harness()
+    end = harness.put("orders", 0, 0, b"old", b"old too")
+    life = harness.brokers[0].partition("orders", 0).incarnation
+    assert read(harness.pool, end, life) == [b"old", b"old too"]
+    harness.brokers[0].recreate("orders", 0)
+    harness.put("orders", 0, 0, b"new", b"new too", b"and more than before")
     with pytest.raises(DataLoss, match=rf"orders/0-0: the partition was deleted and recreated.*{life}.*failOnDataLoss"):
-        read(world.pool, end, life)
-    assert read(world.pool, end, life, failOnDataLoss="false") == []
-    assert read(world.pool, end, None) == [b"new", b"new too"]
+        read(harness.pool, end, life)
+    assert read(harness.pool, end, life, failOnDataLoss="false") == []
+    assert read(harness.pool, end, None) == [b"new", b"new too"]
 
 
 def test_a_partition_that_is_deleted_and_not_there_again() -> None:
-    world = World()
-    end = world.put("orders", 0, 0, b"old")
-    life = world.brokers[0].partition("orders", 0).incarnation
-    del world.brokers[0].partitions["orders", 0]
+    harness = Harness()
+    end = harness.put("orders", 0, 0, b"old")
+    life = harness.brokers[0].partition("orders", 0).incarnation
+    del harness.brokers[0].partitions["orders", 0]
     with pytest.raises(DataLoss, match=r"orders/0-0.*is not exists"):
-        read(world.pool, end, life)
-    assert read(world.pool, end, life, failOnDataLoss="false") == []
+        read(harness.pool, end, life)
+    assert read(harness.pool, end, life, failOnDataLoss="false") == []
 
 
 def test_a_broker_that_does_not_tell_lives_is_believed() -> None:
-    world = World(extensions=NO_EXTENSIONS)
-    end = world.put("orders", 0, 0, b"x")
-    assert read(world.pool, end, "0" * 32) == [b"x"]
+    harness = Harness(extensions=NO_EXTENSIONS)
+    end = harness.put("orders", 0, 0, b"x")
+    assert read(harness.pool, end, "0" * 32) == [b"x"]
 
 
 def test_a_partition_made_again_while_it_is_read_is_data_loss_and_not_damage() -> None:
-    world = World()
+    harness = Harness()
     payloads = [bytes([n]) * 50 for n in range(40)]
-    end = world.put("orders", 0, 0, *payloads)
-    broker = world.brokers[0]
+    end = harness.put("orders", 0, 0, *payloads)
+    broker = harness.brokers[0]
     life = broker.partition("orders", 0).incarnation
     gets = []
 
@@ -76,17 +76,17 @@ def test_a_partition_made_again_while_it_is_read_is_data_loss_and_not_damage() -
             gets.append(command)
             if len(gets) == 4:
                 broker.recreate("orders", 0)
-                world.put("orders", 0, 0, *[b"anew" * 9] * 80)
+                harness.put("orders", 0, 0, *[b"anew" * 9] * 80)
 
     broker.before_command = recreate
     with pytest.raises(DataLoss, match="deleted and recreated"):
-        read(world.pool, end, life, fetchBytes="500", onCorrupt="skip")
+        read(harness.pool, end, life, fetchBytes="500", onCorrupt="skip")
 
 
 def test_the_question_for_the_life_is_asked_again_after_a_restart() -> None:
-    world = World()
-    end = world.put("orders", 0, 0, b"x")
-    broker, cut = world.brokers[0], iter([True, True])
+    harness = Harness()
+    end = harness.put("orders", 0, 0, b"x")
+    broker, cut = harness.brokers[0], iter([True, True])
 
     def restart(command: Command) -> None:
         if isinstance(command, GetOffset) and next(cut, False):
@@ -94,27 +94,27 @@ def test_the_question_for_the_life_is_asked_again_after_a_restart() -> None:
             broker.start()
 
     broker.before_command = restart
-    assert read(world.pool, end, broker.partition("orders", 0).incarnation) == [b"x"]
+    assert read(harness.pool, end, broker.partition("orders", 0).incarnation) == [b"x"]
 
 
 def test_connecting_is_tried_again() -> None:
-    world = World()
-    end = world.put("orders", 0, 0, b"x")
-    broker, slept = world.brokers[0], world.clock.sleep
+    harness = Harness()
+    end = harness.put("orders", 0, 0, b"x")
+    broker, slept = harness.brokers[0], harness.clock.sleep
 
     def sleep(seconds: float) -> None:
         slept(seconds)
         broker.start()
 
-    world.clock.sleep = sleep  # type: ignore[method-assign]
+    harness.clock.sleep = sleep  # type: ignore[method-assign]
     broker.kill()
-    assert read(world.pool, end) == [b"x"]
+    assert read(harness.pool, end) == [b"x"]
 
 
 def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
-    world = World()
-    end = world.put("orders", 0, 0, *[b"x" * 80] * 10)
-    broker, gets = world.brokers[0], []
+    harness = Harness()
+    end = harness.put("orders", 0, 0, *[b"x" * 80] * 10)
+    broker, gets = harness.brokers[0], []
 
     def die(command: Command) -> None:
         if isinstance(command, Get):
@@ -124,18 +124,18 @@ def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
 
     broker.before_command = die
     with pytest.raises(ReadFailed) as caught:
-        read(world.pool, end, fetchBytes="250", retries="2", retryIntervalMs="50")
+        read(harness.pool, end, fetchBytes="250", retries="2", retryIntervalMs="50")
     told = str(caught.value)
     assert "orders/0-0 could not be read from offset 500 on: broker b0:1: " in told
     assert "tried 3 times in a row" in told
     assert "raise the options retries and retryIntervalMs" in told
-    assert world.clock.slept_s == [0.05, 0.1]
+    assert harness.clock.slept_s == [0.05, 0.1]
     assert str(pickle.loads(pickle.dumps(caught.value))) == told
 
     with pytest.raises(
         ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a MetaQ broker listens"
     ):
-        read(world.pool, end, retries="0")
+        read(harness.pool, end, retries="0")
 
 
 def script(*connections: list[object]) -> tuple[SessionPool, ScriptedTransport]:
@@ -167,8 +167,8 @@ def test_a_slow_broker_is_told_with_its_deadline() -> None:
         b"value 3 77\r\nabc",
     ],
 )
-def test_nonsense_is_told_at_once_and_not_asked_for_again(nonsense: bytes) -> None:
-    pool, transport = script([Expect(ASK), Say(nonsense), HangUp()])
+def test_nonsense_is_told_at_once_and_not_asked_for_again(protocol_error: bytes) -> None:
+    pool, transport = script([Expect(ASK), Say(protocol_error), HangUp()])
     with pytest.raises(
         ReadFailed, match=r"orders/0-0 could not be read from offset 0 on: broker b0:1: .*Check that the"
     ):
@@ -214,14 +214,14 @@ def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytes
 
     monkeypatch.setattr("metaq.backends.metaq.session.Session.post", post)
     monkeypatch.setattr("metaq.backends.metaq.session.Session.collect", collect)
-    world = World(extensions=NO_EXTENSIONS)
-    options = world.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)), localReads="false")
+    harness = Harness(extensions=NO_EXTENSIONS)
+    options = harness.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)), localReads="false")
     task = RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, chunks * len(chunk)))
     rows = arrow_peak = 0
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     try:
-        for batch in read_partition(task, options, world.pool):
+        for batch in read_partition(task, options, harness.pool):
             rows += batch.num_rows
             if rows <= warm * count:
                 tracemalloc.reset_peak()

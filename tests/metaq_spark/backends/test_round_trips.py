@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from recorded import Recorded
-from source_world import ADDRESSES, World
+from source_harness import ADDRESSES, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.testing.memory import MemoryTransport
 from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.bundles import Bundle
+from metaq_spark.source.range_groups import RangeGroup
 
 PARTITIONS = 60
 BROKERS = len(ADDRESSES)
@@ -22,80 +22,82 @@ def count(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def world(count: int) -> World:
+def harness(count: int) -> Harness:
     """Two brokers with ``count`` partitions of topic ``wide``, ten messages in each; one connection to each is open."""
-    world = World()
+    harness = Harness()
     for broker in range(BROKERS):
-        world.brokers[broker].topics["wide"] = count
-    put_everywhere(world, count, messages=10)
-    transport = MemoryTransport(dict(zip(ADDRESSES, world.brokers, strict=True)), world.clock)
-    world.pool = SessionPool(transport=Recorded(transport), clock=world.clock)
+        harness.brokers[broker].topics["wide"] = count
+    put_everywhere(harness, count, messages=10)
+    transport = MemoryTransport(dict(zip(ADDRESSES, harness.brokers, strict=True)), harness.clock)
+    harness.pool = SessionPool(transport=Recorded(transport), clock=harness.clock)
     for address in ADDRESSES:
-        with world.pool.lease(address) as session:
+        with harness.pool.lease(address) as session:
             assert session.extensions
-    return world
+    return harness
 
 
 @pytest.fixture
-def wire(world: World) -> Recorded:
-    transport = world.pool._transport
+def wire(harness: Harness) -> Recorded:
+    transport = harness.pool._transport
     assert isinstance(transport, Recorded)
     transport.forget()
     return transport
 
 
-def put_everywhere(world: World, count: int, messages: int) -> None:
+def put_everywhere(harness: Harness, count: int, messages: int) -> None:
     for broker in range(BROKERS):
         for index in range(count):
-            world.put("wide", broker, index, *(b"%d-%d %d" % (broker, index, n) for n in range(messages)))
+            harness.put("wide", broker, index, *(b"%d-%d %d" % (broker, index, n) for n in range(messages)))
 
 
-def test_the_end_of_a_batch_is_one_round_trip_to_each_broker(world: World, wire: Recorded) -> None:
-    reader = world.stream(subscribe="wide", startingOffsets="earliest")
+def test_the_end_of_a_batch_is_one_round_trip_to_each_broker(harness: Harness, wire: Recorded) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest")
     start = reader.initialOffset()
-    world.clock.advance(1)
+    harness.clock.advance(1)
     wire.forget()
     reader.latestOffset(start, reader.getDefaultReadLimit())
     assert wire.round_trips == BROKERS
 
 
-def test_a_limit_in_messages_is_two_more(world: World, wire: Recorded) -> None:
-    reader = world.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger=str(3 * PARTITIONS))
+def test_a_limit_in_messages_is_two_more(harness: Harness, wire: Recorded) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger=str(3 * PARTITIONS))
     start = reader.initialOffset()
-    world.clock.advance(1)
+    harness.clock.advance(1)
     wire.forget()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert end != start
     assert BROKERS <= wire.round_trips <= 3 * BROKERS
 
 
-def test_a_limit_in_bytes_is_one_more(world: World, wire: Recorded) -> None:
+def test_a_limit_in_bytes_is_one_more(harness: Harness, wire: Recorded) -> None:
     limit = str(BROKERS * PARTITIONS * 2)
-    reader = world.stream(subscribe="wide", startingOffsets="earliest", maxBytesPerTrigger=limit)
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxBytesPerTrigger=limit)
     start = reader.initialOffset()
-    world.clock.advance(1)
+    harness.clock.advance(1)
     wire.forget()
     reader.latestOffset(start, reader.getDefaultReadLimit())
     assert wire.round_trips <= 3 * BROKERS  # one for boundaries, one for the frames of those with less than one
 
 
-def test_tasks_are_planned_without_asking_and_a_bundle_is_read_in_one_round_trip(world: World, wire: Recorded) -> None:
-    reader = world.stream(subscribe="wide", startingOffsets="earliest")
+def test_tasks_are_planned_without_asking_and_a_bundle_is_read_in_one_round_trip(
+    harness: Harness, wire: Recorded
+) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest")
     start = reader.initialOffset()
-    world.clock.advance(1)
+    harness.clock.advance(1)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     wire.forget()
     tasks = reader.partitions(start, end)
     assert wire.round_trips == 0
-    assert all(isinstance(task, Bundle) for task in tasks)
-    rows = world.values(reader, tasks)
-    assert len(rows) == 10 * BROKERS * len(world.brokers[0].partitions)
+    assert all(isinstance(task, RangeGroup) for task in tasks)
+    rows = harness.values(reader, tasks)
+    assert len(rows) == 10 * BROKERS * len(harness.brokers[0].partitions)
     assert wire.round_trips == BROKERS
 
 
-def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(world: World, wire: Recorded, count: int) -> None:
+def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(harness: Harness, wire: Recorded, count: int) -> None:
     reader = MetaQReader(
-        world.options(Use.BATCH_READ, subscribe="wide", minPartitions=str(4 * count)), world.pool, world.clock
+        harness.options(Use.BATCH_READ, subscribe="wide", minPartitions=str(4 * count)), harness.pool, harness.clock
     )
     reader.partitions()
     looked_up = wire.round_trips
@@ -104,22 +106,22 @@ def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(world: World, wire:
     assert wire.round_trips == looked_up <= 4 * BROKERS
 
 
-def test_connections_live_through_micro_batches(world: World, wire: Recorded, count: int) -> None:
-    reader = world.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+def test_connections_live_through_micro_batches(harness: Harness, wire: Recorded, count: int) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger="100")
     position = reader.initialOffset()
     for _ in range(5):
-        position, rows = world.micro_batch(reader, position)
-        put_everywhere(world, count, messages=1)
+        position, rows = harness.micro_batch(reader, position)
+        put_everywhere(harness, count, messages=1)
         assert rows
     assert wire.connections == 0
 
 
-def test_an_idle_query_asks_once_in_a_while_however_often_it_is_polled(world: World, wire: Recorded) -> None:
-    reader = world.stream(subscribe="wide", startingOffsets="latest", offsetPollMs="100")
+def test_an_idle_query_asks_once_in_a_while_however_often_it_is_polled(harness: Harness, wire: Recorded) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="latest", offsetPollMs="100")
     start = reader.initialOffset()
     wire.forget()
     for _ in range(100):  # a second of Spark's polling
-        world.clock.advance(0.01)
+        harness.clock.advance(0.01)
         assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
         reader.reportLatestOffset()
     assert 8 * BROKERS <= wire.round_trips <= 10 * BROKERS

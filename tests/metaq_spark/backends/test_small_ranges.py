@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from source_world import World
+from source_harness import Harness
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
@@ -15,40 +15,40 @@ from metaq_spark.backends.metaq.small_ranges import conversations, read_small
 from metaq_spark.errors import DataLoss
 from metaq_spark.options.parsing import Use
 from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.bundles import Bundle
 from metaq_spark.source.partition_reader import RangePartition
+from metaq_spark.source.range_groups import RangeGroup
 
 PLACES = [(0, 0), (0, 1), (1, 0), (1, 1)]
 VICTIM = (0, 1)
 
 
-def filled(**settings: object) -> World:
+def filled(**settings: object) -> Harness:
     """Every partition of ``orders`` with three messages."""
-    world = World(**settings)
+    harness = Harness(**settings)
     for broker, index in PLACES:
-        world.put("orders", broker, index, *(f"{broker}-{index} {n}".encode() for n in range(3)))
-    return world
+        harness.put("orders", broker, index, *(f"{broker}-{index} {n}".encode() for n in range(3)))
+    return harness
 
 
-def planned(world: World, **options: str) -> tuple[MetaQReader, Bundle]:
-    reader = MetaQReader(world.options(Use.BATCH_READ, **options), world.pool, world.clock)
+def planned(harness: Harness, **options: str) -> tuple[MetaQReader, RangeGroup]:
+    reader = MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock)
     [task] = reader.partitions()
-    assert isinstance(task, Bundle)
+    assert isinstance(task, RangeGroup)
     return reader, task
 
 
-def damaged(world: World) -> None:
-    world.brokers[0].partition("orders", 1).segments[0][1][25] ^= 1
+def damaged(harness: Harness) -> None:
+    harness.brokers[0].partition("orders", 1).segments[0][1][25] ^= 1
 
 
-def made_again(world: World) -> None:
-    world.brokers[0].recreate("orders", 1)
-    world.put("orders", *VICTIM, *[b"another life"] * 3)
+def made_again(harness: Harness) -> None:
+    harness.brokers[0].recreate("orders", 1)
+    harness.put("orders", *VICTIM, *[b"another life"] * 3)
 
 
-def answers_get(world: World, answer: Callable[[Get, Reply | None], Reply | None]) -> None:
+def answers_get(harness: Harness, answer: Callable[[Get, Reply | None], Reply | None]) -> None:
     """Let broker 0 answer the first get of the victim with ``answer``, and later ones as usual."""
-    broker, left = world.brokers[0], [1]
+    broker, left = harness.brokers[0], [1]
     usual = broker.answer
 
     def changed(command: object) -> Reply | None:
@@ -77,54 +77,54 @@ FLEETING = {
 
 @pytest.mark.parametrize("answer", FLEETING.values(), ids=FLEETING)
 def test_what_goes_wrong_once_is_asked_again(answer: Callable[[Get, Reply | None], Reply | None]) -> None:
-    world = filled()
+    harness = filled()
     expected = [f"{broker}-{index} {n}".encode() for broker, index in PLACES for n in range(3)]
-    reader, task = planned(world)
-    answers_get(world, answer)
-    assert world.values(reader, [task]) == expected
+    reader, task = planned(harness)
+    answers_get(harness, answer)
+    assert harness.values(reader, [task]) == expected
 
 
 def test_a_broker_that_restarts_in_between_is_waited_for() -> None:
-    world = filled()
-    reader, task = planned(world)
-    world.brokers[0].kill()
-    world.brokers[0].start()
-    assert len(world.values(reader, [task])) == 12
+    harness = filled()
+    reader, task = planned(harness)
+    harness.brokers[0].kill()
+    harness.brokers[0].start()
+    assert len(harness.values(reader, [task])) == 12
 
 
 @pytest.mark.parametrize(("harm", "error"), [(damaged, CorruptFrame), (made_again, DataLoss)])
-def test_what_stays_wrong_is_told_as_ever(harm: Callable[[World], None], error: type[MetaqError]) -> None:
-    world = filled()
-    reader, task = planned(world)
-    harm(world)
+def test_what_stays_wrong_is_told_as_ever(harm: Callable[[Harness], None], error: type[MetaqError]) -> None:
+    harness = filled()
+    reader, task = planned(harness)
+    harm(harness)
     with pytest.raises(error, match=re.escape("orders/0-1")):
-        world.values(reader, [task])
+        harness.values(reader, [task])
 
 
 @pytest.mark.parametrize("harm", [damaged, made_again])
-def test_accepted_harm_gives_the_rows_that_are_read_alone(harm: Callable[[World], None]) -> None:
+def test_accepted_harm_gives_the_rows_that_are_read_alone(harm: Callable[[Harness], None]) -> None:
     accepted = {"onCorrupt": "skip", "failOnDataLoss": "false"}
-    world = filled()
-    reader, task = planned(world, **accepted)
-    harm(world)
-    rows = world.values(reader, [task])
-    assert rows == world.values(reader, task.parts)
+    harness = filled()
+    reader, task = planned(harness, **accepted)
+    harm(harness)
+    rows = harness.values(reader, [task])
+    assert rows == harness.values(reader, task.parts)
     assert 9 <= len(rows) < 12
 
 
 def test_a_java_broker_is_asked_in_one_go_too() -> None:
-    world = filled(extensions=frozenset())
-    reader, task = planned(world)
+    harness = filled(extensions=frozenset())
+    reader, task = planned(harness)
     assert [part.incarnation for part in task.parts] == [None] * 4
-    assert read_small(task.parts, reader._options, world.pool).keys() == set(task.parts)
-    assert len(world.values(reader, [task])) == 12
+    assert read_small(task.parts, reader._options, harness.pool).keys() == set(task.parts)
+    assert len(harness.values(reader, [task])) == 12
 
 
 def test_types_are_left_to_the_broker_and_cut_ranges_to_the_usual_way() -> None:
-    world = filled()
-    _, task = planned(world)
+    harness = filled()
+    _, task = planned(harness)
     for options in ({"messageTypes": "a"}, {"pushFilters": "true"}):
-        assert read_small(task.parts, world.options(Use.BATCH_READ, **options), world.pool) == {}
+        assert read_small(task.parts, harness.options(Use.BATCH_READ, **options), harness.pool) == {}
 
 
 def part(broker: str, size: int, index: int = 0) -> RangePartition:

@@ -33,7 +33,7 @@ OLD = "0" * 32
 
 
 @dataclass
-class World:
+class Harness:
     """A broker with ``a`` (two partitions) and ``b``, ten messages each, and the folder of a query that reads them."""
 
     folder: Path
@@ -68,18 +68,18 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def harness(tmp_path: Path) -> Harness:
     """A query with a stranger's source before its own, after three batches."""
-    world = World(tmp_path)
+    harness = Harness(tmp_path)
     (tmp_path / "metadata").write_text('{"id":"query-id"}')
     for batch_id, n in enumerate((2, 4, 6)):
         known = {"a": {"0-0": n * FRAME, "0-1": FRAME}, "b": {"0-0": n * FRAME}}
-        lives = world.lives(A0, A1, B0)
+        lives = harness.lives(A0, A1, B0)
         if batch_id == 0:
-            known, lives = {"a": {"0-0": n * FRAME}, "b": known["b"]}, world.lives(A0, B0)
+            known, lives = {"a": {"0-0": n * FRAME}, "b": known["b"]}, harness.lives(A0, B0)
         plan(tmp_path, batch_id, json.dumps({"logOffset": batch_id}), offset(lives=lives, **known))
         commit(tmp_path, batch_id)
-    return world
+    return harness
 
 
 def steps(move: Move) -> dict[str, tuple[int | None, int]]:
@@ -89,8 +89,8 @@ def steps(move: Move) -> dict[str, tuple[int | None, int]]:
     }
 
 
-def test_the_batch_that_is_added(world: World) -> None:
-    move = world.move(Earliest())
+def test_the_batch_that_is_added(harness: Harness) -> None:
+    move = harness.move(Earliest())
     assert move.batch.batch_id == 3
     assert move.batch.metadata == {"batchWatermarkMs": 9, "batchTimestampMs": NOW_MS, "conf": CONF}
     stranger, ours = move.batch.lines
@@ -98,15 +98,15 @@ def test_the_batch_that_is_added(world: World) -> None:
     assert json.loads(ours) == {
         "v": 2,
         "topics": {"a": {"0-0": 0, "0-1": 0}, "b": {"0-0": 0}},
-        "incarnations": world.lives(A0, A1, B0),
+        "incarnations": harness.lives(A0, A1, B0),
         "moved": True,
     }
     assert steps(move) == {"a/0-0": (6, 0), "a/0-1": (1, 0), "b/0-0": (6, 0)}
 
 
-def test_time_does_not_go_back(world: World) -> None:
-    plan(world.folder, 2, "-", offset(a={"0-0": 0}), metadata='{"batchTimestampMs": 90000, "batchWatermarkMs": 70}')
-    assert world.move(Latest()).batch.metadata == {"batchTimestampMs": 90_000, "batchWatermarkMs": 70}
+def test_time_does_not_go_back(harness: Harness) -> None:
+    plan(harness.folder, 2, "-", offset(a={"0-0": 0}), metadata='{"batchTimestampMs": 90000, "batchWatermarkMs": 70}')
+    assert harness.move(Latest()).batch.metadata == {"batchTimestampMs": 90_000, "batchWatermarkMs": 70}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_time_does_not_go_back(world: World) -> None:
     ],
 )
 def test_where_partitions_go(
-    world: World, position: Position | AfterBatch, choice: Choice, expected: dict[str, tuple[int, int]]
+    harness: Harness, position: Position | AfterBatch, choice: Choice, expected: dict[str, tuple[int, int]]
 ) -> None:
-    move = world.move(position, choice)
+    move = harness.move(position, choice)
     assert steps(move) == expected
     topics = json.loads(move.batch.lines[1])["topics"]
     want = {"a/0-0": 6, "a/0-1": 1, "b/0-0": 6} | {where: end for where, (_, end) in expected.items()}
@@ -155,55 +155,57 @@ def test_where_partitions_go(
         (AfterBatch(9), Choice(), "batch 9 is not there; it has 0 to 2"),
     ],
 )
-def test_moves_that_cannot_be_made(world: World, position: Position | AfterBatch, choice: Choice, words: str) -> None:
+def test_moves_that_cannot_be_made(
+    harness: Harness, position: Position | AfterBatch, choice: Choice, words: str
+) -> None:
     with pytest.raises((OptionError, CheckpointFolderError)) as caught:
-        world.move(position, choice)
+        harness.move(position, choice)
     assert words in str(caught.value)
 
 
-def test_back_to_what_is_gone(world: World) -> None:
-    world.store(A0).drop_segments(1)
+def test_back_to_what_is_gone(harness: Harness) -> None:
+    harness.store(A0).drop_segments(1)
     with pytest.raises(OptionError, match=r"offset 44 of a/0-0 is outside of .* \[88, 220\); move to earliest"):
-        world.move(AfterBatch(0), Choice(topic="a"))
-    assert steps(world.move(Earliest(), Choice(topic="a"))) == {"a/0-0": (6, 4), "a/0-1": (1, 0)}
+        harness.move(AfterBatch(0), Choice(topic="a"))
+    assert steps(harness.move(Earliest(), Choice(topic="a"))) == {"a/0-0": (6, 4), "a/0-1": (1, 0)}
 
 
-def test_a_partition_that_was_made_again(world: World) -> None:
-    old = world.life(A0)
-    new = world.broker.recreate("a", 0)
+def test_a_partition_that_was_made_again(harness: Harness) -> None:
+    old = harness.life(A0)
+    new = harness.broker.recreate("a", 0)
     new.append(encode_frame(1, 0, b"zz"))
     with pytest.raises(OptionError, match="a/0-0 was deleted and made again since batch 1"):
-        world.move(AfterBatch(1))
-    move = world.move(Earliest(), Choice(topic="a"))
+        harness.move(AfterBatch(1))
+    move = harness.move(Earliest(), Choice(topic="a"))
     assert steps(move) == {"a/0-0": (None, 0), "a/0-1": (1, 0)}
     lives = json.loads(move.batch.lines[1])["incarnations"]
-    assert (lives["a"]["0-0"], lives["b"]["0-0"]) == (new.incarnation, world.life(B0))
+    assert (lives["a"]["0-0"], lives["b"]["0-0"]) == (new.incarnation, harness.life(B0))
     assert old != new.incarnation
     assert (move.steps[0].back, move.steps[0].skipped) == (0, 0)
 
 
-def test_a_partition_that_no_named_broker_holds(world: World) -> None:
-    del world.broker.partitions["a", 1]
+def test_a_partition_that_no_named_broker_holds(harness: Harness) -> None:
+    del harness.broker.partitions["a", 1]
     with pytest.raises(OptionError, match="no broker that is named holds a/0-1"):
-        world.move(Earliest())
-    assert steps(world.move(Earliest(), Choice(topic="b"))) == {"b/0-0": (6, 0)}
+        harness.move(Earliest())
+    assert steps(harness.move(Earliest(), Choice(topic="b"))) == {"b/0-0": (6, 0)}
 
 
-def test_a_broker_that_is_away(world: World) -> None:
-    world.broker.kill()
+def test_a_broker_that_is_away(harness: Harness) -> None:
+    harness.broker.kill()
     with pytest.raises(ConnectionFailed, match="broker b:1"):
-        world.move(Earliest())
+        harness.move(Earliest())
 
 
 def test_on_a_java_broker_all_but_times(tmp_path: Path) -> None:
-    world = World(tmp_path, frozenset())
+    harness = Harness(tmp_path, frozenset())
     query(tmp_path, offset(a={"0-0": 44}), offset(a={"0-0": 88}))
-    assert steps(world.move(AfterBatch(0))) == {"a/0-0": (4, 2)}
-    assert json.loads(world.move(Latest()).batch.lines[0])["incarnations"] == {}
+    assert steps(harness.move(AfterBatch(0))) == {"a/0-0": (4, 2)}
+    assert json.loads(harness.move(Latest()).batch.lines[0])["incarnations"] == {}
     with pytest.raises(OptionError, match="offset 67 of a/0-0 is inside a message; the message starts at 66"):
-        world.move(parse_position('{"a": {"0-0": 67}}'))
+        harness.move(parse_position('{"a": {"0-0": 67}}'))
     with pytest.raises(ExtensionMissing, match="does not offer 'timestamp'"):
-        world.move(Timestamps(of_all_ms=5))
+        harness.move(Timestamps(of_all_ms=5))
 
 
 def stateful(folder: Path) -> None:
@@ -241,20 +243,20 @@ def nothing(folder: Path) -> None:
     ],
 )
 def test_what_may_be_moved(
-    world: World, prepare: list[Callable[[Path], None]], given: dict[str, bool], words: str | None
+    harness: Harness, prepare: list[Callable[[Path], None]], given: dict[str, bool], words: str | None
 ) -> None:
     for step in prepare:
-        step(world.folder)
+        step(harness.folder)
     asked = {"keep_state": False, "abandon_planned": False} | given
     expected = nullcontext() if words is None else pytest.raises(CheckpointFolderError, match=words)
     with expected:
-        check_movable(read_checkpoint(world.folder), **asked)
+        check_movable(read_checkpoint(harness.folder), **asked)
 
 
-def test_a_planned_batch_that_is_given_up_keeps_its_number(world: World) -> None:
-    planned(world.folder)
-    checkpoint = read_checkpoint(world.folder)
-    move = world.move(AfterBatch(1), Choice(topic="b"))
+def test_a_planned_batch_that_is_given_up_keeps_its_number(harness: Harness) -> None:
+    planned(harness.folder)
+    checkpoint = read_checkpoint(harness.folder)
+    move = harness.move(AfterBatch(1), Choice(topic="b"))
     assert move.batch.batch_id == 4
     assert json.loads(move.batch.lines[1])["topics"]["a"] == {"0-0": 6 * FRAME, "0-1": FRAME}  # as committed
     told: dict[str, Any] = move_tree(checkpoint, move, done=False)
@@ -263,4 +265,4 @@ def test_a_planned_batch_that_is_given_up_keeps_its_number(world: World) -> None
     assert "Nothing was changed." in move_text(told)
     add_batch(checkpoint, move.batch)
     assert "batch 4 reads nothing" in move_text(move_tree(checkpoint, move, done=True))
-    assert read_checkpoint(world.folder).planned == move.batch
+    assert read_checkpoint(harness.folder).planned == move.batch

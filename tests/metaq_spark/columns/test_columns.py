@@ -131,7 +131,7 @@ def test_batches_respect_their_limits(name: str, rows_max: int, bytes_max: int) 
 @pytest.mark.parametrize("name", DECODERS)
 def test_an_attribute_that_is_not_utf8_is_repaired(name: str, raw: bytes) -> None:
     # The neighbours matter: broken halves of one character in two rows must not heal each other.
-    bodies = [struct.pack(">i", len(piece)) + piece + b"p" for piece in (b"\xc3", raw, "é".encode())]
+    bodies = [struct.pack(">i", len(task_range)) + task_range + b"p" for task_range in (b"\xc3", raw, "é".encode())]
     got = rows(DECODERS[name](10, 100), [(b"".join(frame(1, body) for body in bodies), 0)])
     assert [row["attribute"] for row in got] == ["\ufffd", raw.decode("utf-8", "replace"), "é"]
 

@@ -73,7 +73,7 @@ def shown(row: dict[str, object], layout: RowLayout) -> dict[str, object]:
     if isinstance(layout.value_type, StringType):
         row = row | {"value": row["value"].decode("utf-8", "replace")}
     if layout.attribute_type == ATTRIBUTE_MAP and row["attribute"] is not None:
-        pairs = dict((*piece.split("=", 1), None)[:2] for piece in row["attribute"].split(";") if piece)
+        pairs = dict((*task_range.split("=", 1), None)[:2] for task_range in row["attribute"].split(";") if task_range)
         row = row | {"attribute": list(pairs.items())}
     return {name: row[name] for name in layout.names}
 
@@ -88,9 +88,9 @@ def test_every_path_gives_the_rows_of_a_full_read(
     everything = table([*full.decode(b"".join(frames), 50), *full.flush()], RowLayout())
     want = [shown(row, layout) for row in everything if wanted is None or row["attribute"] in wanted]
     for name, make in DECODERS.items():
-        whole, pieces = make(layout, wanted, rows_max, bytes_max), make(layout, wanted, rows_max, bytes_max)
+        whole, task_ranges = make(layout, wanted, rows_max, bytes_max), make(layout, wanted, rows_max, bytes_max)
         assert table([*whole.decode(b"".join(frames), 50), *whole.flush()], layout) == want, name
-        assert table([*pieces.decode_addressed(addressed(frames, 50)), *pieces.flush()], layout) == want, name
+        assert table([*task_ranges.decode_addressed(addressed(frames, 50)), *task_ranges.flush()], layout) == want, name
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

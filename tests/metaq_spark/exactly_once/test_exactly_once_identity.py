@@ -17,7 +17,7 @@ from metaq_spark.exactly_once.identity import (
     by_broker,
     named_write,
     single_write,
-    worthless,
+    superseded,
 )
 from metaq_spark.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
 from metaq_spark.exactly_once.task import branch_limits
@@ -62,7 +62,7 @@ def test_a_branch_is_read_back_from_what_a_broker_lists(name: BranchName) -> Non
 )
 def test_other_programs_branches_are_nobody_s(xid: Xid) -> None:
     assert branch_name(xid) is None
-    assert worthless([xid], BatchName(QUERY, 99), ()) == []
+    assert superseded([xid], BatchName(QUERY, 99), ()) == []
     with pytest.raises(ValueError, match="is not a branch of this sink"):
         by_broker([xid])
 
@@ -92,7 +92,7 @@ OTHER_QUERY = branch(6, query="another")
     ],
 )
 def test_what_a_decision_makes_worthless(prepared: list[Xid], listed: list[Xid], expected: list[Xid]) -> None:
-    assert worthless(prepared, BatchName(QUERY, 7), listed) == expected
+    assert superseded(prepared, BatchName(QUERY, 7), listed) == expected
 
 
 def test_branches_by_broker_keep_the_order_of_the_decision() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from exactly_once_world import QUERY, TOPIC, World
+from exactly_once_harness import QUERY, TOPIC, Harness
 from fix_broker import StartBroker, wait_until
 
 from metaq.backends.metaq.transactions import DecidedBatch
@@ -25,14 +25,14 @@ ROWS = Contents({TopicPartition(TOPIC, Partition(number, 0)): Count(1, 0xABC) fo
 
 
 @pytest.fixture
-def world(start_broker: StartBroker, tmp_path: Path) -> World:
-    return World(start_broker, tmp_path)
+def harness(start_broker: StartBroker, tmp_path: Path) -> Harness:
+    return Harness(start_broker, tmp_path)
 
 
-def decided_only(world: World, batch: BatchName = FIRST) -> tuple[list[Xid], DecidedBatch]:
+def decided_only(harness: Harness, batch: BatchName = FIRST) -> tuple[list[Xid], DecidedBatch]:
     """The driver dies behind its decision."""
-    branches = world.write(batch)
-    with world.driver() as driver:
+    branches = harness.write(batch)
+    with harness.driver() as driver:
         return branches, driver.decide(batch, branches, ROWS)
 
 
@@ -40,131 +40,131 @@ def decided_only(world: World, batch: BatchName = FIRST) -> tuple[list[Xid], Dec
 
 
 @pytest.mark.parametrize("broker_id", [4, 7])
-def test_branches_that_another_client_rolled_back_before_the_decision(world: World, broker_id: int) -> None:
-    branches = world.write(FIRST)
-    assert world.roll_back_all(broker_id) == 1
+def test_branches_that_another_client_rolled_back_before_the_decision(harness: Harness, broker_id: int) -> None:
+    branches = harness.write(FIRST)
+    assert harness.roll_back_all(broker_id) == 1
     said = rf"broker {broker_id} does not have all branches of batch 0 .*Nothing of the batch was written"
     with pytest.raises(ExactlyOnceError, match=said):
-        world.coordinator.finish(FIRST, branches, ROWS)
-    assert (world.everything(), world.decided()) == ([[], []], {4: None, 7: None})
-    world.coordinator.finish(FIRST, world.write(FIRST), ROWS)
-    assert (world.everything(), world.prepared()) == ([["0/0"], ["0/0"]], {4: 0, 7: 0})
+        harness.coordinator.finish(FIRST, branches, ROWS)
+    assert (harness.everything(), harness.decided()) == ([[], []], {4: None, 7: None})
+    harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS)
+    assert (harness.everything(), harness.prepared()) == ([["0/0"], ["0/0"]], {4: 0, 7: 0})
 
 
-def test_branches_of_a_single_broker_that_another_client_rolled_back(world: World) -> None:
+def test_branches_of_a_single_broker_that_another_client_rolled_back(harness: Harness) -> None:
     """With one broker nothing is asked before the decision; the decision itself is refused."""
-    task = world.task(FIRST)
-    world.put(task, "4-0", "a")
+    task = harness.task(FIRST)
+    harness.put(task, "4-0", "a")
     branches = task.finish()
-    world.roll_back_all(4)
+    harness.roll_back_all(4)
     with pytest.raises(ExactlyOnceError, match=r"broker 4 does not have all branches .*Nothing of the batch was"):
-        Coordinator({4: world.addresses[4]}, world.sessions).finish(FIRST, branches, ROWS)
-    assert world.decided() == {4: None, 7: None}
+        Coordinator({4: harness.addresses[4]}, harness.sessions).finish(FIRST, branches, ROWS)
+    assert harness.decided() == {4: None, 7: None}
 
 
 @pytest.mark.parametrize("taken_by", ["another client", "a lost journal"])
-def test_branches_that_are_gone_behind_the_decision(world: World, taken_by: str) -> None:
-    branches, _ = decided_only(world)
-    wait_until(lambda: world.everything() == [["0/0"], []], "the decision commits the branches of its broker")
+def test_branches_that_are_gone_behind_the_decision(harness: Harness, taken_by: str) -> None:
+    branches, _ = decided_only(harness)
+    wait_until(lambda: harness.everything() == [["0/0"], []], "the decision commits the branches of its broker")
     if taken_by == "another client":
-        world.roll_back_all(7)
+        harness.roll_back_all(7)
     else:
-        world.lose_journal(7)
-    again = world.write(FIRST)
+        harness.lose_journal(7)
+    again = harness.write(FIRST)
     said = rf"batch 0 .* was decided, but broker 7 does not know 1 of its branches .*{TOPIC}/7-0 \(1 rows\)\. .*accept"
     for _ in range(2):
         with pytest.raises(ExactlyOnceError, match=said):
-            world.coordinator.finish(FIRST, again, ROWS)
-    world.end_by_hand(next(key for key in branches if b".7." in key.branch), "accept", broker_id=7)
-    world.coordinator.finish(FIRST, again, ROWS)
-    assert (world.everything(), world.prepared()) == ([["0/0"], []], {4: 0, 7: 1})  # listed until the next batch
-    world.coordinator.finish(BatchName(QUERY, 1), world.write(BatchName(QUERY, 1)), ROWS)
-    assert (world.everything(), world.prepared()) == ([["0/0", "1/0"], ["1/0"]], {4: 0, 7: 0})
+            harness.coordinator.finish(FIRST, again, ROWS)
+    harness.end_by_hand(next(key for key in branches if b".7." in key.branch), "accept", broker_id=7)
+    harness.coordinator.finish(FIRST, again, ROWS)
+    assert (harness.everything(), harness.prepared()) == ([["0/0"], []], {4: 0, 7: 1})  # listed until the next batch
+    harness.coordinator.finish(BatchName(QUERY, 1), harness.write(BatchName(QUERY, 1)), ROWS)
+    assert (harness.everything(), harness.prepared()) == ([["0/0", "1/0"], ["1/0"]], {4: 0, 7: 0})
 
 
-def test_a_journal_that_is_lost_behind_the_commit(world: World) -> None:
+def test_a_journal_that_is_lost_behind_the_commit(harness: Harness) -> None:
     """The rows are there, but nobody can know it: the repetition fails instead of guessing."""
-    world.coordinator.finish(FIRST, world.write(FIRST), ROWS)
-    world.lose_journal(7)
+    harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS)
+    harness.lose_journal(7)
     with pytest.raises(ExactlyOnceError, match="was decided, but broker 7 does not know 1 of its branches"):
-        world.coordinator.finish(FIRST, world.write(FIRST), ROWS)
+        harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS)
 
 
-def test_a_decider_that_lost_its_journal_is_replaced_by_who_knows(world: World) -> None:
-    branches = world.write(FIRST)
-    world.coordinator.finish(FIRST, branches, ROWS)
-    world.lose_journal(4)
-    assert world.decided() == {4: None, 7: 0}
+def test_a_decider_that_lost_its_journal_is_replaced_by_who_knows(harness: Harness) -> None:
+    branches = harness.write(FIRST)
+    harness.coordinator.finish(FIRST, branches, ROWS)
+    harness.lose_journal(4)
+    assert harness.decided() == {4: None, 7: 0}
     with pytest.raises(ExactlyOnceError, match="was decided, but broker 4 does not know 1 of its branches"):
-        world.coordinator.finish(FIRST, world.write(FIRST), ROWS)
-    assert world.everything() == [["0/0"], ["0/0"]]
+        harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS)
+    assert harness.everything() == [["0/0"], ["0/0"]]
 
 
 @pytest.mark.parametrize("restarted", [(), (4,), (7,), (4, 7)])
-def test_committed_branches_are_remembered_until_later_decisions(world: World, restarted: tuple[int, ...]) -> None:
-    branches = world.write(FIRST)
-    world.coordinator.finish(FIRST, branches, ROWS)
-    world.restart(*restarted) if restarted else None
+def test_committed_branches_are_remembered_until_later_decisions(harness: Harness, restarted: tuple[int, ...]) -> None:
+    branches = harness.write(FIRST)
+    harness.coordinator.finish(FIRST, branches, ROWS)
+    harness.restart(*restarted) if restarted else None
     for _ in range(2):
-        assert list(world.coordinator.finish(FIRST, world.write(FIRST), ROWS).branches) == branches
-    assert (world.everything(), world.prepared()) == ([["0/0"], ["0/0"]], {4: 0, 7: 0})
+        assert list(harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS).branches) == branches
+    assert (harness.everything(), harness.prepared()) == ([["0/0"], ["0/0"]], {4: 0, 7: 0})
 
 
 # ---- batches that are repeated with other rows
 
 
-def commit(world: World, number: int, topic_rows: dict[str, str], *, run: str, accept: bool = False) -> None:
+def commit(harness: Harness, number: int, topic_rows: dict[str, str], *, run: str, accept: bool = False) -> None:
     """A micro-batch of one task, as the driver of a run commits it: a payload for each partition."""
     batch = BatchName(QUERY, number)
-    task = world.task(batch)
+    task = harness.task(batch)
     counts = {}
     for place, payload in topic_rows.items():
-        world.put(task, place, payload)
+        harness.put(task, place, payload)
         counts[TopicPartition(TOPIC, Partition.parse(place))] = Count(1, hash(payload) & 0xFFFF)
     message = WrittenMessages(len(counts), 0, batch, task.finish(), counts, run)
-    plan = TransactionPlan(world.addresses, accept_repeated=accept)
-    commit_stream(plan, [message], number, world.sessions)
+    plan = TransactionPlan(harness.addresses, accept_repeated=accept)
+    commit_stream(plan, [message], number, harness.sessions)
 
 
-def test_a_checkpoint_one_batch_behind(world: World) -> None:
-    commit(world, 0, {"4-0": "a"}, run="run-1")
-    commit(world, 1, {"4-0": "b"}, run="run-1")
+def test_a_checkpoint_one_batch_behind(harness: Harness) -> None:
+    commit(harness, 0, {"4-0": "a"}, run="run-1")
+    commit(harness, 1, {"4-0": "b"}, run="run-1")
     said = r"batch 1 .* was written before by run run-1, with 1 rows for topic t; now it has 1 rows .*not the same"
     with pytest.raises(BatchConflict, match=said):
-        commit(world, 1, {"4-0": "c"}, run="run-2")
+        commit(harness, 1, {"4-0": "c"}, run="run-2")
     with pytest.raises(BatchConflict, match=r"now it has 2 rows for topic t.* restore the newest one, or begin"):
-        commit(world, 1, {"4-0": "b", "7-0": "c"}, run="run-2")
-    assert (world.readable("4-0"), world.prepared()) == (["a", "b"], {4: 0, 7: 0})
+        commit(harness, 1, {"4-0": "b", "7-0": "c"}, run="run-2")
+    assert (harness.readable("4-0"), harness.prepared()) == (["a", "b"], {4: 0, 7: 0})
 
 
-def test_two_batches_behind(world: World) -> None:
+def test_two_batches_behind(harness: Harness) -> None:
     for number, payload in enumerate("abc"):
-        commit(world, number, {"4-0": payload}, run="run-1")
+        commit(harness, number, {"4-0": payload}, run="run-1")
     with pytest.raises(BatchSuperseded, match="go on from the newest checkpoint or begin with a new one"):
-        commit(world, 1, {"4-0": "x"}, run="run-2")
-    assert (world.readable("4-0"), world.prepared()) == (["a", "b", "c"], {4: 0, 7: 0})
+        commit(harness, 1, {"4-0": "x"}, run="run-2")
+    assert (harness.readable("4-0"), harness.prepared()) == (["a", "b", "c"], {4: 0, 7: 0})
 
 
-def test_the_same_rows_in_other_partitions_are_the_same_batch(world: World) -> None:
-    commit(world, 0, {"4-0": "a", "7-0": "b"}, run="run-1")
-    commit(world, 0, {"4-0": "b", "7-1": "a"}, run="run-2")
-    assert (world.everything(), world.prepared()) == ([["a"], ["b"]], {4: 0, 7: 0})
+def test_the_same_rows_in_other_partitions_are_the_same_batch(harness: Harness) -> None:
+    commit(harness, 0, {"4-0": "a", "7-0": "b"}, run="run-1")
+    commit(harness, 0, {"4-0": "b", "7-1": "a"}, run="run-2")
+    assert (harness.everything(), harness.prepared()) == ([["a"], ["b"]], {4: 0, 7: 0})
 
 
-def test_rows_that_differ_may_be_accepted(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    commit(world, 0, {"4-0": "0.17"}, run="run-1")
-    commit(world, 0, {"4-0": "0.83"}, run="run-2", accept=True)
-    assert (world.everything(), world.prepared()) == ([["0.17"], []], {4: 0, 7: 0})
+def test_rows_that_differ_may_be_accepted(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    commit(harness, 0, {"4-0": "0.17"}, run="run-1")
+    commit(harness, 0, {"4-0": "0.83"}, run="run-2", accept=True)
+    assert (harness.everything(), harness.prepared()) == ([["0.17"], []], {4: 0, 7: 0})
     assert "not the same messages" in caplog.text
 
 
-def test_a_copied_checkpoint_with_another_topic(world: World) -> None:
+def test_a_copied_checkpoint_with_another_topic(harness: Harness) -> None:
     other = Contents({TopicPartition("u", Partition(4, 0)): Count(1, 0xABC)}, "run-2")
-    world.coordinator.finish(FIRST, world.write(FIRST), ROWS)
+    harness.coordinator.finish(FIRST, harness.write(FIRST), ROWS)
     said = "with 2 rows for topic t; now it has 1 rows for topic u, .*The checkpoint was copied .*checkpoint of its own"
     with pytest.raises(BatchConflict, match=said):
-        world.coordinator.finish(FIRST, world.write(FIRST), other)
+        harness.coordinator.finish(FIRST, harness.write(FIRST), other)
     named = BatchName("app-orders", 1)
-    world.coordinator.finish(named, world.write(named), ROWS)
+    harness.coordinator.finish(named, harness.write(named), ROWS)
     with pytest.raises(BatchConflict, match="give each target a txnAppId of its own"):
-        world.coordinator.finish(named, world.write(named), other)
+        harness.coordinator.finish(named, harness.write(named), other)

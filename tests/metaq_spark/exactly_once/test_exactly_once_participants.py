@@ -10,7 +10,7 @@ from metaq.model import Address
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq_spark.backends.metaq.sessions import PatientSessions
+from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.exactly_once.participants import Found, ParticipantMemory
 from metaq_spark.options.parsing import Use, parse_sink_options
@@ -20,14 +20,14 @@ ADDRESSES = (Address("b0", 1), Address("b1", 1))
 OURS = frozenset({EXT_PUT_BATCH, EXT_DECIDE, EXT_DECISIONS, EXT_CONTENTS})
 
 
-class World:
+class Harness:
     """Two brokers in memory and what a driver remembers of them."""
 
     def __init__(self, *brokers: MemoryBroker) -> None:
         self.brokers, self.clock = brokers, ManualClock()
         pool = SessionPool(transport=MemoryTransport(dict(zip(ADDRESSES, brokers, strict=True))), clock=self.clock)
         options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "t", "retries": "2"}, Use.STREAM_WRITE)
-        self.sessions, self.memory = PatientSessions(options, pool, self.clock), ParticipantMemory()
+        self.sessions, self.memory = RetryingSessions(options, pool, self.clock), ParticipantMemory()
 
     def find(self) -> Found:
         return self.memory.find(ADDRESSES, self.sessions)
@@ -38,17 +38,17 @@ def broker(broker_id: int, extensions: frozenset[str] = OURS, *, slave: bool = F
 
 
 def test_all_named_brokers_take_part_and_are_remembered_for_a_while() -> None:
-    world = World(broker(4), broker(2))
+    harness = Harness(broker(4), broker(2))
     found = Found({4: ADDRESSES[0], 2: ADDRESSES[1]}, 60)
-    assert world.find() == found
-    world.brokers[0].kill()
-    world.clock.advance(ROUTE_AGE_S_MAX - 1)
-    assert world.find() == found
-    world.clock.advance(1)
-    before_s = world.clock.monotonic()
+    assert harness.find() == found
+    harness.brokers[0].kill()
+    harness.clock.advance(ROUTE_AGE_S_MAX - 1)
+    assert harness.find() == found
+    harness.clock.advance(1)
+    before_s = harness.clock.monotonic()
     with pytest.raises(ConnectionFailed, match="broker b0:1"):
-        world.find()
-    assert world.clock.monotonic() - before_s == pytest.approx(0.2 + 0.4)
+        harness.find()
+    assert harness.clock.monotonic() - before_s == pytest.approx(0.2 + 0.4)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_all_named_brokers_take_part_and_are_remembered_for_a_while() -> None:
     ],
 )
 def test_a_broker_that_cannot_take_part_is_named_with_what_to_do(extensions: frozenset[str], missing: str) -> None:
-    world = World(broker(1), broker(2, extensions))
+    harness = Harness(broker(1), broker(2, extensions))
     words = f"delivery = exactly_once: broker b1:1 does not offer {missing}, which it needs; .* at_least_once"
     with pytest.raises(ExactlyOnceError, match=words):
-        world.find()
-    assert not any(each.partitions for each in world.brokers)
+        harness.find()
+    assert not any(each.partitions for each in harness.brokers)
 
 
 def test_slaves_take_no_part() -> None:
-    assert World(broker(1), broker(1, frozenset(), slave=True)).find() == Found({1: ADDRESSES[0]}, 60)
+    assert Harness(broker(1), broker(1, frozenset(), slave=True)).find() == Found({1: ADDRESSES[0]}, 60)
     with pytest.raises(ExactlyOnceError, match=r"none of the brokers .* is a master"):
-        World(broker(1, slave=True), broker(2, slave=True)).find()
+        Harness(broker(1, slave=True), broker(2, slave=True)).find()
 
 
 def test_two_addresses_of_one_broker() -> None:
     with pytest.raises(DirectoryConflict, match="b0:1 and b1:1 say that they are the same broker, 1"):
-        World(broker(1), broker(1)).find()
+        Harness(broker(1), broker(1)).find()

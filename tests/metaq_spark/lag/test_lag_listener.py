@@ -33,7 +33,7 @@ DEADLINE_S = 20.0
 
 
 @dataclass
-class World:
+class Harness:
     """Two brokers with one topic, and a listener that asks them."""
 
     extensions: frozenset[str] | None = None
@@ -90,11 +90,11 @@ def registry() -> CollectorRegistry:
 
 
 def test_bytes_messages_and_seconds(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    world.put(0, 0, 9.0, 5.0, 1.5)
-    world.put(1, 0, 7.0)
+    harness = Harness()
+    harness.put(0, 0, 9.0, 5.0, 1.5)
+    harness.put(1, 0, 7.0)
     caplog.set_level(logging.INFO)
-    tell(world.listener(registry=registry), event(offset(p0_0=21, p1_0=21), processedRowsPerSecond=4))
+    tell(harness.listener(registry=registry), event(offset(p0_0=21, p1_0=21), processedRowsPerSecond=4))
     assert shown(registry) == {
         "lag_bytes copy orders 0-0": 42,
         "lag_messages copy orders 0-0": 2,
@@ -119,10 +119,10 @@ def test_the_page_names_every_gauge(registry: CollectorRegistry) -> None:
 
 
 def test_a_java_broker_counts_nothing(registry: CollectorRegistry) -> None:
-    world = World(extensions=frozenset())
-    world.put(0, 0, 9.0)
-    world.brokers[1].partition("orders", 0).append(encode_frame(-5, 0, b"x"))  # its ids say nothing about time
-    tell(world.listener(registry=registry), event(offset(p0_0=0, p1_0=0)))
+    harness = Harness(extensions=frozenset())
+    harness.put(0, 0, 9.0)
+    harness.brokers[1].partition("orders", 0).append(encode_frame(-5, 0, b"x"))  # its ids say nothing about time
+    tell(harness.listener(registry=registry), event(offset(p0_0=0, p1_0=0)))
     assert {name: value for name, value in shown(registry).items() if "orders" in name} == {
         "lag_bytes copy orders 0-0": 21,
         "lag_seconds copy orders 0-0": 9.0,
@@ -140,16 +140,16 @@ def test_without_brokers_bytes_come_from_the_progress(registry: CollectorRegistr
 def test_a_broker_that_is_away_costs_detail_and_one_line(
     registry: CollectorRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World()
-    world.put(0, 0, 9.0)
-    world.brokers[1].kill()
-    listener = world.listener(registry=registry)
+    harness = Harness()
+    harness.put(0, 0, 9.0)
+    harness.brokers[1].kill()
+    listener = harness.listener(registry=registry)
     for _ in range(3):
         tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_bytes copy orders 0-0"] == 21
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "a lag could not be told in full: broker b1:1: connect failed" in warning.getMessage()
-    world.brokers[1].start()
+    harness.brokers[1].start()
     tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_messages copy orders 0-0"] == 1
 
@@ -183,26 +183,26 @@ def test_what_a_query_no_longer_has_is_removed(registry: CollectorRegistry) -> N
 
 
 @pytest.fixture
-def held_up() -> Iterator[tuple[World, threading.Event, threading.Event]]:
+def held_up() -> Iterator[tuple[Harness, threading.Event, threading.Event]]:
     """A world whose broker answers only when told to: (world, a lookup is under way, go on)."""
-    world, asked, go_on = World(), threading.Event(), threading.Event()
-    world.put(0, 0, 9.0)
+    harness, asked, go_on = Harness(), threading.Event(), threading.Event()
+    harness.put(0, 0, 9.0)
 
     def wait(command: Command) -> None:
         asked.set()
         assert go_on.wait(DEADLINE_S)
 
-    world.brokers[0].before_command = wait
-    yield world, asked, go_on
+    harness.brokers[0].before_command = wait
+    yield harness, asked, go_on
     go_on.set()
 
 
 def test_spark_never_waits_and_the_newest_progress_counts(
-    held_up: tuple[World, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
+    held_up: tuple[Harness, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world, asked, go_on = held_up
+    harness, asked, go_on = held_up
     caplog.set_level(logging.INFO)
-    listener = world.listener()
+    listener = harness.listener()
     listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
     assert asked.wait(DEADLINE_S)
     for batch_id in range(1, 100):
@@ -214,10 +214,10 @@ def test_spark_never_waits_and_the_newest_progress_counts(
 
 
 def test_a_lookup_that_ends_after_its_query_shows_nothing(
-    held_up: tuple[World, threading.Event, threading.Event], registry: CollectorRegistry
+    held_up: tuple[Harness, threading.Event, threading.Event], registry: CollectorRegistry
 ) -> None:
-    world, asked, go_on = held_up
-    listener = world.listener(registry=registry)
+    harness, asked, go_on = held_up
+    listener = harness.listener(registry=registry)
     listener.onQueryProgress(event(offset(p0_0=0)))
     assert asked.wait(DEADLINE_S)
     listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
@@ -227,11 +227,11 @@ def test_a_lookup_that_ends_after_its_query_shows_nothing(
 
 
 def test_the_last_progress_of_a_query_is_logged_though_it_has_ended(
-    held_up: tuple[World, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
+    held_up: tuple[Harness, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world, asked, go_on = held_up
+    harness, asked, go_on = held_up
     caplog.set_level(logging.INFO)
-    listener = world.listener()
+    listener = harness.listener()
     listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
     assert asked.wait(DEADLINE_S)
     listener.onQueryProgress(event(offset(p0_0=0), batchId=1))
@@ -242,12 +242,12 @@ def test_the_last_progress_of_a_query_is_logged_though_it_has_ended(
 
 
 def test_the_gauges_of_a_query_that_hangs_go_on(registry: CollectorRegistry, caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    world.put(0, 0, 9.0)
+    harness = Harness()
+    harness.put(0, 0, 9.0)
     caplog.set_level(logging.INFO)
-    listener = world.listener(registry=registry, refresh_s=0.005)
+    listener = harness.listener(registry=registry, refresh_s=0.005)
     tell(listener, event(offset(p0_0=0)))
-    world.put(0, 0, 1.0)
+    harness.put(0, 0, 1.0)
     wait_until(lambda: shown(registry)["lag_messages copy orders 0-0"] == 2, "a lag that grows")
     assert len(caplog.records) == 1  # the log is of progress only
     listener.onQueryTerminated(SimpleNamespace(runId="run-1"))

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from metaq.model import Held, OffsetRange, Partition, TopicPartition
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.lag.progress import merged, read_query_progress
 from metaq_spark.lag.summary import summarize
-from metaq_spark.lag.unread import PartitionLag, Remark, lags
+from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress
 
 P0, P1 = TopicPartition("orders", Partition(0, 0)), TopicPartition("orders", Partition(0, 1))
 A, B = "a" * 32, "b" * 32
 
 
-def held(start: int, end: int, incarnation: str | None = None) -> Held:
-    return Held(OffsetRange(start, end), incarnation)
+def available(start: int, end: int, incarnation: str | None = None) -> PartitionState:
+    return PartitionState(OffsetRange(start, end), incarnation)
 
 
 def form_1(**topics: dict[str, int]) -> dict[str, Any]:
@@ -40,24 +40,28 @@ def progress(*sources: dict[str, Any], **more: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("at", "incarnation", "there", "unread", "remark"),
     [
-        (100, None, held(0, 100), (100, 100), None),
-        (100, None, held(0, 150), (100, 150), None),
-        (100, A, held(100, 150, A), (100, 150), None),
-        (100, None, held(0, 150, A), (100, 150), None),  # a checkpoint of form 1: nothing to compare with
-        (100, A, held(0, 150), (100, 150), None),  # the broker was replaced by one that does not tell
-        (100, A, held(0, 150, B), (0, 150), Remark.RECREATED),
-        (100, None, held(120, 150), (120, 150), Remark.REMOVED),
-        (100, None, held(0, 90), (100, 100), Remark.AHEAD),
-        (100, None, None, (100, 100), Remark.GONE),
-        (None, None, held(20, 150), (20, 150), Remark.NEW),
+        (100, None, available(0, 100), (100, 100), None),
+        (100, None, available(0, 150), (100, 150), None),
+        (100, A, available(100, 150, A), (100, 150), None),
+        (100, None, available(0, 150, A), (100, 150), None),  # a checkpoint of form 1: nothing to compare with
+        (100, A, available(0, 150), (100, 150), None),  # the broker was replaced by one that does not tell
+        (100, A, available(0, 150, B), (0, 150), LagStatus.RECREATED),
+        (100, None, available(120, 150), (120, 150), LagStatus.REMOVED),
+        (100, None, available(0, 90), (100, 100), LagStatus.AHEAD),
+        (100, None, None, (100, 100), LagStatus.GONE),
+        (None, None, available(20, 150), (20, 150), LagStatus.NEW),
     ],
 )
 def test_what_is_unread_of_a_partition(
-    at: int | None, incarnation: str | None, there: Held | None, unread: tuple[int, int], remark: Remark | None
+    at: int | None,
+    incarnation: str | None,
+    there: PartitionState | None,
+    unread: tuple[int, int],
+    status_note: LagStatus | None,
 ) -> None:
     read_to = Progress({} if at is None else {P0: at}, {} if incarnation is None else {P0: incarnation})
     (lag,) = lags(read_to, {} if there is None else {P0: there})
-    assert (lag.unread, lag.remark, lag.bytes) == (OffsetRange(*unread), remark, unread[1] - unread[0])
+    assert (lag.unread, lag.status_note, lag.bytes) == (OffsetRange(*unread), status_note, unread[1] - unread[0])
     assert (lag.messages, lag.seconds) == (None, None)
 
 
@@ -75,10 +79,10 @@ def test_the_progress_of_a_query(form: int, as_text: bool) -> None:
     assert (read.query, read.run_id, read.batch_id) == ("copy", "run-1", 7)
     assert (read.input_rows_per_second, read.processed_rows_per_second) == (2.0, 1.5)
     measured = merged(one.lags() for one in read.sources)
-    assert [(str(lag.where), lag.read_to, lag.bytes, lag.remark) for lag in measured] == [
+    assert [(str(lag.where), lag.read_to, lag.bytes, lag.status_note) for lag in measured] == [
         ("orders/0-0", 21, 42, None),
         ("orders/0-1", 5, 0, None),
-        ("orders/2-0", 0, 40, Remark.NEW),
+        ("orders/2-0", 0, 40, LagStatus.NEW),
     ]
 
 
@@ -133,7 +137,10 @@ def test_of_a_partition_that_two_sources_read_the_one_further_behind_counts() ->
             "input_rows_per_s=0.0",
         ),
         (
-            [PartitionLag(P0, 5, OffsetRange(5, 5), Remark.GONE), PartitionLag(P1, 9, OffsetRange(0, 4), Remark.NEW)],
+            [
+                PartitionLag(P0, 5, OffsetRange(5, 5), LagStatus.GONE),
+                PartitionLag(P1, 9, OffsetRange(0, 4), LagStatus.NEW),
+            ],
             "query=copy batch=7 lag_bytes=4 partitions=2 behind=1 furthest=orders/0-1 gone=orders/0-0 new=orders/0-1 "
             "input_rows_per_s=0.0",
         ),

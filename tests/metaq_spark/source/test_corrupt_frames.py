@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
-from source_world import NO_EXTENSIONS, World
+from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import CorruptFrame, TopicNotFound
@@ -28,8 +28,8 @@ CARTS = {"onCorrupt": "deadletter", "deadLetterTopic": "carts"}
 
 
 @pytest.fixture(params=["ours", "java"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    return Harness() if request.param == "ours" else Harness(extensions=NO_EXTENSIONS)
 
 
 def payloads(count: int = 100, size: int = 300) -> list[bytes]:
@@ -41,10 +41,10 @@ def starts_of(store: MemoryPartition) -> list[int]:
     return [frame.offset for frame in walk(bytes(store.segments[0][1]))]
 
 
-def letters(world: World) -> list[Message]:
+def letters(harness: Harness) -> list[Message]:
     return [
         frame.message
-        for broker in world.brokers
+        for broker in harness.brokers
         for (topic, _), store in sorted(broker.partitions.items())
         if topic == "carts"
         for frame in walk(store.content())
@@ -103,29 +103,29 @@ HARMS = [
 @pytest.mark.parametrize("victim", [0, 1, 50, 98, 99])
 @pytest.mark.parametrize("harm", HARMS)
 def test_one_damaged_message_costs_one_message(
-    world: World, harm: Harm, victim: int, caplog: pytest.LogCaptureFixture
+    harness: Harness, harm: Harm, victim: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     messages = payloads()
-    world.put("orders", 0, 0, *messages)
-    store = world.brokers[0].partition("orders", 0)
+    harness.put("orders", 0, 0, *messages)
+    store = harness.brokers[0].partition("orders", 0)
     bounds = [*starts_of(store), store.end]
     original = bytes(store.segments[0][1][bounds[victim] : bounds[victim + 1]])
     harm(store.segments[0][1], bounds[victim], bounds[victim + 1])
     harmed = bytes(store.segments[0][1][bounds[victim] : bounds[victim + 1]])
     assert harmed != original
-    break_boundaries(world)
+    break_boundaries(harness)
     rest = messages[:victim] + messages[victim + 1 :]
 
     with pytest.raises(CorruptFrame, match=rf"corrupt frame in orders/0-0 at offset {bounds[victim]}:"):
-        world.batch(fetchBytes="1000")
+        harness.batch(fetchBytes="1000")
     for fetch_bytes in ("700", "1m"):  # the same on replay, and however it is fetched
         caplog.clear()
-        assert world.batch(onCorrupt="skip", fetchBytes=fetch_bytes) == rest
+        assert harness.batch(onCorrupt="skip", fetchBytes=fetch_bytes) == rest
         (warning,) = [record.getMessage() for record in caplog.records if "does not list it" not in record.message]
         assert f"orders/0-0: bytes [{bounds[victim]}, {bounds[victim + 1]}) are damaged: " in warning
 
-    assert world.batch(**CARTS) == rest
-    (letter,) = letters(world)
+    assert harness.batch(**CARTS) == rest
+    (letter,) = letters(harness)
     assert letter.payload == harmed
     told = parse_pairs(letter.attribute or "")
     assert (told["topic"], told["partition"]) == ("orders", "0-0")
@@ -133,12 +133,12 @@ def test_one_damaged_message_costs_one_message(
     assert told["reason"]
 
 
-def break_boundaries(world: World) -> None:
+def break_boundaries(harness: Harness) -> None:
     """Let the broker in memory answer ``boundary`` as one with an index does: right outside of what is damaged."""
-    store = world.brokers[0].partition("orders", 0)
+    store = harness.brokers[0].partition("orders", 0)
     known: list[int] = []
     plain, at = MemoryPartition(1 << 30), 0
-    for number, frame in enumerate(walk_as_it_was(world)):
+    for number, frame in enumerate(walk_as_it_was(harness)):
         plain.append(frame)
         known += [at] if number % 10 == 0 else []
         at += len(frame)
@@ -146,107 +146,107 @@ def break_boundaries(world: World) -> None:
     store.boundary = lambda offset: max(at for at in known if at <= max(offset, 0))  # type: ignore[method-assign]
 
 
-def walk_as_it_was(world: World) -> list[bytes]:
+def walk_as_it_was(harness: Harness) -> list[bytes]:
     return [encode_frame(1, *encode_body(Message(payload))) for payload in payloads()]
 
 
-def test_several_damaged_messages_in_a_row_and_apart(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_damaged_messages_in_a_row_and_apart(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     messages = payloads()
-    world.put("orders", 0, 0, *messages)
-    content = world.brokers[0].partition("orders", 0).segments[0][1]
-    bounds = [*starts_of(world.brokers[0].partition("orders", 0)), len(content)]
-    break_boundaries(world)
+    harness.put("orders", 0, 0, *messages)
+    content = harness.brokers[0].partition("orders", 0).segments[0][1]
+    bounds = [*starts_of(harness.brokers[0].partition("orders", 0)), len(content)]
+    break_boundaries(harness)
     victims = {3, 4, 5, 40, 77, 99}
     for victim, harm in zip(sorted(victims), [flip, longer, flip, header_gone, flip, negative_length], strict=True):
         harm(content, bounds[victim], bounds[victim + 1])
-    got = world.batch(onCorrupt="skip", fetchBytes="2000")
-    assert got == world.batch(onCorrupt="skip")
+    got = harness.batch(onCorrupt="skip", fetchBytes="2000")
+    assert got == harness.batch(onCorrupt="skip")
     lost = [payload for payload in messages if payload not in got]
     assert set(lost) == {messages[victim] for victim in victims}
 
 
-def test_a_message_inside_a_payload_is_not_taken_for_one(world: World) -> None:
+def test_a_message_inside_a_payload_is_not_taken_for_one(harness: Harness) -> None:
     inner = b"".join(encode_frame(7, 0, b"inner %d" % n) for n in range(10))
     messages = [b"a" * 50, b"x" * 30 + inner + b"y" * 30, *payloads(30)]
-    world.put("orders", 0, 0, *messages)
-    store = world.brokers[0].partition("orders", 0)
+    harness.put("orders", 0, 0, *messages)
+    store = harness.brokers[0].partition("orders", 0)
     second = starts_of(store)[1]
     store.segments[0][1][second : second + 4] = b"\x7f\xff\xff\xff"
     known = [0, store.end]
     store.boundary = lambda offset: max(at for at in known if at <= offset)  # type: ignore[method-assign]
-    assert world.batch(onCorrupt="skip") == [messages[0], *messages[2:]]
+    assert harness.batch(onCorrupt="skip") == [messages[0], *messages[2:]]
 
 
-def test_damage_at_the_end_and_nothing_behind_it(world: World) -> None:
-    world.put("orders", 0, 0, b"good", b"evil")
-    content = world.brokers[0].partition("orders", 0).segments[0][1]
+def test_damage_at_the_end_and_nothing_behind_it(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"good", b"evil")
+    content = harness.brokers[0].partition("orders", 0).segments[0][1]
     content[24:28] = b"\x00\x00\xff\xff"
-    world.brokers[0].partition("orders", 0).boundary = lambda offset: 0 if offset < 48 else 48  # type: ignore[method-assign]
-    assert world.batch(onCorrupt="skip") == [b"good"]
-    assert world.batch(**CARTS) == [b"good"]
-    assert [letter.payload for letter in letters(world)] == [bytes(content[24:])]
+    harness.brokers[0].partition("orders", 0).boundary = lambda offset: 0 if offset < 48 else 48  # type: ignore[method-assign]
+    assert harness.batch(onCorrupt="skip") == [b"good"]
+    assert harness.batch(**CARTS) == [b"good"]
+    assert [letter.payload for letter in letters(harness)] == [bytes(content[24:])]
 
 
-def test_a_large_dead_letter_is_cut(world: World) -> None:
-    world.put("orders", 0, 0, b"x" * (LETTER_BYTES_MAX + 5000), b"next")
-    content = world.brokers[0].partition("orders", 0).segments[0][1]
+def test_a_large_dead_letter_is_cut(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"x" * (LETTER_BYTES_MAX + 5000), b"next")
+    content = harness.brokers[0].partition("orders", 0).segments[0][1]
     content[-30] ^= 1
-    assert world.batch(**CARTS) == [b"next"]
-    (letter,) = letters(world)
+    assert harness.batch(**CARTS) == [b"next"]
+    (letter,) = letters(harness)
     assert letter.payload == bytes(content[:LETTER_BYTES_MAX])
     assert parse_pairs(letter.attribute or "")["end"] == str(LETTER_BYTES_MAX + 5020)
 
 
-def test_a_task_that_runs_again_stores_its_letters_again(world: World) -> None:
-    world.put("orders", 0, 0, b"good", b"evil")
-    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
-    assert [world.batch(**CARTS) for _ in range(2)] == [[b"good"]] * 2
-    assert len(letters(world)) == 2
+def test_a_task_that_runs_again_stores_its_letters_again(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"good", b"evil")
+    harness.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+    assert [harness.batch(**CARTS) for _ in range(2)] == [[b"good"]] * 2
+    assert len(letters(harness)) == 2
 
 
-def test_a_topic_for_dead_letters_that_does_not_exist_is_told_before_anything_is_read(world: World) -> None:
-    world.put("orders", 0, 0, b"good")
+def test_a_topic_for_dead_letters_that_does_not_exist_is_told_before_anything_is_read(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"good")
     nowhere = {"onCorrupt": "deadletter", "deadLetterTopic": "nowhere"}
     with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):
-        world.batch(**nowhere)
+        harness.batch(**nowhere)
     with pytest.raises(TopicNotFound, match="topic 'nowhere' does not exist"):
-        world.stream(**nowhere).initialOffset()
-    assert world.count(Get) == 0
+        harness.stream(**nowhere).initialOffset()
+    assert harness.count(Get) == 0
 
 
-def test_a_dead_letter_that_cannot_be_stored_fails_the_task(world: World) -> None:
-    world.put("orders", 0, 0, b"evil")
-    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
-    for broker in world.brokers:
+def test_a_dead_letter_that_cannot_be_stored_fails_the_task(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"evil")
+    harness.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+    for broker in harness.brokers:
         broker._refusal = lambda command: "no space left"  # type: ignore[method-assign]
     with pytest.raises(OptionError, match=r"deadLetterTopic: orders/0-0: bytes \[0, 24\) are damaged.*no space left"):
-        world.batch(**CARTS)
+        harness.batch(**CARTS)
 
 
-def test_the_broker_of_the_dead_letters_may_restart(world: World) -> None:
-    world.put("orders", 0, 0, b"good", b"evil")
-    world.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+def test_the_broker_of_the_dead_letters_may_restart(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"good", b"evil")
+    harness.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
     killed = []
 
     def restart(broker_index: int) -> Callable[[Command], None]:
         def cut(command: Command) -> None:
             if "put" in type(command).__name__.lower() and not killed:
                 killed.append(command)
-                world.brokers[broker_index].kill()
-                world.brokers[broker_index].start()
+                harness.brokers[broker_index].kill()
+                harness.brokers[broker_index].start()
 
         return cut
 
-    for index, broker in enumerate(world.brokers):
+    for index, broker in enumerate(harness.brokers):
         broker.before_command = restart(index)
-    assert world.batch(**CARTS) == [b"good"]
+    assert harness.batch(**CARTS) == [b"good"]
     assert len(killed) == 1
-    assert 1 <= len(letters(world)) <= 2
+    assert 1 <= len(letters(harness)) <= 2
 
 
-def quarantine(world: World, start: int, end: int) -> None:
+def quarantine(harness: Harness, start: int, end: int) -> None:
     """As our broker serves a partition with damage it knows of: slices end before it, 301 inside names its end."""
-    broker, plain = world.brokers[0], world.brokers[0].answer
+    broker, plain = harness.brokers[0], harness.brokers[0].answer
 
     def answer(command: Command) -> Reply | None:
         if not isinstance(command, Get) or (command.topic, command.partition) != ("orders", 0):
@@ -261,32 +261,32 @@ def quarantine(world: World, start: int, end: int) -> None:
     broker.answer = answer  # type: ignore[method-assign]
 
 
-def test_a_range_that_the_broker_has_quarantined(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_range_that_the_broker_has_quarantined(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     messages = payloads(10)
-    world.put("orders", 0, 0, *messages)
-    bounds = starts_of(world.brokers[0].partition("orders", 0))
-    quarantine(world, bounds[3], bounds[5])
+    harness.put("orders", 0, 0, *messages)
+    bounds = starts_of(harness.brokers[0].partition("orders", 0))
+    quarantine(harness, bounds[3], bounds[5])
     rest = messages[:3] + messages[5:]
     with pytest.raises(DataLoss, match=rf"orders/0-0.*offset {bounds[3]}.*moved on to offset {bounds[5]}"):
-        world.batch()
+        harness.batch()
     caplog.clear()
-    assert world.batch(onCorrupt="skip") == rest
+    assert harness.batch(onCorrupt="skip") == rest
     (warning,) = [record.getMessage() for record in caplog.records if "does not list it" not in record.message]
     assert f"bytes [{bounds[3]}, {bounds[5]}) are damaged: quarantined by the broker" in warning
-    assert world.batch(**CARTS) == rest
-    (letter,) = letters(world)
+    assert harness.batch(**CARTS) == rest
+    (letter,) = letters(harness)
     assert letter.payload == b""
     assert parse_pairs(letter.attribute or "")["reason"] == "quarantined by the broker"
 
 
-def test_retention_is_no_damage(world: World) -> None:
-    world.brokers[0].segment_bytes_max = 42
-    world.put("orders", 0, 0, b"1", b"2", b"3", b"4")
-    reader = world.stream(onCorrupt="skip")
-    world.brokers[0].partition("orders", 0).drop_segments(1)
+def test_retention_is_no_damage(harness: Harness) -> None:
+    harness.brokers[0].segment_bytes_max = 42
+    harness.put("orders", 0, 0, b"1", b"2", b"3", b"4")
+    reader = harness.stream(onCorrupt="skip")
+    harness.brokers[0].partition("orders", 0).drop_segments(1)
     start, end = {"v": 1, "topics": {"orders": {"0-0": 21}}}, {"v": 1, "topics": {"orders": {"0-0": 84}}}
     with pytest.raises(DataLoss, match="moved on to offset 42"):
-        world.replay(reader, start, end)
+        harness.replay(reader, start, end)
 
 
 @pytest.mark.parametrize("exact", [True, False])

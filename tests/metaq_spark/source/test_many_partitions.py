@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
-from source_world import World
+from source_harness import Harness
 
 from metaq.discovery import survey
 from metaq.model import Partition, TopicPartition
@@ -35,59 +35,59 @@ class Calls:
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(orders=COUNT)
+def harness() -> Harness:
+    harness = Harness(orders=COUNT)
     for index in range(COUNT):
-        world.put("orders", 0, index, b"first")
-    return world
+        harness.put("orders", 0, index, b"first")
+    return harness
 
 
-def test_what_did_not_change_is_not_computed_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_did_not_change_is_not_computed_again(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, read, written = Calls(survey.incarnation_of_line), Calls(read_progress), Calls(to_json)
     monkeypatch.setattr(survey, "incarnation_of_line", lines)
     monkeypatch.setattr(progress_memory, "read_progress", read)
     monkeypatch.setattr(progress_memory, "to_json", written)
-    reader = world.stream()
+    reader = harness.stream()
     position = json.loads(json.dumps(reader.initialOffset()))
     assert (lines.count, read.count, written.count) == (COUNT, 0, 1)
     for _ in range(10):  # idle
-        world.clock.advance(1)
+        harness.clock.advance(1)
         position = json.loads(json.dumps(position))  # as Spark hands it back each time
         assert reader.latestOffset(position, LIMIT) == position
         reader.reportLatestOffset()
     assert (lines.count, read.count) == (COUNT, 0)
     assert written.count <= 2
 
-    world.put("orders", 0, 7, b"second")
-    end, values = world.micro_batch(reader, position)
+    harness.put("orders", 0, 7, b"second")
+    end, values = harness.micro_batch(reader, position)
     assert values == [b"second"]
     reader.commit(json.loads(json.dumps(end)))
-    world.clock.advance(1)
+    harness.clock.advance(1)
     assert reader.latestOffset(json.loads(json.dumps(end)), LIMIT) == end
     assert (lines.count, read.count) == (COUNT + 1, 0)
 
 
-def test_a_query_that_goes_on_reads_its_offset_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    position = world.stream().initialOffset()
+def test_a_query_that_goes_on_reads_its_offset_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    position = harness.stream().initialOffset()
     read = Calls(read_progress)
     monkeypatch.setattr(progress_memory, "read_progress", read)
-    reader = world.stream()
+    reader = harness.stream()
     for _ in range(5):
-        world.clock.advance(1)
+        harness.clock.advance(1)
         assert reader.latestOffset(position, LIMIT) == position
     assert read.count == 1
 
 
-def test_every_partition_that_moves_is_still_found(world: World) -> None:
-    reader = world.stream()
+def test_every_partition_that_moves_is_still_found(harness: Harness) -> None:
+    reader = harness.stream()
     position = reader.initialOffset()
     for index in (COUNT - 1, 0, 500):
-        world.put("orders", 0, index, str(index).encode())
-    position, values = world.micro_batch(reader, position)
+        harness.put("orders", 0, index, str(index).encode())
+    position, values = harness.micro_batch(reader, position)
     assert values == [b"0", b"500", str(COUNT - 1).encode()]
-    world.brokers[0].partition("orders", 3)
-    world.put("orders", 0, 3, b"a", b"b")
-    assert world.micro_batch(reader, position)[1] == [b"a", b"b"]
+    harness.brokers[0].partition("orders", 3)
+    harness.put("orders", 0, 3, b"a", b"b")
+    assert harness.micro_batch(reader, position)[1] == [b"a", b"b"]
 
 
 class TestProgressMemory:
@@ -163,13 +163,13 @@ class TestIdling:
         idling.nothing()
         assert clock.slept_s == []
 
-    def test_a_run_that_ends_does_not_rest(self, world: World) -> None:
-        reader = world.stream()
+    def test_a_run_that_ends_does_not_rest(self, harness: Harness) -> None:
+        reader = harness.stream()
         position = reader.initialOffset()
-        reader._idling = Idling(world.clock, iter(range(100)).__next__)
+        reader._idling = Idling(harness.clock, iter(range(100)).__next__)
         for _ in range(5):
             reader.latestOffset(position, ReadAllAvailable())
-        assert world.clock.slept_s == []
+        assert harness.clock.slept_s == []
         for _ in range(5):
             reader.latestOffset(position, LIMIT)
-        assert world.clock.slept_s == [REST_S_MAX] * 4
+        assert harness.clock.slept_s == [REST_S_MAX] * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from source_world import ADDRESSES, NO_EXTENSIONS, World, at
+from source_harness import ADDRESSES, NO_EXTENSIONS, Harness, at
 
 from metaq.errors import MetaqError
 from metaq.formats.frames import encode_body, encode_frame
@@ -19,10 +19,10 @@ from metaq_spark.source.batch_reader import MetaQReader
 TYPES = [None, "", "paid", "open", "paid late", "paid_late", "é"]
 
 
-def fill(world: World, count: int = 300, size: int = 40) -> list[tuple[int, str | None, bytes]]:
+def fill(harness: Harness, count: int = 300, size: int = 40) -> list[tuple[int, str | None, bytes]]:
     """Messages of all kinds in one partition: (offset, attribute, payload) of each."""
     chance = random.Random(3)
-    store, messages = world.brokers[0].partition("orders", 0), []
+    store, messages = harness.brokers[0].partition("orders", 0), []
     for number in range(count):
         message = Message(chance.randbytes(chance.randrange(size)), TYPES[number % len(TYPES)])
         offset = store.append(encode_frame(number << 22, *encode_body(message)))
@@ -30,28 +30,30 @@ def fill(world: World, count: int = 300, size: int = 40) -> list[tuple[int, str 
     return messages
 
 
-def rows(world: World, **options: str) -> list[tuple[int, str | None, bytes]]:
-    reader = MetaQReader(world.options(Use.BATCH_READ, **options), world.pool, world.clock)
+def rows(harness: Harness, **options: str) -> list[tuple[int, str | None, bytes]]:
+    reader = MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock)
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return [(row["offset"], row["attribute"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.fixture(params=["ours", "java"])
-def world(request: pytest.FixtureRequest) -> World:
-    return World() if request.param == "ours" else World(extensions=NO_EXTENSIONS)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    return Harness() if request.param == "ours" else Harness(extensions=NO_EXTENSIONS)
 
 
 @pytest.mark.parametrize("fetch_bytes", ["1", "100", "1000", "1m"])
 @pytest.mark.parametrize("types", ["paid", "paid,open", "paid_late,nobody", "nobody"])
-def test_only_messages_of_the_types_come(world: World, types: str, fetch_bytes: str) -> None:
-    messages = fill(world, 70)
+def test_only_messages_of_the_types_come(harness: Harness, types: str, fetch_bytes: str) -> None:
+    messages = fill(harness, 70)
     want = [message for message in messages if message[1] in types.split(",")]
-    assert rows(world, messageTypes=types, fetchBytes=fetch_bytes) == want
+    assert rows(harness, messageTypes=types, fetchBytes=fetch_bytes) == want
 
 
-def test_the_attribute_need_not_be_among_the_columns(world: World) -> None:
-    messages = fill(world)
-    reader = MetaQReader(world.options(Use.BATCH_READ, messageTypes="paid", columns="offset"), world.pool, world.clock)
+def test_the_attribute_need_not_be_among_the_columns(harness: Harness) -> None:
+    messages = fill(harness)
+    reader = MetaQReader(
+        harness.options(Use.BATCH_READ, messageTypes="paid", columns="offset"), harness.pool, harness.clock
+    )
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     assert {name for batch in batches for name in batch.schema.names} == {"offset"}
     found = [offset for batch in batches for offset in batch["offset"].to_pylist()]
@@ -59,36 +61,36 @@ def test_the_attribute_need_not_be_among_the_columns(world: World) -> None:
 
 
 @pytest.mark.parametrize("inside", [0, 1, 20])
-def test_a_range_is_exact_whatever_a_reply_looks_at(world: World, inside: int) -> None:
-    messages = fill(world)
+def test_a_range_is_exact_whatever_a_reply_looks_at(harness: Harness, inside: int) -> None:
+    messages = fill(harness)
     start, end = messages[50][0], messages[200][0] + inside
     want = [message for message in messages if start <= message[0] < end and message[1] == "open"]
     given = {"startingOffsets": f'{{"orders": {{"0-0": {start}}}}}', "endingOffsets": f'{{"orders": {{"0-0": {end}}}}}'}
     for fetch_bytes in ("1", "500", "1m"):
-        assert rows(world, messageTypes="open", fetchBytes=fetch_bytes, **given) == want
+        assert rows(harness, messageTypes="open", fetchBytes=fetch_bytes, **given) == want
 
 
 def test_the_broker_is_asked_to_filter_if_it_can() -> None:
-    ours, java = World(), World(extensions=NO_EXTENSIONS)
+    ours, java = Harness(), Harness(extensions=NO_EXTENSIONS)
     assert fill(ours) == fill(java)
     assert rows(ours, messageTypes="paid") == rows(java, messageTypes="paid")
     assert (ours.count(GetFiltered) > 0, ours.count(Get)) == (True, 0)
     assert (java.count(GetFiltered), java.count(Get) > 0) == (0, True)
 
 
-def test_progress_does_not_depend_on_what_is_kept(world: World) -> None:
-    fill(world)
-    end = world.brokers[0].partition("orders", 0).end
-    reader = world.stream(startingOffsets="earliest", messageTypes="nobody")
-    position, values = world.micro_batch(reader, reader.initialOffset())
+def test_progress_does_not_depend_on_what_is_kept(harness: Harness) -> None:
+    fill(harness)
+    end = harness.brokers[0].partition("orders", 0).end
+    reader = harness.stream(startingOffsets="earliest", messageTypes="nobody")
+    position, values = harness.micro_batch(reader, reader.initialOffset())
     assert (at(position), values) == ({"0-0": end}, [])
-    world.brokers[0].partition("orders", 0).append(encode_frame(1, *encode_body(Message(b"x", "nobody"))))
-    assert world.micro_batch(reader, position)[1] == [b"x"]
+    harness.brokers[0].partition("orders", 0).append(encode_frame(1, *encode_body(Message(b"x", "nobody"))))
+    assert harness.micro_batch(reader, position)[1] == [b"x"]
 
 
-def test_a_broker_that_restarts_in_the_middle_costs_nothing(world: World) -> None:
-    messages = fill(world)
-    broker = world.brokers[0]
+def test_a_broker_that_restarts_in_the_middle_costs_nothing(harness: Harness) -> None:
+    messages = fill(harness)
+    broker = harness.brokers[0]
     cut = iter([False, True, False, True, True, False])
 
     def restart(command: Command) -> None:
@@ -98,14 +100,14 @@ def test_a_broker_that_restarts_in_the_middle_costs_nothing(world: World) -> Non
 
     broker.before_command = restart
     want = [message for message in messages if message[1] == "paid"]
-    assert rows(world, messageTypes="paid", fetchBytes="600") == want
+    assert rows(harness, messageTypes="paid", fetchBytes="600") == want
     assert next(cut, None) is None
 
 
 def test_a_broker_that_comes_back_without_the_extension_is_read_completely() -> None:
-    world = World()
-    messages = fill(world)
-    broker, seen = world.brokers[0], []
+    harness = Harness()
+    messages = fill(harness)
+    broker, seen = harness.brokers[0], []
 
     def replace(command: Command) -> None:
         if isinstance(command, GetFiltered):
@@ -117,36 +119,36 @@ def test_a_broker_that_comes_back_without_the_extension_is_read_completely() -> 
 
     broker.before_command = replace
     want = [message for message in messages if message[1] == "paid"]
-    assert rows(world, messageTypes="paid", fetchBytes="600") == want
-    assert (len(seen), world.count(Get) > 0) == (3, True)
+    assert rows(harness, messageTypes="paid", fetchBytes="600") == want
+    assert (len(seen), harness.count(Get) > 0) == (3, True)
 
 
-def test_messages_removed_while_a_task_reads(world: World) -> None:
-    world.brokers[0].segment_bytes_max = 2000
-    messages = fill(world)
-    store = world.brokers[0].partition("orders", 0)
-    reader = MetaQReader(world.options(Use.BATCH_READ, messageTypes="paid"), world.pool, world.clock)
+def test_messages_removed_while_a_task_reads(harness: Harness) -> None:
+    harness.brokers[0].segment_bytes_max = 2000
+    messages = fill(harness)
+    store = harness.brokers[0].partition("orders", 0)
+    reader = MetaQReader(harness.options(Use.BATCH_READ, messageTypes="paid"), harness.pool, harness.clock)
     lenient = MetaQReader(
-        world.options(Use.BATCH_READ, messageTypes="paid", failOnDataLoss="false"), world.pool, world.clock
+        harness.options(Use.BATCH_READ, messageTypes="paid", failOnDataLoss="false"), harness.pool, harness.clock
     )
     tasks = reader.partitions()
     store.drop_segments(2)
     with pytest.raises(DataLoss, match=r"orders/0-0.*moved on to offset"):
-        world.values(reader, tasks)
+        harness.values(reader, tasks)
     kept = [payload for offset, attribute, payload in messages if attribute == "paid" and offset >= store.start]
-    assert world.values(lenient, tasks) == kept
+    assert harness.values(lenient, tasks) == kept
 
 
-def test_a_damaged_message_is_found_among_those_that_are_left_out(world: World) -> None:
-    messages = fill(world)
+def test_a_damaged_message_is_found_among_those_that_are_left_out(harness: Harness) -> None:
+    messages = fill(harness)
     damaged = next(
         offset for offset, attribute, payload in messages if attribute == "open" and payload and offset > 900
     )
-    world.brokers[0].partition("orders", 0).segments[0][1][damaged + 20 + 4 + 4] ^= 1
+    harness.brokers[0].partition("orders", 0).segments[0][1][damaged + 20 + 4 + 4] ^= 1
     with pytest.raises(MetaqError, match=rf"corrupt frame in orders/0-0 at offset {damaged}"):
-        rows(world, messageTypes="paid", fetchBytes="500")
+        rows(harness, messageTypes="paid", fetchBytes="500")
     rest = [message for message in messages if message[1] == "paid"]
-    assert rows(world, messageTypes="paid", fetchBytes="500", onCorrupt="skip") == rest
+    assert rows(harness, messageTypes="paid", fetchBytes="500", onCorrupt="skip") == rest
 
 
 @pytest.mark.parametrize(
@@ -158,14 +160,14 @@ def test_a_damaged_message_is_found_among_those_that_are_left_out(world: World) 
     ],
 )
 def test_other_answers_name_the_place(answer: Result, words: str) -> None:
-    world = World()
-    fill(world, 3)
-    broker, plain = world.brokers[0], world.brokers[0].answer
+    harness = Harness()
+    fill(harness, 3)
+    broker, plain = harness.brokers[0], harness.brokers[0].answer
     broker.answer = lambda command: (  # type: ignore[method-assign]
         answer._replace(opaque=command.opaque) if isinstance(command, GetFiltered) else plain(command)
     )
     with pytest.raises(ReadFailed) as caught:
-        rows(world, messageTypes="paid")
+        rows(harness, messageTypes="paid")
     assert words in str(caught.value)
     assert str(caught.value).startswith(f"orders/0-0 could not be read from offset 0 on: broker {ADDRESSES[0]}")
 
@@ -173,4 +175,4 @@ def test_other_answers_name_the_place(answer: Result, words: str) -> None:
 @pytest.mark.parametrize("types", ["", " , ", "a b", "a;b", "é", "a,b-c", "x" * 201])
 def test_names_that_are_no_types(types: str) -> None:
     with pytest.raises(OptionError, match=r"messageTypes.*letters, digits and underscores"):
-        World().options(Use.BATCH_READ, messageTypes=types)
+        Harness().options(Use.BATCH_READ, messageTypes=types)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from fix_planning import Boundaries, at, fail, held, lives, spans, tp
+from fix_planning import Boundaries, at, available, fail, lives, spans, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaq.model import Held, OffsetRange, TopicPartition
+from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.errors import DataLoss
 from metaq_spark.offsets import Holdings, Offsets, Progress
 from metaq_spark.source.limits import Limits
-from metaq_spark.source.planning import Plan, doubtful, plan_batch, ranges_between, waited_for
+from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 
 
 def end_of(plan: Plan, bytes_max: int | None = None) -> Progress:
@@ -57,29 +57,29 @@ def test_ranges_of_two_lives_are_not_connected(
     ("start", "found", "ceiling", "bytes_max", "end"),
     [
         # no limit: everything
-        (at(a=0, b=5), held(a=(0, 100), b=(0, 5)), None, None, at(a=100, b=5)),
+        (at(a=0, b=5), available(a=(0, 100), b=(0, 5)), None, None, at(a=100, b=5)),
         # the lookup came without b: it stays, it is not forgotten
-        (at(a=0, b=5), held(a=(0, 100)), None, None, at(a=100, b=5)),
+        (at(a=0, b=5), available(a=(0, 100)), None, None, at(a=100, b=5)),
         (at(a=0, b=5), {}, None, 10, at(a=0, b=5)),
         # b is new: noted at its first byte, read with the next batch
-        (at(a=0), held(a=(0, 100), b=(70, 90)), None, None, at(a=100, b=70)),
-        ({}, held(a=(0, 100)), None, None, at(a=0)),
+        (at(a=0), available(a=(0, 100), b=(70, 90)), None, None, at(a=100, b=70)),
+        ({}, available(a=(0, 100)), None, None, at(a=0)),
         # a limit that is large enough changes nothing
-        (at(a=0), held(a=(0, 100)), None, 100, at(a=100)),
-        (at(a=0), held(a=(0, 100)), None, 99, at(a=90)),
-        (at(a=0, b=0), held(a=(0, 100), b=(0, 300)), None, 100, at(a=20, b=70)),
+        (at(a=0), available(a=(0, 100)), None, 100, at(a=100)),
+        (at(a=0), available(a=(0, 100)), None, 99, at(a=90)),
+        (at(a=0, b=0), available(a=(0, 100), b=(0, 300)), None, 100, at(a=20, b=70)),
         # at least one message of each
-        (at(a=0, b=0), held(a=(0, 100), b=(0, 300)), None, 1, at(a=10, b=10)),
+        (at(a=0, b=0), available(a=(0, 100), b=(0, 300)), None, 1, at(a=10, b=10)),
         # AvailableNow: not beyond the ceiling, and nothing that it does not name
-        (at(a=0), held(a=(0, 100), b=(0, 9)), at(a=60), None, at(a=60)),
-        (at(a=0), held(a=(0, 100)), at(a=60), 25, at(a=20)),
-        (at(a=60), held(a=(0, 100)), at(a=60), 25, at(a=60)),
+        (at(a=0), available(a=(0, 100), b=(0, 9)), at(a=60), None, at(a=60)),
+        (at(a=0), available(a=(0, 100)), at(a=60), 25, at(a=20)),
+        (at(a=60), available(a=(0, 100)), at(a=60), 25, at(a=60)),
         # a start behind the ceiling (latest, looked up later) never goes back
-        (at(a=80), held(a=(0, 100)), at(a=60), None, at(a=80)),
-        (at(a=0), held(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=20)),
-        (at(a=60, b=20), held(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=40)),
+        (at(a=80), available(a=(0, 100)), at(a=60), None, at(a=80)),
+        (at(a=0), available(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=20)),
+        (at(a=60, b=20), available(a=(0, 100), b=(20, 50)), at(a=60, b=40), None, at(a=60, b=40)),
         # it ends before the place that was read: it stays there for a while
-        (at(a=120, b=1), held(a=(0, 0), b=(0, 7)), None, None, at(a=120, b=7)),
+        (at(a=120, b=1), available(a=(0, 0), b=(0, 7)), None, None, at(a=120, b=7)),
     ],
 )
 def test_batches(
@@ -98,16 +98,16 @@ def test_batches(
 @pytest.mark.parametrize(
     ("start", "found", "words", "end"),
     [
-        (at(a=5), held(a=(30, 100)), "offset 5 was to be read next, but the broker holds [30, 100)", at(a=100)),
-        (at(a=120), held(a=(0, 100)), "deleted and made again", at(a=100)),
-        (at(a=120, b=1), held(a=(0, 0), b=(0, 7)), "t/0-0", at(a=0, b=7)),
-        (at(a=5, b=1), held(b=(0, 7)), "t/0-0: the brokers do not list it any more", at(a=5, b=7)),
+        (at(a=5), available(a=(30, 100)), "offset 5 was to be read next, but the broker holds [30, 100)", at(a=100)),
+        (at(a=120), available(a=(0, 100)), "deleted and made again", at(a=100)),
+        (at(a=120, b=1), available(a=(0, 0), b=(0, 7)), "t/0-0", at(a=0, b=7)),
+        (at(a=5, b=1), available(b=(0, 7)), "t/0-0: the brokers do not list it any more", at(a=5, b=7)),
     ],
 )
 def test_lost_data_is_reported_and_if_accepted_passed_over(
     start: dict[TopicPartition, int], found: Holdings, words: str, end: dict[TopicPartition, int]
 ) -> None:
-    known, overdue = Progress(start), doubtful(Progress(start), found)
+    known, overdue = Progress(start), suspect(Progress(start), found)
     with pytest.raises(DataLoss) as caught:
         plan_batch(known, found, overdue=overdue, report_loss=fail)
     assert words in str(caught.value)
@@ -120,7 +120,7 @@ def test_lost_data_is_reported_and_if_accepted_passed_over(
 
 
 def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
-    plan = plan_batch(Progress(at(a=0)), held(a=(1000, 2000)), report_loss=lambda what: None)
+    plan = plan_batch(Progress(at(a=0)), available(a=(1000, 2000)), report_loss=lambda what: None)
     assert end_of(plan, 100).offsets == at(a=1100)
 
 
@@ -128,11 +128,11 @@ def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
     ("life", "found", "offsets", "after"),
     [
         # the same life: read on; one that begins to tell, or stops telling
-        ("1", held(a=(0, 100, "1")), at(a=100), lives(a="1")),
-        ("", held(a=(0, 100, "1")), at(a=100), lives(a="1")),
-        ("1", held(a=(0, 100)), at(a=100), lives(a="1")),
+        ("1", available(a=(0, 100, "1")), at(a=100), lives(a="1")),
+        ("", available(a=(0, 100, "1")), at(a=100), lives(a="1")),
+        ("1", available(a=(0, 100)), at(a=100), lives(a="1")),
         # noted at its first byte: new to the query
-        (None, held(a=(30, 100, "1")), at(a=30), lives(a="1")),
+        (None, available(a=(30, 100, "1")), at(a=30), lives(a="1")),
     ],
 )
 def test_incarnations_travel_along(life: str | None, found: Holdings, offsets: Offsets, after: object) -> None:
@@ -141,10 +141,10 @@ def test_incarnations_travel_along(life: str | None, found: Holdings, offsets: O
     assert planned == Progress(offsets, after)
 
 
-@pytest.mark.parametrize("found", [held(a=(0, 20, "2")), held(a=(0, 50, "2")), held(a=(0, 900, "2"))])
+@pytest.mark.parametrize("found", [available(a=(0, 20, "2")), available(a=(0, 50, "2")), available(a=(0, 900, "2"))])
 def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(found: Holdings) -> None:
     known = Progress(at(a=50), lives(a="1"))
-    assert doubtful(known, found) == set()  # there is nothing to wait for
+    assert suspect(known, found) == set()  # there is nothing to wait for
     with pytest.raises(DataLoss, match="another incarnation: the topic was deleted and made again"):
         plan_batch(known, found, report_loss=fail)
     noted = end_of(plan_batch(known, found, report_loss=lambda what: None))
@@ -156,7 +156,7 @@ def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(
 
 def test_what_is_recreated_during_available_now_is_told_and_left_for_another_run() -> None:
     known = ceiling = Progress(at(a=50), lives(a="1"))
-    again = held(a=(0, 900, "2"))
+    again = available(a=(0, 900, "2"))
     with pytest.raises(DataLoss, match="another incarnation"):
         plan_batch(known, again, ceiling=ceiling, report_loss=fail)
     noted = end_of(plan_batch(known, again, ceiling=ceiling, report_loss=lambda what: None))
@@ -166,8 +166,8 @@ def test_what_is_recreated_during_available_now_is_told_and_left_for_another_run
 
 def test_since_when_partitions_are_doubtful() -> None:
     known = Progress(at(a=10, b=10, c=10, d=10))
-    found = held(a=(0, 10), b=(0, 9), c=(20, 30))
-    assert doubtful(known, found) == {tp("b"), tp("d")}
+    found = available(a=(0, 10), b=(0, 9), c=(20, 30))
+    assert suspect(known, found) == {tp("b"), tp("d")}
     first = waited_for({}, [tp("b"), tp("d")], 5.0)
     assert first == {tp("b"): 5.0, tp("d"): 5.0}
     second = waited_for(first, [tp("b"), tp("c")], 8.0)
@@ -189,7 +189,7 @@ def test_whatever_is_held_no_partition_is_forgotten_and_no_range_leaves_what_is_
         {tp(letter): offset for letter, (offset, _) in places.items()},
         lives(**{letter: digit for letter, (_, digit) in places.items() if digit}),
     )
-    found: dict[TopicPartition, Held] = held(
+    found: dict[TopicPartition, PartitionState] = available(
         **{letter: (start, start + size, *digit) for letter, (start, size, digit) in there.items()}
     )
     planned = end_of(plan_batch(known, found, overdue=set(map(tp, late)), report_loss=lambda what: None))

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-from source_world import NO_EXTENSIONS, World
+from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import EPOCH_MS, IdRange
@@ -44,17 +44,17 @@ def at(ms: int) -> dt.datetime:
     return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)
 
 
-def filled(**settings: object) -> World:
+def filled(**settings: object) -> Harness:
     """Messages over two brokers whose times mostly grow; some go back, and some ids tell no time."""
-    world, chance = World(**settings), random.Random(5)
+    harness, chance = Harness(**settings), random.Random(5)
     for broker, index in ((0, 0), (0, 1), (1, 1)):
-        store, now = world.brokers[broker].partition("orders", index), T0
+        store, now = harness.brokers[broker].partition("orders", index), T0
         for number in range(60):
             now += chance.choice([0, 1, 10, -25])
             message_id = -number if number % 13 == 5 else IdRange(now, number, 1, broker).first
             message = Message(b"%d-%d-%d" % (broker, index, number), ATTRIBUTES[number % 5])
             store.append(encode_frame(message_id, *encode_body(message)))
-    return world
+    return harness
 
 
 def rows(reader: MetaQReader) -> list[Row]:
@@ -62,9 +62,9 @@ def rows(reader: MetaQReader) -> list[Row]:
     return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
 
-def pushed(world: World, filters: list[Filter], **options: str) -> tuple[PushdownReader, list[Filter]]:
-    given = world.options(Use.BATCH_READ, pushFilters="true", **options)
-    reader = PushdownReader(given, world.pool, world.clock)
+def pushed(harness: Harness, filters: list[Filter], **options: str) -> tuple[PushdownReader, list[Filter]]:
+    given = harness.options(Use.BATCH_READ, pushFilters="true", **options)
+    reader = PushdownReader(given, harness.pool, harness.clock)
     return reader, list(reader.pushFilters(filters))
 
 
@@ -80,11 +80,11 @@ CHECKS: dict[type[Filter], Callable[[object, object], bool]] = {
 }
 
 
-def holds(condition: Filter, row: Row) -> bool:
+def should_wait(condition: Filter, row: Row) -> bool:
     """What Spark makes of a condition on a row."""
     if isinstance(condition, Not):
         inner = row[condition.child.attribute[0]]
-        return inner is not None and not holds(condition.child, row)
+        return inner is not None and not should_wait(condition.child, row)
     value = row[condition.attribute[0]]
     if isinstance(condition, IsNull | IsNotNull):
         return (value is None) == isinstance(condition, IsNull)
@@ -116,19 +116,19 @@ filters = st.one_of(
         ]
     ),
 )
-WORLDS = {"ours": filled(), "java": filled(extensions=NO_EXTENSIONS)}
+HARNESSES = {"ours": filled(), "java": filled(extensions=NO_EXTENSIONS)}
 
 
 @given(st.lists(filters, max_size=3), st.sampled_from([{}, {"messageTypes": "a,b"}, {"maxBytesPerPartition": "300"}]))
 @settings(deadline=None, max_examples=150)
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_the_same_rows_with_and_without(kind: str, conditions: list[Filter], options: dict[str, str]) -> None:
-    world = WORLDS[kind]
-    everything = rows(MetaQReader(world.options(Use.BATCH_READ, **options), world.pool, world.clock))
-    reader, left = pushed(world, conditions, **options)
+    harness = HARNESSES[kind]
+    everything = rows(MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock))
+    reader, left = pushed(harness, conditions, **options)
     assert all(any(one is condition for condition in conditions) for one in left)
-    got = [row for row in rows(reader) if all(holds(one, row) for one in left)]
-    assert got == [row for row in everything if all(holds(one, row) for one in conditions)]
+    got = [row for row in rows(reader) if all(should_wait(one, row) for one in left)]
+    assert got == [row for row in everything if all(should_wait(one, row) for one in conditions)]
 
 
 @pytest.mark.parametrize(
@@ -163,16 +163,16 @@ def test_the_same_rows_with_and_without(kind: str, conditions: list[Filter], opt
     ],
 )
 def test_what_spark_need_not_check_again(condition: Filter, exact: bool) -> None:
-    _, left = pushed(WORLDS["ours"], [condition])
+    _, left = pushed(HARNESSES["ours"], [condition])
     assert left == ([] if exact else [condition])
 
 
 def test_an_attribute_that_is_a_map_is_left_to_spark() -> None:
     condition = EqualTo(("attribute",), "a")
-    assert pushed(WORLDS["ours"], [condition], attributeFormat="map")[1] == [condition]
+    assert pushed(HARNESSES["ours"], [condition], attributeFormat="map")[1] == [condition]
 
 
-def bytes_fetched(world: World, filters: list[Filter]) -> int:
+def bytes_fetched(harness: Harness, filters: list[Filter]) -> int:
     fetched = 0
 
     def counting(broker: MemoryBroker):
@@ -186,17 +186,17 @@ def bytes_fetched(world: World, filters: list[Filter]) -> int:
 
         return answer
 
-    for broker in world.brokers:
+    for broker in harness.brokers:
         broker.answer = counting(broker)  # type: ignore[method-assign]
     try:
-        rows(pushed(world, filters)[0])
+        rows(pushed(harness, filters)[0])
     finally:
-        for broker in world.brokers:
+        for broker in harness.brokers:
             del broker.answer
     return fetched
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 @pytest.mark.parametrize(
     ("conditions", "share_max"),
     [
@@ -211,16 +211,16 @@ def bytes_fetched(world: World, filters: list[Filter]) -> int:
     ],
 )
 def test_less_is_fetched(kind: str, conditions: list[Filter], share_max: float) -> None:
-    world = WORLDS[kind]
+    harness = HARNESSES[kind]
     named = {condition.attribute[0] for condition in conditions}
     if kind == "java" and (named == {"timestamp"} or (named == {"attribute"} and len(conditions) == 1)):
         share_max = 1.0  # it keeps no times, and filters nothing
     # A broker without the extension walks headers to find where messages begin.
     walked = 4000 if kind == "java" and named == {"offset"} else 0
-    assert bytes_fetched(world, conditions) <= bytes_fetched(world, []) * share_max + 3 * 60 + walked
+    assert bytes_fetched(harness, conditions) <= bytes_fetched(harness, []) * share_max + 3 * 60 + walked
 
 
 def test_nothing_pushed_reads_everything() -> None:
-    world = WORLDS["ours"]
-    reader = PushdownReader(world.options(Use.BATCH_READ, pushFilters="true"), world.pool, world.clock)
+    harness = HARNESSES["ours"]
+    reader = PushdownReader(harness.options(Use.BATCH_READ, pushFilters="true"), harness.pool, harness.clock)
     assert len(rows(reader)) == 180

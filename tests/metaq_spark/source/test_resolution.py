@@ -11,7 +11,7 @@ from metaq.model import TopicPartition
 from metaq_spark.errors import DataLoss, OptionError
 from metaq_spark.offsets import Offsets
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Specific, Timestamps
-from metaq_spark.source.resolution import Lookups, Side
+from metaq_spark.source.resolution import Bound, OffsetLookups
 
 HELD = spans(a=(0, 100), b=(50, 200), c=(7, 7))
 TIMES = {tp("a"): {1000: 30, 5000: 100}, tp("b"): {1000: 50, 2000: 60, 5000: 200}, tp("c"): {1000: 7, 5000: 7}}
@@ -23,8 +23,8 @@ def first_at(times_ms: Mapping[TopicPartition, int]) -> Offsets:
 
 
 def resolve(position: Position, report=fail, *, latest_if_none: bool = False, group: Offsets | None = None):
-    side = Side("startingOffsets", position, latest_if_none)
-    return side.resolve(HELD, Lookups(first_at, lambda partitions: group or {}), report)
+    side = Bound("startingOffsets", position, latest_if_none)
+    return side.resolve(HELD, OffsetLookups(first_at, lambda partitions: group or {}), report)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_a_specific_position_outside_of_what_is_there_is_data_loss(offset: int, 
 
 @pytest.mark.parametrize("kind", [Specific, Group])
 def test_a_given_position_must_be_where_a_message_starts(kind: type) -> None:
-    side = Side("startingOffsets", Specific({}) if kind is Specific else Group())
+    side = Bound("startingOffsets", Specific({}) if kind is Specific else Group())
     with pytest.raises(OptionError, match="offset 33 of t/0-0 is inside a message; the message starts at 30"):
         side.check_boundaries(at(a=33, b=50), HELD, Boundaries())
     asked = Boundaries()
     for fine in (0, 30, 100):
         side.check_boundaries(at(a=fine), HELD, asked)
-    Side("startingOffsets", Earliest()).check_boundaries(at(a=33), HELD, asked)
+    Bound("startingOffsets", Earliest()).check_boundaries(at(a=33), HELD, asked)
     assert asked.rounds == 1
 
 
@@ -109,8 +109,8 @@ def test_times_that_nothing_answers_to(times: Timestamps, words: str) -> None:
 
 
 def test_a_message_that_came_between_two_lookups_is_not_there_yet() -> None:
-    side = Side("endingTimestamp", Timestamps(1), latest_if_none=True)
-    lookups = Lookups(lambda times_ms: at(a=120, b=40), lambda partitions: {})
+    side = Bound("endingTimestamp", Timestamps(1), latest_if_none=True)
+    lookups = OffsetLookups(lambda times_ms: at(a=120, b=40), lambda partitions: {})
     assert side.resolve(spans(a=(0, 100), b=(50, 60)), lookups, fail) == at(a=100, b=50)
 
 

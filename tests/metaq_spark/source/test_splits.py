@@ -11,37 +11,37 @@ from hypothesis import strategies as st
 
 from metaq.model import OffsetRange
 from metaq_spark.errors import OptionError
-from metaq_spark.source.splits import Piece, Splitting, split
+from metaq_spark.source.splits import Splitting, TaskRange, split
 
 
-def pieces(letter: str, *marks: int) -> list[Piece]:
-    return [Piece(tp(letter), start, end) for start, end in pairwise(marks)]
+def task_ranges(letter: str, *marks: int) -> list[TaskRange]:
+    return [TaskRange(tp(letter), start, end) for start, end in pairwise(marks)]
 
 
 @pytest.mark.parametrize(
     ("boundaries", "splitting", "expected"),
     [
-        ({"a": [*range(0, 101, 10)]}, Splitting(), pieces("a", 0, 100)),
-        ({"a": [*range(0, 101, 10)]}, Splitting(task_count_min=1), pieces("a", 0, 100)),
-        ({"a": [*range(0, 101, 10)]}, Splitting(task_count_min=4), pieces("a", 0, 20, 50, 70, 100)),
-        ({"a": [*range(0, 101, 10)]}, Splitting(task_bytes_max=50), pieces("a", 0, 50, 100)),
+        ({"a": [*range(0, 101, 10)]}, Splitting(), task_ranges("a", 0, 100)),
+        ({"a": [*range(0, 101, 10)]}, Splitting(task_count_min=1), task_ranges("a", 0, 100)),
+        ({"a": [*range(0, 101, 10)]}, Splitting(task_count_min=4), task_ranges("a", 0, 20, 50, 70, 100)),
+        ({"a": [*range(0, 101, 10)]}, Splitting(task_bytes_max=50), task_ranges("a", 0, 50, 100)),
         # a piece of two messages that is too large is cut once more
-        ({"a": [*range(0, 301, 60)]}, Splitting(task_bytes_max=100), pieces("a", 0, 60, 120, 180, 240, 300)),
+        ({"a": [*range(0, 301, 60)]}, Splitting(task_bytes_max=100), task_ranges("a", 0, 60, 120, 180, 240, 300)),
         # a single message may be larger
-        ({"a": [0, 90, 100]}, Splitting(task_bytes_max=20), pieces("a", 0, 90, 100)),
+        ({"a": [0, 90, 100]}, Splitting(task_bytes_max=20), task_ranges("a", 0, 90, 100)),
         # not more tasks than messages
-        ({"a": [0, 90, 100]}, Splitting(task_count_min=50), pieces("a", 0, 90, 100)),
+        ({"a": [0, 90, 100]}, Splitting(task_count_min=50), task_ranges("a", 0, 90, 100)),
         # cuts in proportion: the large range gets them
         (
             {"a": [0, 10], "b": [*range(0, 101, 10)]},
             Splitting(task_count_min=3),
-            [*pieces("a", 0, 10), *pieces("b", 0, 30, 60, 100)],
+            [*task_ranges("a", 0, 10), *task_ranges("b", 0, 30, 60, 100)],
         ),
         # one message hides the even cuts; the others are cut instead
-        ({"a": [0, 80, 85, 90, 95, 100]}, Splitting(task_count_min=4), pieces("a", 0, 80, 85, 90, 100)),
+        ({"a": [0, 80, 85, 90, 95, 100]}, Splitting(task_count_min=4), task_ranges("a", 0, 80, 85, 90, 100)),
     ],
 )
-def test_splits(boundaries: dict[str, list[int]], splitting: Splitting, expected: list[Piece]) -> None:
+def test_splits(boundaries: dict[str, list[int]], splitting: Splitting, expected: list[TaskRange]) -> None:
     ranges = {tp(letter): OffsetRange(0, marks[-1]) for letter, marks in boundaries.items()}
     assert split(ranges, splitting, Boundaries(**boundaries)) == expected
 
@@ -61,15 +61,20 @@ def test_every_message_is_in_exactly_one_piece(
     found = split(ranges, Splitting(count_min, bytes_max), Boundaries(**boundaries))
     assert found == sorted(found)
     for letter, marks in boundaries.items():
-        mine = [piece for piece in found if piece.where == tp(letter)]
-        assert [piece.start for piece in mine] == [0, *(piece.end for piece in mine[:-1])]  # no gap, no overlap
+        mine = [task_range for task_range in found if task_range.where == tp(letter)]
+        assert [task_range.start for task_range in mine] == [
+            0,
+            *(task_range.end for task_range in mine[:-1]),
+        ]  # no gap, no overlap
         assert mine[-1].end == marks[-1]
-        assert {piece.start for piece in mine} <= set(marks)
+        assert {task_range.start for task_range in mine} <= set(marks)
     messages = {
-        piece: sum(piece.start <= mark < piece.end for mark in boundaries["abcde"[piece.where.partition.index]])
-        for piece in found
+        task_range: sum(
+            task_range.start <= mark < task_range.end for mark in boundaries["abcde"[task_range.where.partition.index]]
+        )
+        for task_range in found
     }
-    assert all(piece.size <= (bytes_max or piece.size) or messages[piece] == 1 for piece in found)
+    assert all(task_range.size <= (bytes_max or task_range.size) or messages[task_range] == 1 for task_range in found)
     assert len(found) >= min(count_min or 1, sum(map(len, sizes)))
     again = split(dict(reversed(ranges.items())), Splitting(count_min, bytes_max), Boundaries(**boundaries))
     assert again == found
@@ -82,7 +87,7 @@ def test_cuts_that_retention_has_overtaken_are_left_out() -> None:
 
     found = split(spans(a=(0, 100)), Splitting(task_count_min=5), Removed())
     assert (found[0].start, found[-1].end) == (0, 100)
-    assert all(piece.end > piece.start for piece in found)
+    assert all(task_range.end > task_range.start for task_range in found)
 
 
 def test_empty_ranges_make_no_task_and_many_partitions_few_questions() -> None:

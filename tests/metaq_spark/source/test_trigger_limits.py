@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fix_planning import Boundaries, at, fail, held, spans, tp
+from fix_planning import Boundaries, at, available, fail, spans, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +11,8 @@ from metaq.model import OffsetRange, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq_spark.offsets import Progress
 from metaq_spark.source.limits import Limits, limit_bytes, limit_messages, limited, share_out
-from metaq_spark.source.pacing import Pacing
 from metaq_spark.source.planning import plan_batch
+from metaq_spark.source.trigger_delay import TriggerDelay
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_limits_pass_over_what_has_nothing_ahead_and_ask_in_few_rounds() -> None
 @given(st.lists(frames, min_size=1, max_size=6), st.integers(1, 500), st.none() | st.integers(1, 20))
 def test_batches_under_limits_reach_the_end(sizes: list[list[int]], bytes_max: int, messages_max: int | None) -> None:
     boundaries = marks_of(sizes)
-    there = held(**{letter: (0, marks[-1]) for letter, marks in boundaries.items()})
+    there = available(**{letter: (0, marks[-1]) for letter, marks in boundaries.items()})
     here, batches = Progress(dict.fromkeys(there, 0)), 0
     while here.offsets != {where: one.offsets.end for where, one in there.items()}:
         plan = plan_batch(here, there, report_loss=fail)
@@ -144,17 +144,17 @@ def test_batches_under_limits_reach_the_end(sizes: list[list[int]], bytes_max: i
 
 def test_a_batch_is_held_back_until_there_are_enough_messages_or_it_has_waited() -> None:
     clock, frames = ManualClock(), Boundaries(20)
-    pacing = Pacing(clock, delay_s_max=60)
-    assert not pacing.holds(spans(a=(0, 20)), 5, frames)  # the first of a run
-    assert not pacing.holds(spans(a=(20, 20)), 5, frames)  # nothing to hold back
+    trigger_delay = TriggerDelay(clock, delay_s_max=60)
+    assert not trigger_delay.should_wait(spans(a=(0, 20)), 5, frames)  # the first of a run
+    assert not trigger_delay.should_wait(spans(a=(20, 20)), 5, frames)  # nothing to hold back
     for start, end, held_back in ((20, 40, True), (20, 100, True), (20, 120, False), (120, 140, True)):
-        assert pacing.holds(spans(a=(start, end)), 5, frames) is held_back
+        assert trigger_delay.should_wait(spans(a=(start, end)), 5, frames) is held_back
         clock.advance(1)
     clock.advance(57)
-    assert pacing.holds(spans(a=(120, 140)), 5, frames)
+    assert trigger_delay.should_wait(spans(a=(120, 140)), 5, frames)
     clock.advance(1)
-    assert not pacing.holds(spans(a=(120, 140)), 5, frames)
-    assert not pacing.holds(spans(a=(140, 160)), None, frames)
+    assert not trigger_delay.should_wait(spans(a=(120, 140)), 5, frames)
+    assert not trigger_delay.should_wait(spans(a=(140, 160)), None, frames)
 
 
 def test_counting_for_a_held_batch_goes_on_where_it_was() -> None:
@@ -166,10 +166,10 @@ def test_counting_for_a_held_batch_goes_on_where_it_was() -> None:
             return super().skip(wanted)
 
     clock, frames = ManualClock(), Counting(30)
-    pacing = Pacing(clock, delay_s_max=60)
-    assert not pacing.holds(spans(a=(0, 30)), 5, frames)
-    assert pacing.holds(spans(a=(30, 120)), 5, frames)  # below 20 bytes a message: cannot be enough
-    assert pacing.holds(spans(a=(30, 150), b=(0, 0)), 5, frames)
-    assert pacing.holds(spans(a=(30, 150)), 5, frames)
-    assert not pacing.holds(spans(a=(30, 150), b=(0, 30)), 5, frames)
+    trigger_delay = TriggerDelay(clock, delay_s_max=60)
+    assert not trigger_delay.should_wait(spans(a=(0, 30)), 5, frames)
+    assert trigger_delay.should_wait(spans(a=(30, 120)), 5, frames)  # below 20 bytes a message: cannot be enough
+    assert trigger_delay.should_wait(spans(a=(30, 150), b=(0, 0)), 5, frames)
+    assert trigger_delay.should_wait(spans(a=(30, 150)), 5, frames)
+    assert not trigger_delay.should_wait(spans(a=(30, 150), b=(0, 30)), 5, frames)
     assert asked == [spans(a=(30, 150)), spans(b=(0, 30))]

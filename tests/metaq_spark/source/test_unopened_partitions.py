@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from source_world import NO_EXTENSIONS, World
+from source_harness import NO_EXTENSIONS, Harness
 
 from metaq_spark.errors import DataLoss
 
@@ -13,16 +13,16 @@ REASON = "does not list it.* a Java broker opens some of its partitions only wit
 
 
 @pytest.fixture
-def java() -> World:
+def java() -> Harness:
     """Broker 1 has four partitions of a topic with messages, and after a restart lists only those of orders/1-0."""
-    world = World(extensions=NO_EXTENSIONS)
-    world.put("orders", 0, 0, b"a")
-    world.put("orders", 0, 1, b"b")
-    world.put("orders", 1, 0, b"c")
-    return world
+    harness = Harness(extensions=NO_EXTENSIONS)
+    harness.put("orders", 0, 0, b"a")
+    harness.put("orders", 0, 1, b"b")
+    harness.put("orders", 1, 0, b"c")
+    return harness
 
 
-def test_a_batch_read_of_a_topic_names_them_in_a_warning(java: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_read_of_a_topic_names_them_in_a_warning(java: Harness, caplog: pytest.LogCaptureFixture) -> None:
     assert sorted(java.batch()) == [b"a", b"b", b"c"]
     assert "orders/1-1: the broker offers this partition, but does not list it" in caplog.text
 
@@ -37,7 +37,7 @@ def test_a_batch_read_of_a_topic_names_them_in_a_warning(java: World, caplog: py
     ids=["assigned", "in startingOffsets", "in endingOffsets"],
 )
 def test_a_batch_read_that_names_one_fails(
-    java: World, options: dict[str, str], caplog: pytest.LogCaptureFixture
+    java: Harness, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DataLoss, match=f"^orders/1-1: .*{REASON}"):
         java.batch(**options)
@@ -47,7 +47,7 @@ def test_a_batch_read_that_names_one_fails(
 
 @pytest.mark.parametrize("options", [{}, {"assign": json.dumps({"orders": ["1-0", "1-1"]})}])
 def test_a_stream_warns_and_reads_one_from_its_first_byte_when_it_is_listed(
-    java: World, options: dict[str, str], caplog: pytest.LogCaptureFixture
+    java: Harness, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = java.stream(startingOffsets="earliest", **options)
     position, _ = java.drain(stream)
@@ -57,7 +57,7 @@ def test_a_stream_warns_and_reads_one_from_its_first_byte_when_it_is_listed(
     assert batches == [[b"older", b"newer"]]
 
 
-def test_a_stream_that_knew_one_is_not_told_that_the_topic_was_deleted(java: World) -> None:
+def test_a_stream_that_knew_one_is_not_told_that_the_topic_was_deleted(java: Harness) -> None:
     stream = java.stream(startingOffsets="earliest", lossGraceMs="1s")
     position, _ = java.drain(stream)
     del java.brokers[1].partitions["orders", 0]
@@ -68,7 +68,7 @@ def test_a_stream_that_knew_one_is_not_told_that_the_topic_was_deleted(java: Wor
 
 
 def test_nothing_is_said_of_a_broker_that_lists_all_it_has(caplog: pytest.LogCaptureFixture) -> None:
-    ours = World()
+    ours = Harness()
     ours.put("orders", 0, 0, b"a")
     assert ours.batch(assign=json.dumps({"orders": ["0-0", "1-1"]})) == [b"a"]
     assert caplog.text == ""

@@ -33,19 +33,19 @@ LOG_INTERVAL_S: Final = 60.0
 
 
 class Acceptor:
-    """Calls ``protocol`` for each connection while ``room()`` says that there may be more, else ``refused``."""
+    """Calls ``protocol`` for each connection while ``free_slots()`` says that there may be more, else ``refused``."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         listener: socket.socket,
         protocol: Callable[[], asyncio.BaseProtocol],
-        room: Callable[[], int],
+        free_slots: Callable[[], int],
         refused: Callable[[], None],
     ) -> None:
         self._loop, self._listener = loop, listener
         self._protocol = protocol
-        self._room, self._refused = room, refused
+        self._free_slots, self._refused = free_slots, refused
         self.arriving: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
         """Connections that are accepted and have no transport yet, or just got it."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -87,7 +87,7 @@ class Acceptor:
             except OSError as error:
                 self._failed(error)
                 return
-            if self._room() > 0:
+            if self._free_slots() > 0:
                 self._open(client)
                 continue
             client.close()

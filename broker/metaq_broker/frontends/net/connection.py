@@ -12,7 +12,7 @@ turns suffice for. Nothing is dropped. A slow or silent client costs only its ow
 it.
 
 Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
-until the others had theirs (see ``Turns``).
+until the others had theirs (see ``RoundRobin``).
 
 Memory. What a connection holds (input that is no whole command yet, replies that were not taken) is reported to the
 server, which keeps the sum over all connections in bounds.
@@ -29,7 +29,7 @@ import socket
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from metaq.model import Buffer
-from metaq.net.loopback import same_host, unpace
+from metaq.net.loopback import disable_pacing, same_host
 from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
 from metaq_broker.frontends.text.replies import ReplyQueue
 from metaq_broker.frontends.text.session import TextSession
@@ -53,22 +53,22 @@ the rest goes straight to its place. What comes with the line is copied."""
 READ_AHEAD_BYTES: Final = 1 << 18
 """Bytes of commands that may wait for the connection's next turn while more is read."""
 
-TURN_REQUESTS: Final = 4096
+QUANTUM_REQUESTS: Final = 4096
 """Commands that one connection may carry out before others get their turn."""
 
-TURN_BYTES: Final = 1 << 22
+QUANTUM_BYTES: Final = 1 << 22
 """Bytes that one connection may send before others get their turn."""
 
-TURN_S: Final = 0.005
+QUANTUM_S: Final = 0.005
 """Seconds that one connection may work before others get their turn; a command that takes longer is not interrupted."""
 
 LITTLE_BYTES: Final = 1 << 14
-"""A connection with no more than this to carry out and to send does not queue for its turn."""
+"""A connection with no more than this to carry out and to send does not queue for its quantum."""
 
-LITTLE_TURN_S: Final = 0.0002
-"""Seconds of the turn that it takes instead."""
+SHORT_QUANTUM_S: Final = 0.0002
+"""Seconds of the quantum that it takes instead."""
 
-ROOM_BYTES: Final = 1 << 18
+RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
 
 
@@ -88,10 +88,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._input = False  # the session may hold whole commands
         self._eof = False
-        self._turn_end = 0.0
+        self._quantum_end = 0.0
         self._now: Final = server.loop.time
         self.last_activity = self._now()
-        self.held_bytes = 0
+        self.buffered_bytes = 0
         """Bytes of input and output that wait in this connection, as the server has been told."""
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         access = self._server.access_of(transport)
         nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
         if nearby:
-            unpace(transport.get_extra_info("socket"))
+            disable_pacing(transport.get_extra_info("socket"))
         self._session = TextSession(self._server.services, self._replies, self.peer, access, nearby=nearby)
         self._socket: BorrowedSocket | None = None
         if transport.get_extra_info("ssl_object") is None:
@@ -119,20 +119,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
-        room = self._session.room
-        if room is not None:
-            return room[:ROOM_BYTES] if self._server.turns.spent else room
+        buffer = self._session.buffer
+        if buffer is not None:
+            return buffer[:RECEIVE_BYTES] if self._server.round_robin.spent else buffer
         received = self._server.received
         return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
     def buffer_updated(self, size: int) -> None:
         """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
-        if self._session.room is None:
+        if self._session.buffer is None:
             self.data_received(self._server.received[:size])
             return
         self.last_activity = self._now()
-        self._session.room_taken(size)
-        if self._session.room is None:
+        self._session.buffer_filled(size)
+        if self._session.buffer is None:
             self._carry_out()
         else:
             self._report()
@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
     def _carry_out(self) -> None:
         self._input = True
         if not self._scheduled:  # else its turn comes, and it is not to have two
-            self._take_turn()
+            self._run_quantum()
         elif self._reading and self._session.pending_bytes > READ_AHEAD_BYTES:
             self._read(False)
 
@@ -201,69 +201,69 @@ class Connection(asyncio.BufferedProtocol):
         # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._take_turn)
+            self._loop.call_soon(self._run_quantum)
 
     def _wait(self) -> None:
-        # For its turn: there is more to do than others are to wait for.
+        # For its quantum: there is more to do than others are to wait for.
         if not self._scheduled:
             self._scheduled = True
-            self._server.turns.wait(self._take_turn_waited_for)
+            self._server.round_robin.wait(self._run_waited_quantum)
 
-    def _take_turn(self) -> None:
+    def _run_quantum(self) -> None:
         self._scheduled = False
-        if not self._server.turns.spent:
-            self._work(TURN_S)
+        if not self._server.round_robin.spent:
+            self._work(QUANTUM_S)
         elif self._session.pending_bytes + self._replies.ready_bytes <= LITTLE_BYTES and self._file is None:
-            self._work(LITTLE_TURN_S)
+            self._work(SHORT_QUANTUM_S)
         else:
             self._read(False)
             self._report()
             self._wait()
 
-    def _take_turn_waited_for(self) -> None:
+    def _run_waited_quantum(self) -> None:
         self._scheduled = False
-        self._work(TURN_S)
+        self._work(QUANTUM_S)
 
-    def _work(self, turn_s: float) -> None:
+    def _work(self, quantum_s: float) -> None:
         if self._transport.is_closing():
             return
         began = self._now()
-        self._turn_end = began + turn_s
+        self._quantum_end = began + quantum_s
         self._send()
-        requests = TURN_REQUESTS
-        while self._input and not self._session.finished and requests > 0 and not self._turn_over():
-            room = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
-            if room <= 0 or self._paused:
+        requests = QUANTUM_REQUESTS
+        while self._input and not self._session.finished and requests > 0 and not self._quantum_over():
+            allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
+            if allowed <= 0 or self._paused:
                 break
-            self._input = self._session.handle(room, self._turn_over)
-            requests -= room
+            self._input = self._session.handle(allowed, self._quantum_over)
+            requests -= allowed
             self._send()
-        self._server.turns.charge(self._now() - began)
+        self._server.round_robin.charge(self._now() - began)
         self._regulate()
         if self._input and not self._paused:
             self._wait()
         self._report()
         self._close_when_done()
 
-    def _turn_over(self) -> bool:
-        return self._now() >= self._turn_end
+    def _quantum_over(self) -> bool:
+        return self._now() >= self._quantum_end
 
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
-        held_bytes = self._session.reserved_bytes + output_bytes
-        if held_bytes != self.held_bytes:
-            self._server.holds(self, held_bytes)
+        buffered_bytes = self._session.reserved_bytes + output_bytes
+        if buffered_bytes != self.buffered_bytes:
+            self._server.holds(self, buffered_bytes)
 
     def _send(self) -> None:
-        quota, replies = TURN_BYTES, self._replies
+        quota, replies = QUANTUM_BYTES, self._replies
         while not self._blocked and (self._file is not None or not replies.empty):
-            if quota <= 0 or self._now() >= self._turn_end:
+            if quota <= 0 or self._now() >= self._quantum_end:
                 self._wait()
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)
                 continue
-            data, reply, costly = replies.take(TAKE_BYTES, self._turn_over)
+            data, reply, slow = replies.take(TAKE_BYTES, self._quantum_over)
             if reply is not None:
                 # Holding the slice keeps its file open, even when the segment is deleted before all of it is sent.
                 self._file, self._file_sent = reply.file, 0
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             if not data:
                 return
             self._write(data, more=reply is not None)
-            quota -= TURN_BYTES if costly else len(data)
+            quota -= QUANTUM_BYTES if slow else len(data)
 
     def _write(self, data: bytes, *, more: bool) -> None:
         # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._socket is None:  # TLS: every byte has to be encrypted here
             return self._bridge(file, position, left)
         try:
-            sent = os.sendfile(self._socket.fileno(), file.fd, position, min(left, TURN_BYTES))
+            sent = os.sendfile(self._socket.fileno(), file.fd, position, min(left, QUANTUM_BYTES))
         except BlockingIOError:
             return self._bridge(file, position, left)
         return sent or _cut_short(position, left)

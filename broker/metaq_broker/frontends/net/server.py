@@ -12,8 +12,8 @@ from typing import Final
 from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.frontends.net.connection import Connection
+from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.net.tls import TlsHandshake, names_of
-from metaq_broker.frontends.net.turns import Turns
 from metaq_broker.frontends.text.access import Access
 from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.open_files import OpenFiles
@@ -57,9 +57,9 @@ class TextServer:
         self.loop = asyncio.get_running_loop()
         self._connections: set[Connection | TlsHandshake] = set()
         self._files = OpenFiles.of_process()
-        self.turns: Final = Turns(self.loop)
+        self.round_robin: Final = RoundRobin(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._acceptor: Acceptor | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
@@ -71,7 +71,7 @@ class TextServer:
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
-        self._acceptor = Acceptor(self.loop, listener, self._client, self._room, self._refused)
+        self._acceptor = Acceptor(self.loop, listener, self._client, self._free_slots, self._refused)
         self._acceptor.start()
         if self.connections_max < self.limits.connections_max:
             fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
@@ -93,7 +93,7 @@ class TextServer:
             connection.abort()
         await self._empty.wait()
 
-    def _room(self) -> int:
+    def _free_slots(self) -> int:
         assert self._acceptor is not None
         arriving = sum(each not in self._connections for each in self._acceptor.arriving)
         return self.connections_max - len(self._connections) - arriving
@@ -126,24 +126,24 @@ class TextServer:
     @property
     def received(self) -> memoryview:
         """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""
-        if self._held_bytes > self.limits.buffered_bytes_max // 4:
+        if self._buffered_bytes > self.limits.buffered_bytes_max // 4:
             return self._received[:RECEIVE_BYTES_LOW]
         return self._received
 
-    def holds(self, connection: Connection, held_bytes: int) -> None:
+    def holds(self, connection: Connection, buffered_bytes: int) -> None:
         """Note how many bytes wait in a connection. If all together hold too many, those with most of them are cut."""
-        self._held_bytes += held_bytes - connection.held_bytes
-        connection.held_bytes = held_bytes
-        while self._held_bytes > self.limits.buffered_bytes_max:
-            largest = max(self._connections, key=lambda each: each.held_bytes)
+        self._buffered_bytes += buffered_bytes - connection.buffered_bytes
+        connection.buffered_bytes = buffered_bytes
+        while self._buffered_bytes > self.limits.buffered_bytes_max:
+            largest = max(self._connections, key=lambda each: each.buffered_bytes)
             fields = {
                 "peer": largest.peer,
-                "bytes": largest.held_bytes,
+                "bytes": largest.buffered_bytes,
                 "maxBufferedBytes": self.limits.buffered_bytes_max,
             }
             _LOG.warning("connection cut, all together hold too many bytes", extra={"fields": fields})
-            self._held_bytes -= largest.held_bytes
-            largest.held_bytes = 0
+            self._buffered_bytes -= largest.buffered_bytes
+            largest.buffered_bytes = 0
             largest.abort()
 
     def replaced(self, handshake: TlsHandshake) -> None:

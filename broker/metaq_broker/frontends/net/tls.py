@@ -102,7 +102,7 @@ def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
 class TlsHandshake(asyncio.Protocol):
     """A client that is accepted and not yet secured; replaces itself by a ``Connection``."""
 
-    held_bytes = 0
+    buffered_bytes = 0
 
     def __init__(self, server: TextServer, context: ssl.SSLContext) -> None:
         self._server = server

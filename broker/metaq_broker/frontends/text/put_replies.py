@@ -19,7 +19,7 @@ class PutReplies:
     """The slot of ``count`` puts that went to ``groups`` partitions; it is complete when every group has reported."""
 
     def __init__(self, queue: ReplyQueue, count: int, groups: int) -> None:
-        self._slot = queue.later(count)
+        self._slot = queue.pending(count)
         self._groups = groups
         self._replies: list[bytes] | None = [b""] * count if groups > 1 else None
 

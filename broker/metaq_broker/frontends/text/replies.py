@@ -1,6 +1,6 @@
 """Replies of one connection, kept in the order of its requests until they can go out. No socket, no clock.
 
-A slot is one of three: bytes that are ready; ``Later``, bytes that are still waited for (an fsync, a commit); a
+A slot is one of three: bytes that are ready; ``PendingReply``, bytes that are still waited for (an fsync, a commit); a
 question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
 an unfinished slot wait.
 """
@@ -21,7 +21,7 @@ class FileReply(NamedTuple):
     file: Slice
 
 
-class CostlyReply(NamedTuple):
+class SlowReply(NamedTuple):
     """A reply that took a while to make: others get their turn before the next one is made."""
 
     data: bytes
@@ -30,12 +30,12 @@ class CostlyReply(NamedTuple):
 class Output(NamedTuple):
     """What is to be sent next: ``data`` first, then ``file``. Both may be empty; then there is nothing to send now.
 
-    ``costly``: making it took a while, or the turn's time is over: do no more in this turn.
+    ``slow``: making it took a while, or the quantum's time is over: do no more in this quantum.
     """
 
     data: bytes
     file: FileReply | None
-    costly: bool = False
+    slow: bool = False
 
 
 def _nobody() -> None:
@@ -43,14 +43,14 @@ def _nobody() -> None:
 
 
 def never() -> bool:
-    """Say that a turn is not over: whoever asks has no limit of time."""
+    """Say that a quantum is not over: whoever asks has no limit of time."""
     return False
 
 
-Question = Callable[[], bytes | FileReply | CostlyReply]
+Question = Callable[[], bytes | FileReply | SlowReply]
 
 
-class Later:
+class PendingReply:
     """A slot for ``requests`` replies that somebody fills in later, with ``complete``."""
 
     __slots__ = ("_queue", "data", "requests")
@@ -71,7 +71,7 @@ class ReplyQueue:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._slots: deque[bytes | Later | Question | None] = deque()
+        self._slots: deque[bytes | PendingReply | Question | None] = deque()
         self.unanswered = 0
         """Requests that have a slot here."""
         self.ready_bytes = 0
@@ -82,7 +82,7 @@ class ReplyQueue:
     @property
     def waiting(self) -> bool:
         """Whether the next reply depends on the broker, not on the client."""
-        return bool(self._slots) and isinstance(self._slots[0], Later) and self._slots[0].data is None
+        return bool(self._slots) and isinstance(self._slots[0], PendingReply) and self._slots[0].data is None
 
     @property
     def empty(self) -> bool:
@@ -95,9 +95,9 @@ class ReplyQueue:
         self.unanswered += 1
         self.ready_bytes += len(data)
 
-    def later(self, requests: int = 1) -> Later:
+    def pending(self, requests: int = 1) -> PendingReply:
         """Queue a slot that is completed later."""
-        slot = Later(self, requests)
+        slot = PendingReply(self, requests)
         self._slots.append(slot)
         self.unanswered += requests
         return slot
@@ -117,20 +117,20 @@ class ReplyQueue:
         self._slots.clear()
 
     def completed(self, data_bytes: int) -> None:
-        """Note that a ``Later`` got its bytes."""
+        """Note that a ``PendingReply`` got its bytes."""
         self.ready_bytes += data_bytes
         self._wake()
 
-    def take(self, bytes_max: int, over: Callable[[], bool] = never) -> Output:
+    def take(self, bytes_max: int, quantum_over: Callable[[], bool] = never) -> Output:
         """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
 
-        When ``over`` says so, no further question is answered. One always is, if there are any.
+        When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
         """
         parts: list[bytes] = []
         slots, size = self._slots, 0
         while slots and size < bytes_max and not self.ended:
             slot = slots[0]
-            if slot is None or isinstance(slot, bytes | Later):
+            if slot is None or isinstance(slot, bytes | PendingReply):
                 data = self._ready(slot)
                 if data is None:
                     break
@@ -143,15 +143,15 @@ class ReplyQueue:
             slots.popleft()
             if isinstance(answer, FileReply):
                 return Output(b"".join(parts), answer)
-            if isinstance(answer, CostlyReply):
-                return Output(b"".join((*parts, answer.data)), None, costly=True)
+            if isinstance(answer, SlowReply):
+                return Output(b"".join((*parts, answer.data)), None, slow=True)
             parts.append(answer)
             size += len(answer)
-            if over():
-                return Output(b"".join(parts), None, costly=True)
+            if quantum_over():
+                return Output(b"".join(parts), None, slow=True)
         return Output(b"".join(parts), None)
 
-    def _ready(self, slot: bytes | Later | None) -> bytes | None:
+    def _ready(self, slot: bytes | PendingReply | None) -> bytes | None:
         """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
         if isinstance(slot, bytes):
             self.unanswered -= 1

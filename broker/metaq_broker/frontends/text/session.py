@@ -36,17 +36,17 @@ from metaq.protocols.text.commands import (
 )
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
-from metaq.protocols.text.file_location import FilePlace, encode_file_place
+from metaq.protocols.text.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.filtered import encode_single_head
 from metaq.protocols.text.framed_puts import FramedPuts
 from metaq.protocols.text.put_runs import PutRun
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.engine.outcomes import FAILED, OK, UNAVAILABLE, Refused
 from metaq_broker.engine.type_filter import LargeFrame
-from metaq_broker.frontends.net.block_rooms import BlockRooms
+from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.text.access import Access
 from metaq_broker.frontends.text.put_replies import PutReplies
-from metaq_broker.frontends.text.replies import CostlyReply, FileReply, ReplyQueue, never
+from metaq_broker.frontends.text.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.frontends.text.text_puts import TextPuts
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.stats_report import StatsReport
@@ -71,7 +71,7 @@ class TextServices:
     transactions: TransactionCommands
     version: str
     receiver: SyncSlave | None = None
-    rooms: BlockRooms = field(default_factory=BlockRooms)
+    buffers: BlockBuffers = field(default_factory=BlockBuffers)
     text_puts: TextPuts = field(default_factory=TextPuts)
 
 
@@ -95,13 +95,13 @@ class TextSession:
         self._peer = peer
         self._access = access
         self._shares_files = nearby and system.local_reads
-        rooms, framer = services.rooms.take, services.text_puts.frame
-        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, rooms, framer)
+        buffers, framer = services.buffers.take, services.text_puts.frame
+        self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, buffers, framer)
         self._finished = False
         self.expects_block = False
         """Whether the last put was a block: then the next one most likely is, too."""
         self.receive_data: Final = self._decoder.receive_data
-        self.room_taken: Final = self._decoder.room_taken
+        self.buffer_filled: Final = self._decoder.buffer_filled
 
     @property
     def pending_bytes(self) -> int:
@@ -114,17 +114,17 @@ class TextSession:
         return self._decoder.reserved_bytes
 
     @property
-    def room(self) -> memoryview | None:
-        """Where the next bytes are to be received (tell ``room_taken``); ``None``: give them to ``receive_data``."""
-        return self._decoder.room
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+        return self._decoder.buffer
 
     @property
     def finished(self) -> bool:
         """Whether no further command will be carried out: the client quit, or sent what is no command."""
         return self._finished
 
-    def handle(self, requests_max: int, over: Callable[[], bool] = never) -> bool:
-        """Carry out up to ``requests_max`` received commands, until ``over``; return whether there may be more.
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
+        """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
 
         Plain puts are gathered: they are quick, and the more the quicker each.
         Bytes that are no command end the session: replies to earlier commands go out, then the connection is closed.
@@ -156,7 +156,7 @@ class TextSession:
                         continue
                     self._put(PutRun.of(puts))
                     puts = []
-                    if over():
+                    if quantum_over():
                         break
                     continue
                 if puts:
@@ -164,7 +164,7 @@ class TextSession:
                     puts = []
                 if command is NEED_DATA or not self._dispatch(command):
                     return False
-                if over():
+                if quantum_over():
                     break
         except ProtocolError as error:
             self._end(error)
@@ -178,9 +178,9 @@ class TextSession:
         """Forget the connection: its local transactions are rolled back."""
         self._finished = True
         self._services.transactions.connection_lost(self)
-        room = self._decoder.abandon()  # at once: connection and session refer to each other
-        if room is not None:
-            self._services.rooms.give_back(room)
+        buffer = self._decoder.abandon()  # at once: connection and session refer to each other
+        if buffer is not None:
+            self._services.buffers.give_back(buffer)
 
     def _end(self, error: ProtocolError) -> None:
         _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
@@ -251,7 +251,7 @@ class TextSession:
             self._put(puts.run())
             return
         self.expects_block = False
-        slot = self._replies.later(count)
+        slot = self._replies.pending(count)
         replies = self._services.text_puts.replies(puts, outcome.index, outcome.first_offset)
 
         def durable(refused: Refused | None) -> None:
@@ -269,7 +269,7 @@ class TextSession:
         self.expects_block = True
         self._put_block(batch)
         if isinstance(batch.block, memoryview):  # written or copied, whichever it was
-            self._services.rooms.give_back(batch.block)
+            self._services.buffers.give_back(batch.block)
 
     def _put_block(self, batch: PutBatch) -> None:
         if batch.transaction is not None:
@@ -283,7 +283,7 @@ class TextSession:
             self._refuse(outcome, batch.opaque)
             return
         text = f"{outcome.first_id} {outcome.index} {outcome.first_offset}"
-        slot = self._replies.later()
+        slot = self._replies.pending()
 
         def durable(refused: Refused | None) -> None:
             code, reply = (OK, text) if refused is None else refused
@@ -316,7 +316,7 @@ class TextSession:
     def _get_filtered(self, command: GetFiltered) -> None:
         self._replies.ask(partial(self._answer_get_filtered, command))
 
-    def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | CostlyReply:
+    def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | SlowReply:
         topic, _group, partition, offset, bytes_max, types, opaque = command
         outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
         if isinstance(outcome, Refused):
@@ -325,7 +325,7 @@ class TextSession:
             head = encode_single_head(outcome.next_offset, outcome.frame.offset)
             line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
             return FileReply(line + head, outcome.frame)
-        return CostlyReply(encode(Value(outcome.encode(), opaque)))
+        return SlowReply(encode(Value(outcome.encode(), opaque)))
 
     def _offset(self, command: GetOffset) -> None:
         self._replies.ask(partial(self._answer_offset, command))
@@ -334,13 +334,13 @@ class TextSession:
         topic, _group, partition, offset, opaque, mode = command
         outcome: int | str | Refused
         if mode == "file":
-            outcome = self._file_place(topic, partition, offset)
+            outcome = self._file_location(topic, partition, offset)
         else:
             outcome = self._engine.offset(topic, partition, offset, mode)
         code, text = outcome if isinstance(outcome, Refused) else (OK, str(outcome))
         return encode(Result(code, text, opaque))
 
-    def _file_place(self, topic: str, partition: int, offset: int) -> str | Refused:
+    def _file_location(self, topic: str, partition: int, offset: int) -> str | Refused:
         boot = boot_id()
         if not self._shares_files or boot is None:
             text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
@@ -349,7 +349,7 @@ class TextSession:
         if isinstance(found, Refused):
             return found
         path = str(found.path.absolute())
-        return encode_file_place(FilePlace(found.position, found.length, *found.handle.identity(), boot, path))
+        return encode_file_location(FileLocation(found.position, found.length, *found.handle.identity(), boot, path))
 
     def _stats(self, command: Stats) -> None:
         self._replies.ask(partial(self._answer_stats, command))
@@ -369,7 +369,7 @@ class TextSession:
             text = "sync and copy are for synchronous slaves; this broker is none"
             self._refuse(Refused(UNAVAILABLE, text), command.opaque)
             return
-        slot = self._replies.later()
+        slot = self._replies.pending()
 
         def answer(code: int, text: str) -> None:
             slot.complete(encode(Result(code, text, command.opaque)))

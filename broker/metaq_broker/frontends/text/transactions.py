@@ -14,13 +14,13 @@ from typing import Final
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
 from metaq_broker.engine.outcomes import OK
-from metaq_broker.frontends.text.replies import Later, ReplyQueue
+from metaq_broker.frontends.text.replies import PendingReply, ReplyQueue
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.transactions.decisions import Decision
+from metaq_broker.transactions.interfaces import PrepareVote
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.refusals import TransactionRefused
-from metaq_broker.transactions.seams import PrepareVote
 
 NO_OFFSET: Final = -1
 """What a put inside a transaction is answered with: its offset exists only after the commit."""
@@ -100,7 +100,7 @@ class TransactionCommands:
         if self._gate.shut_by is not None:
             replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
             return
-        slot = replies.later()
+        slot = replies.pending()
 
         def told(decision: Decision | TransactionRefused) -> None:
             if isinstance(decision, TransactionRefused):
@@ -126,7 +126,7 @@ class TransactionCommands:
         _answer(replies, command.opaque, begin)
 
     def _prepare(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        slot = replies.later()
+        slot = replies.pending()
 
         def voted(vote: PrepareVote | TransactionRefused) -> None:
             if isinstance(vote, TransactionRefused):
@@ -137,11 +137,11 @@ class TransactionCommands:
         self._manager.prepare(command.key, voted, connection)
 
     def _commit(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        slot, one_phase = replies.later(), command.type == "COMMIT_ONE_PHASE"
+        slot, one_phase = replies.pending(), command.type == "COMMIT_ONE_PHASE"
         self._manager.commit(command.key, one_phase, connection, lambda no: _complete(slot, command.opaque, no))
 
     def _rollback(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        slot = replies.later()
+        slot = replies.pending()
         self._manager.rollback(command.key, connection, lambda no: _complete(slot, command.opaque, no))
 
     def _recover(self, command: Transaction, replies: ReplyQueue, visible: Visible | None) -> None:
@@ -152,7 +152,7 @@ class TransactionCommands:
 
     def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:
-            slot = replies.later()
+            slot = replies.pending()
             self._manager.end_query(command.unique, lambda no: _complete(slot, command.opaque, no))
             return
 
@@ -163,7 +163,7 @@ class TransactionCommands:
         _answer(replies, command.opaque, forget)
 
     def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
-        slot = replies.later()
+        slot = replies.pending()
 
         def told(decision: Decision | TransactionRefused | None) -> None:
             if isinstance(decision, TransactionRefused):
@@ -192,6 +192,6 @@ def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str]) -> bool:
     return code == OK
 
 
-def _complete(slot: Later, opaque: int, refusal: TransactionRefused | None, text: str = "") -> None:
+def _complete(slot: PendingReply, opaque: int, refusal: TransactionRefused | None, text: str = "") -> None:
     code, body = (OK, text) if refusal is None else (refusal.code, refusal.text)
     slot.complete(encode(Result(code, body, opaque)))

@@ -1,0 +1,224 @@
+"""One partition of a synchronous pair's master on its way to the slave, in order, one piece at a time.
+
+A slave of ours gets ``copy`` commands, pieces of the log with the offset where they belong. A Java slave gets ``sync``,
+message by message, and says at which offset it stored each: that must be the offset here. A Java slave that was
+restarted does not list every partition that it has, and stores what comes at its own end. So the first message of a
+partition is sent to it alone, from where it was known to end, and the offset that it reports is checked before the
+next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.formats.frames import walk
+from metaq.model import Address
+from metaq.protocols.text.commands import Copy, Get, Result, Sync, Value
+from metaq.protocols.text.extensions import EXT_COPY
+from metaq_broker.engine.outcomes import FORBIDDEN, OK
+from metaq_broker.replication.agreement import Agreement, compare_ends, judge
+from metaq_broker.replication.chunks import checked_frames
+from metaq_broker.replication.gregor import PROMOTED
+from metaq_broker.replication.holdings import Holding
+from metaq_broker.replication.link import Link
+from metaq_broker.replication.local import CopyRefused
+from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import Slice
+from metaq_broker.storage.sync import SyncJob
+
+COPY_BYTES: Final = 1 << 20
+"""About how much one ``copy`` carries; a longer frame makes a longer one."""
+
+GROUP: Final = "metaq-pair"
+"""The consumer group that a master reads its slave as, to compare."""
+
+
+class SlavePromoted(MetaqError):
+    """The slave at ``address`` says that it was promoted: this broker must not acknowledge anything any more."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        super().__init__(address)
+
+    def __str__(self) -> str:
+        return f"the slave {self.address} was promoted and is the master now"
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What a slave that speaks no copy has acknowledged of one partition, over all connections to it.
+
+    ``end``: it has everything before, ``None`` if nothing was sent yet. ``fault``: why nothing is sent any more.
+    """
+
+    end: int | None = None
+    fault: str | None = None
+
+
+class PartitionSender:
+    """The state of ``log`` on the slave at the other end of ``link``: it has everything before ``end``."""
+
+    def __init__(self, link: Link, log: PartitionLog, acknowledged: Acknowledged) -> None:
+        self._link, self._log, self._acknowledged = link, log, acknowledged
+        self._copies = EXT_COPY in link.extensions
+        self._proven = False
+        self._segment_start: int | None = None
+        self._incarnation: str | None = None
+        self.end = log.start_offset
+
+    async def compare(self, there: Holding | None, job: SyncJob | None) -> None:
+        """Compare with what the slave holds (``None``: nothing); ``job`` as for ``send_missing``.
+
+        Raises:
+            CopyRefused: What it has is no copy of what is here.
+            LinkLost: The connection is gone.
+        """
+        log = self._log
+        if not self._copies and self._acknowledged.fault is not None:
+            self._still_misplaced(there)
+        # The slave may have what is in the job already: the connection may have been lost before its answer.
+        here = Holding(log.start_offset, self._goal(job), self._life(job))
+
+        async def read_original(offset: int, bytes_max: int) -> bytes:
+            start, handle, end = self._source(offset, here.readable_end, job)
+            return handle.pread(min(bytes_max, end - offset), offset - start)
+
+        if there is not None and judge(there, here) is Agreement.CONTINUES:
+            await compare_ends(there, here, self._read_copy, read_original)
+            self.end, self._segment_start = there.readable_end, there.last_start
+            return
+        self.end = log.start_offset
+        before = self._acknowledged.end
+        if not self._copies and there is None and before is not None and self.end <= before <= here.readable_end:
+            self.end = before  # it does not list what it has not opened since its start
+            return
+        if not self._copies and self.end:
+            raise CopyRefused(f"it begins at offset {self.end}, and the slave, which speaks no copy, has none of it")
+
+    def _still_misplaced(self, there: Holding | None) -> None:
+        if there is not None:
+            raise CopyRefused(self._acknowledged.fault or "")
+        self._acknowledged.end = self._acknowledged.fault = None  # removed, as advised, or not opened since its start
+
+    async def send_missing(self, job: SyncJob | None) -> None:
+        """Send what is missing: up to the end of ``job``, which was synced here, or up to what can be read here.
+
+        Raises:
+            CopyRefused: The slave does not take it, or it cannot be read here.
+            LinkLost: The connection is gone.
+        """
+        self._incarnation, goal = self._life(job), self._goal(job)
+        while self.end < goal:
+            start, run = self._next_run(goal, job)
+            await self._send(start, run)
+        last = self._last_segment(job)
+        if self._copies and last == self.end and self._segment_start != last:
+            await self._send(last, b"")
+
+    def _goal(self, job: SyncJob | None) -> int:
+        return self._log.readable_end if job is None else job.end
+
+    def _life(self, job: SyncJob | None) -> str | None:
+        # The first sync of a partition writes its incarnation, and the log takes note of that when the sync is settled.
+        return self._log.incarnation or (job.incarnation if job is not None and job.incarnation_written else None)
+
+    def _last_segment(self, job: SyncJob | None) -> int:
+        if job is not None:
+            return job.targets[-1].segment.start
+        active = self._log.active
+        return active.start if active.named else -1
+
+    # ---- reading here
+
+    def _next_run(self, goal: int, job: SyncJob | None) -> tuple[int, bytes]:
+        """Return the next whole frames, and where their segment begins."""
+        start, handle, limit = self._source(self.end, goal, job)
+        position, wanted = self.end - start, COPY_BYTES
+        while True:  # until a frame is whole
+            run = handle.pread(min(wanted, limit - self.end), position)
+            frames = checked_frames(run, self.end, self._log.directory.name)
+            if frames:
+                return start, b"".join(frames) if wanted == COPY_BYTES else frames[0]
+            if len(run) < wanted:
+                raise CopyRefused(f"there is no whole frame at offset {self.end}")
+            wanted *= 4
+
+    def _source(self, offset: int, goal: int, job: SyncJob | None) -> tuple[int, FileHandle, int]:
+        """Return the start of the segment with ``offset``, its open file, and where its bytes end, at most ``goal``."""
+        if offset < self._log.readable_end:
+            found = self._log.read(offset, goal - offset)
+            if not isinstance(found, Slice):
+                raise CopyRefused(f"there are damaged bytes at offset {offset}")
+            return offset - found.position, found.handle, offset + found.length
+        for target in job.targets if job is not None else ():
+            start, end = target.segment.start, target.segment.start + target.size
+            if start <= offset < end:
+                return start, target.handle, min(goal, end)
+        raise CopyRefused(f"offset {offset} is in no segment")
+
+    # ---- sending
+
+    async def _send(self, segment_start: int, run: bytes) -> None:
+        if self._copies:
+            await self._send_copy(segment_start, run)
+        else:
+            await self._send_messages(run)
+        self.end += len(run)
+        if not self._copies:
+            self._acknowledged.end = self.end
+        self._segment_start = segment_start
+
+    async def _send_copy(self, segment_start: int, run: bytes) -> None:
+        log, incarnation, first = self._log, self._incarnation, self._log.start_offset
+        if incarnation is None:
+            raise CopyRefused("its incarnation is not on the disk yet")
+        ordinal = log.ordinal(first) if first else 0
+        reply = await self._link.ask(
+            lambda opaque: Copy(log.topic, log.index, run, self.end, segment_start, first, ordinal, incarnation, opaque)
+        )
+        self._expect(reply, str(self.end + len(run)))
+
+    async def _send_messages(self, run: bytes) -> None:
+        log, sent = self._log, []
+        for frame in walk(run, self.end):
+            _, message_id, flag, crc, body = frame
+            future = self._link.send(
+                lambda opaque, b=body, f=flag, m=message_id, c=crc: Sync(log.topic, log.index, b, f, m, opaque, c)  # type: ignore[misc]
+            )
+            expected = f"{message_id} {log.index} {frame.offset}"
+            if self._proven:
+                sent.append((future, expected))
+            else:
+                self._prove(await self._link.settle(future), expected)
+        for future, expected in sent:
+            self._expect(await self._link.settle(future), expected)
+
+    def _prove(self, reply: object, expected: str) -> None:
+        """Check where the slave has stored the first message that it was sent; nothing follows if that is wrong."""
+        stored = reply.text.split(" ") if isinstance(reply, Result) and reply.code == OK else []
+        if stored[:2] == expected.split(" ")[:2] and stored[2:] != expected.split(" ")[2:]:
+            where, wanted = stored[-1], expected.split(" ")[2]
+            self._acknowledged.fault = (
+                f"the slave did not say what it has of it, and stored the message of offset {wanted} at {where}; "
+                "nothing more is sent. Stop the slave, remove this partition's folder there, and start it again"
+            )
+            raise CopyRefused(self._acknowledged.fault)
+        self._expect(reply, expected)
+        self._proven = True
+
+    def _expect(self, reply: object, text: str) -> None:
+        if isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text == PROMOTED:
+            raise SlavePromoted(self._link.address)
+        if not isinstance(reply, Result) or (reply.code, reply.text) != (OK, text):
+            words = f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"
+            raise CopyRefused(f"the slave answers {words} where 200 {text} was expected")
+
+    async def _read_copy(self, offset: int, bytes_max: int) -> bytes:
+        topic, index = self._log.topic, self._log.index
+        reply = await self._link.ask(lambda opaque: Get(topic, GROUP, index, offset, bytes_max, opaque))
+        if isinstance(reply, Value) and reply.data:
+            return reply.data
+        raise CopyRefused(f"the slave has nothing to compare with at offset {offset}: {reply}")

@@ -1,0 +1,166 @@
+"""What the transactions need from the rest of the broker, and what they promise their callers.
+
+Everything is called on the event-loop thread; only ``RunInWorker`` leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from metaq.formats.frames import Frame
+from metaq.formats.message_id import IdRange
+from metaq.model import Buffer
+from metaq_broker.storage.marks import Marks
+from metaq_broker.transactions.refusals import TransactionRefused
+
+MIB: Final = 1 << 20
+
+Done = Callable[[TransactionRefused | None], None]
+"""Called exactly once, on the loop, possibly before the call that took it returns: ``None`` = done, else why not."""
+
+
+class Unit(NamedTuple):
+    """What one transaction puts into one partition, or a part of it: ``messages`` whole frames.
+
+    ``marks`` are some of their starts, for the index of the partition's log; ``None`` where nobody remembers them.
+    """
+
+    topic: str
+    partition: int
+    block: Buffer
+    messages: int
+    marks: Marks | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+class TransactionStore(Protocol):
+    """The partitions, as a transaction sees them."""
+
+    def check(self, topic: str, partition: int) -> None:
+        """Say whether a message may be put there.
+
+        Raises:
+            TransactionRefused: Unknown topic, wrong or closed partition, with MetaQ's text and code.
+        """
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """Return the offset behind the last durable byte; 0 when the partition has no log yet.
+
+        It must be a frame boundary that stays one: no crash and no failed fsync may ever cut the log below it.
+        """
+
+    def next_ids(self, count: int) -> IdRange:
+        """Return ``count`` (at least 1) fresh message ids."""
+
+    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+        """Append all units of a partition as one contiguous piece; ``done`` when all are durable and readable.
+
+        Units of one partition stand behind each other in ``units`` and keep their order. A partition takes all of its
+        units or none.
+
+        Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``).
+        It must take whatever ``check`` once let through, even if the topic has been removed from the configuration or
+        the partition was closed since: those messages are committed. ``done`` is called exactly once, with the first
+        error if any unit could not be stored.
+        """
+
+    def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
+        """Yield the intact, durable frames from the frame boundary ``from_offset`` on; none if there is no such log.
+
+        It is used right after the start, when opening the log has made durable what it found.
+        """
+
+
+SpaceCheck = Callable[[Iterable[tuple[str, int]]], str | None]
+"""Whether the disks have space for messages of these partitions (topic, index) and for the journal: else why not.
+
+Asked before a transaction is promised anything (PREPARE, COMMIT in one phase), never about one that is prepared.
+"""
+
+
+def no_space_check(places: Iterable[tuple[str, int]]) -> str | None:
+    """``SpaceCheck`` where nobody looks at the disks."""
+    return None
+
+
+class Timer(Protocol):
+    """A call that was scheduled for later."""
+
+    def cancel(self) -> None:
+        """Make it never happen."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""``loop.call_later``: seconds, callback."""
+
+RunInWorker = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+"""Run the first argument in a worker thread, then call the second on the loop with its exception or ``None``."""
+
+
+def run_in_loop_worker(job: Callable[[], None], finished: Callable[[BaseException | None], None]) -> None:
+    """``RunInWorker`` of the running asyncio loop's own thread pool."""
+    future = asyncio.get_running_loop().run_in_executor(None, job)
+    future.add_done_callback(lambda ended: finished(ended.exception()))
+
+
+class Durability(IntEnum):
+    """When the journal is fsynced: MetaQ's ``flushTxLogAtCommit``.
+
+    Only ``COMMIT`` keeps every promise through a power loss. The other two survive the death of the process, since what
+    was written stays with the operating system, but may lose the last commits, or part of one, with the machine.
+    """
+
+    OS = 0
+    COMMIT = 1
+    SECOND = 2
+
+
+class PrepareVote(IntEnum):
+    """What PREPARE answers; the number is the body of the reply."""
+
+    OK = 0
+    READ_ONLY = 3
+
+
+@dataclass(slots=True)
+class TransactionCounters:
+    """What ``stats`` tells about transactions since the broker started; ``tx_begin`` counts local ones only.
+
+    Commits and rollbacks are counted when they have happened: a refused one is not, one by timeout is.
+    """
+
+    tx_begin: int = 0
+    tx_xa_begin: int = 0
+    tx_commit: int = 0
+    tx_rollback: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """How much the transactions may take. All sizes in bytes of frames (header and body)."""
+
+    open_max: int = 30_000
+    """Transactions that are begun and not finished, prepared ones included (``maxTxTimeoutTimerCapacity``)."""
+
+    transaction_bytes_max: int = 256 * MIB
+    """One transaction: it is appended in one piece, so it must fit into memory once while it is committed."""
+
+    message_bytes_max: int = 4 * MIB
+    """One message body (``maxMessageSize``)."""
+
+    spill_bytes: int = MIB
+    """An open transaction that holds more than this in memory moves it to the journal."""
+
+    buffered_bytes_max: int = 256 * MIB
+    """All open transactions together; above it every put goes to the journal at once."""
+
+    decision_bytes_max: int = 64 * MIB
+    """Keys of all remembered decisions."""

@@ -1,0 +1,146 @@
+"""Where it happens: two brokers with a wiretap before each, the messages that go in, and what has come out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from metaq_broker.admin.client import ControlClient
+from metaq_broker.admin.messages import Request
+
+from faults.broker_process import BrokerProcess, ServerSettings
+from faults.fire.checker import Seen
+from faults.fire.proxy import InspectingProxy, Observer
+from faults.fire.query import PARTITIONS, SOURCE, TARGET
+from faults.payload import MessageKey, make_payload
+from faults.stored import Place
+from faults.survey import failures, survey
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
+from metaq.model import Message
+from metaq.net.transport import Timeouts
+
+BROKERS: Final = (0, 1)
+PORTION: Final = 40
+"""Messages that are put into each input partition at a time: some six micro-batches."""
+
+PAYLOAD_BYTES: Final = (64, 300)
+_TIMEOUTS: Final = Timeouts(10.0, 60.0)
+_CONTROL_S: Final = 30.0
+
+
+def source_name(broker_id: int, index: int) -> str:
+    """Return the producer of the payloads of one input partition."""
+    return f"p{broker_id}-{index}"
+
+
+def place_of(key: MessageKey) -> str:
+    """Return the output partition of a message: its source's own place, or that on the other broker, in turn.
+
+    The same as ``COLUMNS`` in the query.
+    """
+    broker_id, index = map(int, key.producer.removeprefix("p").split("-"))
+    turned = (broker_id * PARTITIONS + index + PARTITIONS * (key.sequence % 2)) % (PARTITIONS * len(BROKERS))
+    return f"{turned // PARTITIONS}-{turned % PARTITIONS}"
+
+
+class BrokerPair:
+    """See the module. Nothing is started yet; the taps listen."""
+
+    def __init__(self, folder: Path, seed: int, observer: Observer) -> None:
+        topics = {SOURCE: PARTITIONS, TARGET: PARTITIONS}
+        self.brokers = {
+            number: BrokerProcess(folder / f"broker-{number}", ServerSettings(topics, extra={"brokerId": number}))
+            for number in BROKERS
+        }
+        self._taps = [InspectingProxy(number, broker.address, observer) for number, broker in self.brokers.items()]
+        self._random = Random(f"input {seed}")
+        self.sent: Counter[str] = Counter()
+        """Source to the number of its messages."""
+
+    @property
+    def addresses(self) -> str:
+        """The option ``brokers`` of the query: the taps."""
+        return ",".join(str(tap.address) for tap in self._taps)
+
+    def start(self) -> None:
+        """Start the brokers.
+
+        Raises:
+            BrokerTrouble: One does not get ready.
+        """
+        for broker in self.brokers.values():
+            broker.start()
+
+    def close(self) -> None:
+        """End everything."""
+        for tap in self._taps:
+            tap.close()
+        for broker in self.brokers.values():
+            broker.kill()
+
+    def feed(self, count: int = PORTION) -> None:
+        """Put ``count`` messages into each input partition, past the taps.
+
+        Raises:
+            MetaqError: A broker does not take them.
+        """
+        for number in BROKERS:
+            with self._session(number) as session:
+                for index in range(PARTITIONS):
+                    source = source_name(number, index)
+                    keys = [MessageKey(source, self.sent[source] + n) for n in range(count)]
+                    messages = (Message(make_payload(key, self._random.randint(*PAYLOAD_BYTES))) for key in keys)
+                    put_batch(session, SOURCE, index, *encode_block(messages))
+                    self.sent[source] += count
+
+    def output(self) -> dict[str, list[Seen]]:
+        """Return what the output topic holds, partition by partition.
+
+        Raises:
+            MetaqError: A broker cannot be read.
+        """
+        held: dict[str, list[Seen]] = {}
+        for number in BROKERS:
+            with self._session(number) as session:
+                for place, image in survey(session).items():
+                    if place.topic == TARGET:
+                        seen = [Seen(frame.offset, frame.key, frame.fault) for frame in image.frames]
+                        held[_name(number, place)] = seen + [Seen(image.end, None, image.fault)] * bool(image.fault)
+        return held
+
+    def leftovers(self) -> list[str]:
+        """Return what should not be there any more: branches, as clients and as operators see them, and complaints."""
+        found: list[str] = []
+        for number, broker in self.brokers.items():
+            with self._session(number) as session:
+                found += (f"broker {number} lists branch {xid}" for xid in Transactions(session).recover())
+                found += (f"broker {number} says: {line}" for line in failures(session))
+            found += (f"ctl of broker {number} lists {row['key']}" for row in self._prepared(broker))
+            found += (f"in the log of broker {number}: {line}" for line in broker.complaints())
+        return found
+
+    def _prepared(self, broker: BrokerProcess) -> list[dict[str, object]]:
+        client = ControlClient(broker.data, _CONTROL_S)
+        try:
+            rows: list[dict[str, object]] = client.ask(Request("transactions", {}))["prepared"]
+            return rows
+        finally:
+            client.close()
+
+    @contextmanager
+    def _session(self, number: int) -> Iterator[Session]:
+        session = Session.connect(self.brokers[number].address, _TIMEOUTS)
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+def _name(number: int, place: Place) -> str:
+    return f"{number}-{place.index}"

@@ -1,0 +1,322 @@
+"""The fight: a query that has to get its work done while somebody kills its processes, one shot after the other.
+
+Input is put in portions, so that there is always something to do for the next shot to hit. When all shots are fired, a
+last portion is copied in peace, and the output is judged.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from faults.fire.broker_pair import PORTION, BrokerPair, place_of
+from faults.fire.checker import check
+from faults.fire.driver import Drained, Ended, Failed, Job, SparkDriver
+from faults.fire.injector import FaultInjector, Fired, Record
+from faults.fire.processes import port_owner, signal_all
+from faults.fire.proxy import Sighting
+from faults.fire.shots import Delivery, Shot, Victim
+
+PATIENCE_S: Final = 240.0
+"""Longest wait for anything to happen."""
+
+WORKER_PATIENCE_S: Final = 30.0
+"""How long workers may live on without a driver, and how long one is looked for that could be killed."""
+
+PORTIONS_MAX: Final = 4
+"""So many portions are copied for a shot to find its moment; then it is given up, and counted as such."""
+
+EXCUSES_MAX: Final = 2
+"""Failures of queries that the kills before them excuse: two may be killed before the first failure is told."""
+
+SHOWN_MAX: Final = 20
+_POLL_S: Final = 0.1
+
+
+class PromiseBroken(Exception):
+    """Something is wrong with the output, or was left behind; ``report`` says what, ``folder`` keeps everything."""
+
+    def __init__(self, folder: Path, report: list[str]) -> None:
+        self.folder, self.report = folder, report
+        super().__init__(f"{len(report)} findings; everything is kept in {folder}")
+
+
+class FireTrouble(Exception):
+    """The query does not get on: it failed without a kill to blame, or nothing happens any more."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """A fight in numbers. ``missed`` are shots whose moment did not come; ``failures`` what queries failed with."""
+
+    kills: Counter[tuple[Victim, str]] = field(default_factory=Counter)
+    missed: list[Shot] = field(default_factory=list)
+    lives: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    messages: int = 0
+    copies: int = 0
+    seconds: float = 0.0
+
+    def lines(self) -> list[str]:
+        """Return the summary."""
+        by_place: dict[str, Counter[Victim]] = {}
+        for (victim, place), count in sorted(self.kills.items(), key=lambda item: item[0][1]):
+            by_place.setdefault(place, Counter())[victim] += count
+        lines = [f"  {place:19} {_by_victim(victims)}" for place, victims in by_place.items()]
+        lines += [f"  not reached: {shot}" for shot in self.missed]
+        lines += [f"  a query failed, {count} times: {reason}" for reason, count in self.failures.most_common()]
+        victims = Counter(victim for (victim, _), count in self.kills.items() for _ in range(count))
+        return [
+            *lines,
+            f"{self.kills.total()} kills ({_by_victim(victims)}), {self.lives} lives of the driver, {self.batches:,} "
+            f"micro-batches, {self.messages:,} messages, {self.copies:,} copies found, {self.seconds:.0f} s",
+        ]
+
+
+def _by_victim(victims: Mapping[Victim, int]) -> str:
+    return ", ".join(f"{victim.value} {count}" for victim, count in victims.items())
+
+
+class FaultRun:
+    """One query on one arena. ``tell`` gets a line for every shot."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        delivery: Delivery,
+        tell: Callable[[str], None],
+        sink: Mapping[str, str] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.delivery = folder, delivery
+        self.record = Record(folder / "steps.log")
+        self.events: queue.Queue[object] = queue.Queue()
+        self.injector = FaultInjector(self.record, self._kill, self.events.put)
+        self.broker_pair = BrokerPair(folder, seed, self.injector)
+        self.job = Job(self.broker_pair.addresses, folder, delivery, sink or {})
+        self.figures = Figures()
+        self.drivers: list[SparkDriver] = []
+        self._tell = tell
+        self._random = Random(f"aim {seed}")
+        self.idle = False
+        self._excuses = 0
+        self._began = time.monotonic()
+
+    def run(self, shots: Sequence[Shot], then: Callable[[FaultRun], None] = lambda fault_run: None) -> None:
+        """Fire all shots, do what is to be done ``then``, let the query finish, and judge.
+
+        Raises:
+            PromiseBroken: The output is wrong, or something was left behind.
+            FireTrouble, BrokerTrouble, MetaqError: It could not be carried out.
+        """
+        try:
+            self.broker_pair.start()
+            self.broker_pair.feed()
+            self.launch()
+            for number, shot in enumerate(shots, 1):
+                self._shoot(f"{number}/{len(shots)}", shot)
+            then(self)
+            self.finish()
+            self.judge()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End every process."""
+        self.injector.disarm()
+        for driver in self.drivers:
+            driver.kill()
+            driver.sweep(0.0)
+        self.broker_pair.close()
+        self.record.close()
+
+    @property
+    def driver(self) -> SparkDriver:
+        """The driver that lives, or died last."""
+        return self.drivers[-1]
+
+    def launch(self) -> SparkDriver:
+        """Start a driver; return it."""
+        self.idle = False
+        self.drivers.append(SparkDriver(self.job, len(self.drivers), self.events))
+        self.record.write(f"## driver {self.driver.life} starts")
+        self.figures.lives += 1
+        return self.driver
+
+    def _shoot(self, number: str, shot: Shot) -> None:
+        began = time.monotonic()
+        hit = self._in_time(shot) if shot.step is None else self._at_step(shot)
+        if hit:
+            self.figures.kills[shot.victim, shot.place] += 1
+            self._excuses = min(EXCUSES_MAX, self._excuses + 1)
+            if shot.victim is Victim.DRIVER:
+                self.launch()
+            elif shot.victim is Victim.BROKER:
+                time.sleep(shot.outage_s)
+                self._start_brokers()
+        else:
+            self.figures.missed.append(shot)
+        self._tell(f"{number} {shot}: {'hit' if hit else 'not reached'} after {time.monotonic() - began:.1f} s")
+
+    def _at_step(self, shot: Shot) -> bool:
+        """Wait until the gunner has fired; return whether it has."""
+        self.injector.arm(shot)
+        for _ in range(PORTIONS_MAX):
+            self.go_on()
+            while not self.idle:
+                if isinstance(self.next_event(PATIENCE_S), Fired):
+                    return True
+        if self.injector.disarm():
+            return False
+        while not isinstance(self.next_event(PATIENCE_S), Fired):
+            pass
+        return True
+
+    def _in_time(self, shot: Shot) -> bool:
+        """Fire after the shot's delay, whatever goes on then; return whether there was a victim."""
+        end = time.monotonic() + shot.delay_s
+        patience_end = end + WORKER_PATIENCE_S
+        while time.monotonic() < patience_end:
+            self.go_on()
+            self.next_event(max(_POLL_S, end - time.monotonic()), patient=False)
+            if time.monotonic() >= end and self._kill_any(shot):
+                self.record.write(f"## killed: {shot}")
+                return True
+        return False
+
+    def go_on(self, count: int = PORTION) -> None:
+        """Put ``count`` messages into each input partition for an idle driver, unless a shot has just been fired."""
+        if not self.idle:
+            return
+        with self.injector.ceasefire():
+            if any(not broker.alive for broker in self.broker_pair.brokers.values()):
+                return  # Fired is in the queue
+            self.broker_pair.feed(count)
+        self.idle = False
+        self.driver.again()
+
+    def next_event(self, patience_s: float, *, patient: bool = True) -> object:
+        """Take the next event and do what it asks for; return it.
+
+        Raises:
+            FireTrouble: None in ``patience_s``, if ``patient``; or a query failed, or a driver ended, and no kill is
+                to blame.
+        """
+        try:
+            event = self.events.get(timeout=patience_s)
+        except queue.Empty:
+            if patient:
+                raise FireTrouble(f"nothing for {patience_s:g} s; the driver's log ends:\n{self._tail()}") from None
+            return None
+        if isinstance(event, Drained) and event.life == self.driver.life:
+            self.idle = True
+        elif isinstance(event, Failed) and event.life == self.driver.life:
+            self._forgive(event.reason)
+            self.driver.again()
+        elif isinstance(event, Ended) and event.life == self.driver.life and event.status >= 0:
+            self._forgive(f"the driver ended with status {event.status}")
+            self.driver.kill()  # its JVM
+            self.launch()
+        return event
+
+    def _forgive(self, reason: str) -> None:
+        """Allow a query to fail after a kill: it is to be started again, and to succeed."""
+        self.figures.failures[reason] += 1
+        self.record.write(f"## failed: {reason}")
+        if not self._excuses:
+            raise FireTrouble(f"the query failed and nobody was killed: {reason}\n{self._tail()}")
+        self._excuses -= 1
+
+    def _tail(self) -> str:
+        return self.driver.log_tail()
+
+    def drain(self) -> None:
+        """Wait until the driver has copied all that is there."""
+        while not self.idle:
+            self.next_event(PATIENCE_S)
+
+    def finish(self) -> None:
+        """Copy a last portion in peace, and let the driver end.
+
+        Raises:
+            FireTrouble: The driver does not end, or not with status 0.
+        """
+        self.injector.disarm()
+        for driver in self.drivers[:-1]:
+            driver.sweep(WORKER_PATIENCE_S)
+        self._start_brokers()
+        self.drain()
+        self.go_on()
+        self.drain()
+        self.driver.finish()
+        status = self._status_of_last()
+        if status != 0:
+            raise FireTrouble(f"the driver ended with status {status}:\n{self._tail()}")
+
+    def _status_of_last(self) -> int:
+        while True:
+            try:
+                event = self.events.get(timeout=PATIENCE_S)
+            except queue.Empty:
+                raise FireTrouble(f"the driver does not end; its log ends:\n{self._tail()}") from None
+            if isinstance(event, Ended) and event.life == self.driver.life:
+                return event.status
+
+    def judge(self) -> None:
+        """Look at what is there.
+
+        Raises:
+            PromiseBroken: It is not what it should be.
+        """
+        output = self.broker_pair.output()
+        figures = self.figures
+        figures.batches, figures.messages = self.job.batches, self.broker_pair.sent.total()
+        figures.copies = sum(map(len, output.values()))
+        figures.seconds = time.monotonic() - self._began
+        repeats_allowed = self.delivery is Delivery.AT_LEAST_ONCE
+        anomalies = check(self.broker_pair.sent, output, place_of, repeats_allowed=repeats_allowed)
+        report = [str(anomaly) for anomaly in anomalies[:SHOWN_MAX]]
+        if len(anomalies) > SHOWN_MAX:
+            counts = Counter(anomaly.kind.value for anomaly in anomalies)
+            report.append(f"... {len(anomalies)} in all: {dict(counts)}")
+        report += self.broker_pair.leftovers()
+        if report:
+            raise PromiseBroken(self.folder, report)
+
+    def _start_brokers(self) -> None:
+        for broker in self.broker_pair.brokers.values():
+            if not broker.alive:
+                broker.start()
+
+    def _kill(self, shot: Shot, sighting: Sighting) -> bool:
+        match shot.victim:
+            case Victim.DRIVER:
+                self.driver.kill()
+            case Victim.BROKER:
+                self.broker_pair.brokers[sighting.broker_id].kill()
+            case Victim.WORKER:
+                worker = port_owner(sighting.peer_port, self.driver.workers())
+                signal_all([worker] if worker is not None else [], signal.SIGKILL)
+                return worker is not None
+        return True
+
+    def _kill_any(self, shot: Shot) -> bool:
+        match shot.victim:
+            case Victim.DRIVER:
+                self.driver.kill()
+            case Victim.BROKER:
+                self._random.choice(list(self.broker_pair.brokers.values())).kill()
+            case Victim.WORKER:
+                workers = self.driver.workers()
+                signal_all([self._random.choice(workers)] if workers else [], signal.SIGKILL)
+                return bool(workers)
+        return True

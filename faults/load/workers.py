@@ -1,0 +1,88 @@
+"""The workers of one broker: who they are, and their threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from faults.load.decider import Decider
+from faults.load.followers import Follower
+from faults.load.putters import Batcher, LargePutter, Pipeliner, SinglePutter
+from faults.load.transactors import Desk, Finisher, LocalTransactor, TwoPhaser, list_prepared
+from faults.load.worker import Shift, Worker
+from metaq.backends.metaq.session import Session
+
+HOME_PATIENCE_S: Final = 60.0
+
+
+class WorkersFailed(Exception):
+    """A worker is stuck or broke: a fault of the test itself, or a broker that hangs."""
+
+
+class Workers:
+    """Ten workers on one shift. ``start`` and ``stop`` alternate; the workers keep what they know in between."""
+
+    def __init__(self, shift: Shift, seed: str) -> None:
+        self.shift = shift
+        self.desk = Desk()
+        self._decider = Decider("decider", shift, seed, self.desk)
+        self._finisher = Finisher("finisher", shift, seed, self.desk)
+        self._branch_workers = [TwoPhaser(f"xa{n}", shift, seed, self.desk) for n in range(2)]
+        self.workers: Sequence[Worker] = (
+            *(SinglePutter(f"single{n}", shift, seed) for n in range(2)),
+            Pipeliner("pipeline", shift, seed),
+            Batcher("batch", shift, seed),
+            LargePutter("large", shift, seed),
+            *(Follower(f"follower{n}", shift, seed) for n in range(2)),
+            LocalTransactor("local", shift, seed),
+            *self._branch_workers,
+            self._finisher,
+            self._decider,
+        )
+        self._threads: list[threading.Thread] = []
+        self._broken: list[str] = []
+
+    def start(self) -> None:
+        """Send everybody to work."""
+        self.shift.over.clear()
+        self._threads = [threading.Thread(target=self._run, args=(each,), name=each.name) for each in self.workers]
+        for thread in self._threads:
+            thread.daemon = True  # a stuck worker must not keep the test from reporting it
+            thread.start()
+
+    def stop(self) -> None:
+        """Let everybody finish what they have begun, and wait for them.
+
+        Raises:
+            CrewTrouble: Somebody does not come home, or broke.
+        """
+        self.shift.over.set()
+        for thread in self._threads:
+            thread.join(HOME_PATIENCE_S)
+        stuck = [thread.name for thread in self._threads if thread.is_alive()]
+        self._threads = []
+        if stuck:
+            raise WorkersFailed(f"workers that do not come home in {HOME_PATIENCE_S:g} s: {', '.join(stuck)}")
+        if self._broken:
+            raise WorkersFailed("; ".join(self._broken))
+
+    def sort_out(self, session: Session) -> None:
+        """While nobody works: ask which branches are prepared; the desk then knows what became of the unsure ones."""
+        for worker in (*self._branch_workers, self._decider):
+            self.desk.sort_out(worker.name, list_prepared(self.shift.history, session, worker.name))
+
+    def conclude(self, session: Session) -> None:
+        """While nobody works: end every transaction that still can be ended."""
+        self._decider.conclude(session)
+        self.sort_out(session)
+        while self._finisher.finish_one(session):
+            pass
+        self.sort_out(session)
+
+    def _run(self, worker: Worker) -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            self._broken.append(f"{worker.name}: {type(error).__name__}: {error}")
+            raise

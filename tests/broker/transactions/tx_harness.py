@@ -1,0 +1,341 @@
+"""What the transaction tests stand on: a loop and a store without threads and sockets, and a broker made of them.
+
+``Harness`` is a transaction manager over a ``PlainStore`` (one plain file per partition) on any ``Files``. Nothing
+happens by itself: ``settle`` runs what a worker thread and the loop would, ``pass_time`` moves the clock. ``restart``
+is a new process on the same disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from metaq_broker.clock import ManualClock
+from metaq_broker.storage.files import Files
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.interfaces import Durability, SpaceCheck, TransactionLimits, Unit, no_space_check
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.refusals import TransactionRefused
+
+from metaq.formats.frames import Frame, walk
+from metaq.formats.message_id import IdRange, IdWorker
+from metaq.model import LocalTransactionId, TransactionId, Xid
+
+PARTITIONS = 4
+TOPICS = ("orders", "payments")
+
+
+class NoSync(Files):
+    """A disk that is not waited for, where a test opens hundreds of journals and cuts no power."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class ManualTimer:
+    """A call that ``ManualLoop`` makes when its time has come."""
+
+    at_s: float
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass(slots=True)
+class ManualLoop:
+    """``call_later`` and ``run_in_worker`` by hand."""
+
+    clock: ManualClock
+    timers: list[ManualTimer] = field(default_factory=list)
+    jobs: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = field(default_factory=list)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> ManualTimer:
+        self.timers.append(ManualTimer(self.clock.monotonic() + delay_s, callback))
+        return self.timers[-1]
+
+    def run_in_worker(self, job: Callable[[], None], finished: Callable[[BaseException | None], None]) -> None:
+        self.jobs.append((job, finished))
+
+    def run_one_job(self) -> None:
+        job, finished = self.jobs.pop(0)
+        error: BaseException | None = None
+        try:
+            job()
+        except Exception as failure:
+            error = failure
+        finished(error)
+
+    def settle(self) -> None:
+        """Run everything that is due, until nothing is."""
+        while self.jobs or self._fire_due():
+            if self.jobs:
+                self.run_one_job()
+
+    def _fire_due(self) -> bool:
+        now = self.clock.monotonic()
+        due = [timer for timer in self.timers if timer.cancelled or timer.at_s <= now]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback()
+        return bool(due)
+
+
+class PlainStore:
+    """A ``TransactionStore``: one file per partition, durable at once. ``broken`` partitions take no unit.
+
+    With ``hold`` set, units wait in ``held`` until ``release_held``.
+    """
+
+    def __init__(self, files: Files, directory: Path, ids: IdWorker, clock: ManualClock) -> None:
+        self._files, self._directory, self._ids, self._clock = files, directory, ids, clock
+        self.broken: set[tuple[str, int]] = set()
+        self.closed: set[tuple[str, int]] = set()
+        self.hold = False
+        self.held: list[Callable[[], None]] = []
+        self._fds: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        if not files.exists(directory):
+            files.makedir(directory)
+            files.fsync_dir(directory.parent)
+        for name in files.listdir(directory):
+            match = re.fullmatch(r"(.+)-(\d+)\.log", name)
+            assert match is not None
+            self._load((match[1], int(match[2])))
+
+    def _path(self, place: tuple[str, int]) -> Path:
+        return self._directory / f"{place[0]}-{place[1]}.log"
+
+    def _load(self, place: tuple[str, int]) -> None:
+        fd = self._fds[place] = self._files.open_append(self._path(place))
+        size = self._files.size(fd)
+        end = 0
+        for frame in walk(self._files.pread(fd, size, 0), verify=False):
+            if not frame.intact or frame.message_id == 0:  # zeros are an intact frame, by their checksum
+                break
+            end = frame.end
+        self._files.truncate(fd, end)
+        self._files.pwrite(fd, self._files.pread(fd, end, 0), 0)  # an fsync may have failed before the restart
+        self._files.fdatasync(fd)
+        self._ends[place] = end
+
+    def check(self, topic: str, partition: int) -> None:
+        if (topic, partition) in self.closed:
+            raise TransactionRefused(f"partition {topic}-{partition} has been closed", code=403)
+        if topic not in TOPICS:
+            raise TransactionRefused(f"The server do not accept topic {topic}")
+        if not 0 <= partition < PARTITIONS:
+            raise TransactionRefused(f"wrong partition {partition}")
+
+    def log_end(self, topic: str, partition: int) -> int:
+        return self._ends.get((topic, partition), 0)
+
+    def next_ids(self, count: int) -> IdRange:
+        return self._ids.reserve(count, self._clock.now_ms())
+
+    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+        if self.hold:
+            self.held.append(lambda: self._append(units, done))
+        else:
+            self._append(units, done)
+
+    def release_held(self) -> None:
+        held, self.held = self.held, []
+        for each in held:
+            each()
+
+    def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+        try:
+            for place, group in groupby(units, lambda unit: unit.place):
+                self.put(place, b"".join(unit.block for unit in group))
+        except OSError as error:
+            done(error)
+            return
+        done(None)
+
+    def put(self, place: tuple[str, int], block: bytes) -> None:
+        """Append bytes and make them durable, as a plain put would."""
+        if place in self.broken:
+            raise OSError(5, f"Input/output error on {place[0]}-{place[1]}")
+        try:
+            if place not in self._fds:
+                fd = self._files.open_append(self._path(place))
+                self._files.fsync_dir(self._directory)
+                self._fds[place], self._ends[place] = fd, 0
+            fd, end = self._fds[place], self._ends[place]
+            self._files.pwrite(fd, block, end)
+            self._files.fdatasync(fd)
+        except OSError:
+            self.broken.add(place)  # as a real log: read-only from here on
+            raise
+        self._ends[place] = end + len(block)
+
+    def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
+        fd = self._fds.get((topic, partition))
+        if fd is None:
+            return []
+        size = self._ends[(topic, partition)] - from_offset
+        return list(walk(self._files.pread(fd, max(0, size), from_offset), from_offset))
+
+    def bodies(self, topic: str, partition: int) -> list[bytes]:
+        """Return what a reader of the partition gets."""
+        return [frame.body for frame in self.scan(topic, partition, 0)]
+
+    def ids(self, topic: str, partition: int) -> list[int]:
+        return [frame.message_id for frame in self.scan(topic, partition, 0)]
+
+
+@dataclass
+class Harness:
+    """A broker's transactions on a disk."""
+
+    root: Path
+    files: Files = field(default_factory=Files)
+    clock: ManualClock = field(default_factory=ManualClock)
+    durability: Durability = Durability.COMMIT
+    limits: TransactionLimits = field(default_factory=TransactionLimits)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    timeout_s_max: int = 60
+    check_space: SpaceCheck = no_space_check
+
+    def __post_init__(self) -> None:
+        self.ids = IdWorker(0)
+        self.start()
+
+    def start(self, hold: bool = False) -> None:
+        self.loop = ManualLoop(self.clock)
+        self.store = self.open_partitions()
+        self.store.hold = hold
+        self.tx = TransactionManager(
+            self.files,
+            self.clock,
+            self.root / "transactions",
+            self.store,
+            timeout_s_max=self.timeout_s_max,
+            durability=self.durability,
+            call_later=self.loop.call_later,
+            run_in_worker=self.loop.run_in_worker,
+            limits=self.limits,
+            checkpoint=self.checkpoint,
+            check_space=self.check_space,
+        )
+        self.report = self.tx.recover_from_journal()
+        self.settle()
+
+    def open_partitions(self) -> PlainStore:
+        return PlainStore(self.files, self.root / "data", self.ids, self.clock)
+
+    def restart(self) -> None:
+        """Stop like SIGTERM and start again."""
+        self.tx.close()
+        self.start()
+
+    def revive(self, files: Files, *, hold: bool = False) -> None:
+        """Start again on what a kill or a power cut left; with ``hold`` the partitions take nothing yet."""
+        self.files = files
+        self.start(hold)
+
+    def settle(self) -> None:
+        self.loop.settle()
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(int(seconds * 1000))
+        self.settle()
+
+    # ---- commands, as a client would send them; each returns what the reply would say
+
+    def begin(self, key: TransactionId, connection: object = "A", timeout_s: int | None = None) -> str:
+        return self._now(lambda: self.tx.begin(connection, key, timeout_s))
+
+    def put(
+        self,
+        key: TransactionId,
+        body: bytes,
+        topic: str = "orders",
+        partition: int = 0,
+        connection: object = "A",
+        checksum: int | None = -1,
+    ) -> str:
+        return self._now(lambda: self.tx.put(connection, key, topic, partition, 0, checksum, body))
+
+    def put_batch(self, key: TransactionId, block: bytes, count: int, topic: str = "orders", partition: int = 0) -> str:
+        return self._now(lambda: self.tx.put_batch("A", key, topic, partition, block, count))
+
+    def prepare(self, key: TransactionId, connection: object = "A") -> str:
+        return self._pending(lambda done: self.tx.prepare(key, done, connection))
+
+    def commit(self, key: TransactionId | None, one_phase: bool = True, connection: object = "A") -> str:
+        return self._pending(lambda done: self.tx.commit(key, one_phase, connection, done))
+
+    def rollback(self, key: TransactionId | None, connection: object = "A") -> str:
+        return self._pending(lambda done: self.tx.rollback(key, connection, done))
+
+    def forget(self, key: TransactionId | None) -> str:
+        return self._now(lambda: self.tx.forget(key))
+
+    def decide(
+        self,
+        query_id: str,
+        batch_id: int,
+        branches: Sequence[TransactionId],
+        contents: str | None = None,
+        own: Sequence[int] = (),
+    ) -> Any:
+        return self._pending(lambda done: self.tx.decide(query_id, batch_id, branches, done, own, contents))
+
+    def by_operator(self, key: TransactionId, outcome: Any) -> str:
+        return self._pending(lambda done: self.tx.end_heuristically(key, outcome, done))
+
+    def recover(self, unique: str | None = None) -> list[str]:
+        return [str(key) for key in self.tx.recover(unique)]
+
+    def prepare_with(self, key: Xid, *bodies: bytes, topic: str = "orders", partition: int = 0) -> None:
+        """BEGIN, puts, PREPARE, all of which must work."""
+        assert self.begin(key) == "200"
+        for body in bodies:
+            assert self.put(key, body, topic, partition) == "200"
+        assert self.prepare(key) == "200 0"
+
+    def bodies(self, topic: str = "orders", partition: int = 0) -> list[bytes]:
+        return self.store.bodies(topic, partition)
+
+    def _now(self, step: Callable[[], object]) -> str:
+        try:
+            step()
+        except TransactionRefused as refusal:
+            return f"{refusal.code} {refusal.text}"
+        return "200"
+
+    def _pending(self, step: Callable[[Callable[[Any], None]], None]) -> Any:
+        answers: list[Any] = []
+        step(answers.append)
+        self.settle()
+        assert len(answers) == 1, f"answered {len(answers)} times: {answers}"
+        return reply_text(answers[0])
+
+
+def reply_text(answer: Any) -> Any:
+    """What the frontend would make of an answer; a decision is returned as it is."""
+    if answer is None:
+        return "200"
+    if isinstance(answer, TransactionRefused):
+        return f"{answer.code} {answer.text}"
+    return f"200 {int(answer)}" if isinstance(answer, int) else answer
+
+
+def local(number: int, session: str = "sess1") -> LocalTransactionId:
+    return LocalTransactionId(session, number)
+
+
+def xid(name: str, unique: str = "q1") -> Xid:
+    return Xid(1, b"batch", name.encode(), unique)

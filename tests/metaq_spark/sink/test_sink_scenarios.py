@@ -1,0 +1,244 @@
+"""Stories of the sink over brokers in memory: rows in, frames in the partitions."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.errors import BrokerError, ConnectionFailed, TopicNotFound
+from metaq.formats.frames import walk
+from metaq.model import Address, Message
+from metaq.protocols.text.commands import Command, Put, PutBatch
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.errors import PartitionAway, RowError
+from metaq_spark.options.parsing import Use, parse_sink_options
+from metaq_spark.sink.columns import find_sink_columns
+from metaq_spark.sink.routes import ROUTE_AGE_S_MAX, RouteMemory
+from metaq_spark.sink.task import SinkPlan, WrittenMessages, write_batches
+
+ADDRESSES = [Address("b0", 1), Address("b1", 1)]
+TYPES = {"value": BinaryType(), "attribute": StringType(), "topic": StringType(), "partition": IntegerType()}
+TYPES |= {"key": StringType()}
+
+
+class Harness:
+    """Two brokers with two and one partitions of ``orders``, and tasks that write to them."""
+
+    def __init__(self, extensions: frozenset[str] | None = None) -> None:
+        more = {} if extensions is None else {"extensions": extensions}
+        self.brokers = [MemoryBroker({"orders": n, "carts": 1}, broker_id=2 - n, **more) for n in (2, 1)]
+        self.clock = ManualClock()
+        transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
+        self.pool = SessionPool(transport=transport, clock=self.clock)
+        self.routes = RouteMemory(self.pool, self.clock)
+        self.transport, self.brokers_named = transport, ",".join(map(str, ADDRESSES))
+
+    def write(self, *batches: pa.RecordBatch, **options: str) -> WrittenMessages:
+        settings = parse_sink_options({"brokers": self.brokers_named} | options, Use.STREAM_WRITE)
+        schema = StructType([StructField(name, TYPES[name]) for name in batches[0].schema.names])
+        route = self.routes.find(settings, settings.topic) if settings.topic else None
+        plan = SinkPlan(settings, find_sink_columns(schema, settings.topic), route)
+        return write_batches(batches, pickle.loads(pickle.dumps(plan)), self.pool, self.routes)
+
+    def messages(self, broker: int, topic: str, index: int) -> list[Message]:
+        store = self.brokers[broker].partitions.get((topic, index))
+        return [] if store is None else [frame.message for frame in walk(store.content())]
+
+    def payloads(self, topic: str = "orders") -> dict[str, list[bytes]]:
+        found = {}
+        for number, broker in enumerate(self.brokers):
+            for name, index in sorted(broker.partitions):
+                if name == topic:
+                    found[f"{number}-{index}"] = [message.payload for message in self.messages(number, topic, index)]
+        return found
+
+
+@pytest.fixture(params=["ours", "java"])
+def harness(request: pytest.FixtureRequest) -> Harness:
+    return Harness() if request.param == "ours" else Harness(frozenset())
+
+
+def batch(**columns: list[object]) -> pa.RecordBatch:
+    types = {"partition": pa.int32(), "value": pa.binary()}
+    arrays = [pa.array(cells, types.get(name, pa.string())) for name, cells in columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def test_rows_become_messages_with_their_attributes(harness: Harness) -> None:
+    written = harness.write(
+        batch(value=[b"a\r\n", b"", b"\x00\xff"], attribute=["é", None, ""], partition=[0, 0, 0]), topic="orders"
+    )
+    assert harness.messages(0, "orders", 0) == [Message(b"a\r\n", "é"), Message(b"", None), Message(b"\x00\xff", "")]
+    assert written == WrittenMessages(3, 3 * 20 + 3 + 2 + 4 + 2 + 4)
+
+
+def test_partitions_are_counted_over_all_brokers(harness: Harness) -> None:
+    harness.write(batch(value=[b"2", b"0", b"1", b"22"], partition=[2, 0, 1, 2]), topic="orders")
+    assert harness.payloads() == {"0-0": [b"0"], "0-1": [b"1"], "1-0": [b"2", b"22"]}
+
+
+def test_order_within_a_partition_over_many_small_blocks(harness: Harness) -> None:
+    rows = [(b"%05d" % n, n % 3) for n in range(2000)]
+    batches = [
+        batch(value=[value for value, _ in rows[at : at + 300]], partition=[place for _, place in rows[at : at + 300]])
+        for at in range(0, 2000, 300)
+    ]
+    harness.write(*batches, topic="orders", blockBytes="500")
+    for place, values in enumerate(harness.payloads().values()):
+        assert values == [value for value, where in rows if where == place]
+
+
+def test_topics_from_a_column_and_the_option_before_it(harness: Harness) -> None:
+    rows = batch(value=[b"o", b"c"], topic=["orders", "carts"], partition=[0, 0])
+    harness.write(rows)
+    assert (harness.payloads("orders"), harness.payloads("carts")) == ({"0-0": [b"o"]}, {"0-0": [b"c"]})
+    harness.write(rows, topic="carts")
+    assert harness.payloads("carts") == {"0-0": [b"c", b"o", b"c"]}
+
+
+def test_the_same_key_goes_to_the_same_partition_in_every_write(harness: Harness) -> None:
+    for _ in range(3):
+        harness.write(batch(value=[b"x", b"y"], key=["customer 1", "customer 2"]), topic="orders")
+    per_key = [partition for partition, values in harness.payloads().items() if b"x" in values]
+    assert len(per_key) == 1
+    assert harness.payloads()[per_key[0]].count(b"x") == 3
+
+
+def test_a_message_larger_than_a_block_goes_alone(harness: Harness) -> None:
+    values = [b"s", b"L" * 5000, b"s"]
+    harness.write(batch(value=values, partition=[0, 0, 0]), topic="orders", blockBytes="100")
+    assert harness.payloads() == {"0-0": values}
+
+
+def test_a_topic_that_no_broker_accepts(harness: Harness) -> None:
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        harness.write(batch(value=[b"x"]), topic="ordres")
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        harness.write(batch(value=[b"x"], topic=["ordres"]))
+
+
+def test_an_unknown_topic_among_many_leaves_the_blocks_before_it(harness: Harness) -> None:
+    carts = batch(value=[b"1", b"2"], topic=["carts", "carts"])
+    with pytest.raises(TopicNotFound, match="topic 'ordres' does not exist"):
+        harness.write(carts, batch(value=[b"3", b"4"], topic=["orders", "ordres"]), blockMessages="1")
+    harness.pool.close()
+    assert harness.payloads("carts") in ({"0-0": [b"1"]}, {"1-0": [b"1"]})
+
+
+def test_a_thousand_topics_need_one_connection_to_a_broker(harness: Harness) -> None:
+    names = [f"topic-{n:04}" for n in range(1000)]
+    for broker in harness.brokers:
+        broker.topics = dict.fromkeys(names, 1)
+    rows = [(name, b"%s %d" % (name.encode(), turn)) for turn in range(3) for name in names]
+    for at in (0, 1500):
+        task_range = rows[at : at + 1500]
+        harness.write(
+            batch(value=[value for _, value in task_range], topic=[name for name, _ in task_range], key=["k"] * 1500)
+        )
+    assert harness.transport.connections <= 2 * 2  # one writes, and one asks who accepts a topic
+    for name in names:
+        (stored,) = harness.payloads(name).values()
+        assert stored == [b"%s %d" % (name.encode(), turn) for turn in range(3)]
+
+
+def test_ordered_partitions_are_a_list_of_their_own(harness: Harness) -> None:
+    rows = batch(value=[b"0", b"1", b"2"], partition=[0, 1, 2])
+    harness.write(rows, topic="orders", orderedPartitions="1:1;0:2")
+    assert harness.payloads() == {"0-0": [b"1"], "0-1": [b"2"], "1-0": [b"0"]}
+    with pytest.raises(RowError, match="partition 2: topic 'orders' has the partitions 0 to 1"):
+        harness.write(rows, topic="orders", orderedPartitions="1:1;0:1")
+
+
+def test_a_key_stays_on_its_partition_when_partitions_come_and_go(harness: Harness) -> None:
+    keyed = batch(value=[b"%d" % n for n in range(50)], key=[f"customer {n}" for n in range(50)])
+    harness.write(keyed, topic="orders", orderedPartitions="0:2;1:1")
+    before = harness.payloads()
+    harness.brokers[1].topics["orders"] = 7
+    harness.clock.advance(ROUTE_AGE_S_MAX)
+    harness.write(keyed, topic="orders", orderedPartitions="0:2;1:1")
+    assert harness.payloads() == {partition: values * 2 for partition, values in before.items()}
+    assert all(before.values())
+    assert len(before) == 3
+
+
+def test_a_message_whose_broker_is_away_goes_nowhere_else(harness: Harness) -> None:
+    harness.brokers_named = "b0:1"
+    harness.write(batch(value=[b"x"], partition=[0]), topic="orders", orderedPartitions="0:2;1:1")
+    words = r"orders/1-0 is in the option orderedPartitions, but no broker takes .*partitions are 0-0, 0-1"
+    key = next(key for key in map(str, range(99)) if zlib.crc32(key.encode()) % 3 == 2)
+    for chosen in ({"partition": [2]}, {"key": [key]}):
+        with pytest.raises(PartitionAway, match=words):
+            harness.write(batch(value=[b"y"], **chosen), topic="orders", orderedPartitions="0:2;1:1")
+    with pytest.raises(PartitionAway, match=words):  # in turn: the third batch's turn is the partition that is away
+        harness.write(*[batch(value=[b"z"])] * 3, topic="orders", orderedPartitions="0:2;1:1")
+    harness.brokers_named = "b0:1,b1:1"
+    harness.brokers[1].kill()
+    with pytest.raises(ConnectionFailed, match="broker b1:1"):
+        harness.write(batch(value=[b"y"], partition=[2]), topic="orders", orderedPartitions="0:2;1:1", retries="0")
+    assert b"y" not in [value for values in harness.payloads().values() for value in values]
+
+
+def test_blocks_are_bounded_by_messages_too(harness: Harness) -> None:
+    harness.write(
+        batch(value=[b"%03d" % n for n in range(100)], partition=[0] * 100), topic="orders", blockMessages="30"
+    )
+    blocks = [command.count for command in harness.brokers[0].commands if isinstance(command, PutBatch)]
+    assert blocks == ([30, 30, 30, 10] if harness.brokers[0].extensions else [])
+    assert harness.payloads()["0-0"] == [b"%03d" % n for n in range(100)]
+
+
+def test_a_row_that_is_no_message_stops_the_task(harness: Harness) -> None:
+    with pytest.raises(RowError, match="row 2 of the input of task 0: column value is null"):
+        harness.write(batch(value=[b"x", None]), topic="orders")
+
+
+def test_a_refusal_is_raised_and_nothing_is_reported(harness: Harness) -> None:
+    harness.write(batch(value=[b"x"], partition=[1]), topic="orders")
+    harness.brokers[0].topics["orders"] = 1  # the route that is remembered is older than this
+    with pytest.raises(
+        BrokerError, match=r"broker b0:1 refused put to orders partition 1 with 500: .*wrong partition 1"
+    ):
+        harness.write(batch(value=[b"x"], partition=[1]), topic="orders")
+    harness.clock.advance(ROUTE_AGE_S_MAX)
+    with pytest.raises(RowError, match="partition 2: topic 'orders' has the partitions 0 to 1"):
+        harness.write(batch(value=[b"x"], partition=[2]), topic="orders")
+
+
+def test_a_lost_connection_loses_nothing_and_keeps_the_order(harness: Harness) -> None:
+    broker, cuts = harness.brokers[0], iter([False, True, False, False, True])
+
+    def restart(command: Command) -> None:
+        if isinstance(command, Put | PutBatch) and next(cuts, False):
+            broker.kill()
+            broker.start()
+
+    broker.before_command = restart
+    values = [b"%03d" % n for n in range(200)]
+    harness.write(batch(value=values, partition=[0] * 200), topic="orders", blockBytes="400")
+    stored = harness.payloads()["0-0"]
+    assert list(dict.fromkeys(stored)) == values  # first copies in order; some are there twice
+    assert len(stored) > len(values)
+
+
+def test_a_broker_that_is_gone_fails_the_task(harness: Harness) -> None:
+    harness.write(batch(value=[b"x"], partition=[0]), topic="orders")
+    harness.brokers[0].kill()
+    with pytest.raises(ConnectionFailed, match="broker b0:1"):
+        harness.write(batch(value=[b"x"], partition=[0]), topic="orders", retries="1")
+
+
+def test_routes_are_remembered_for_a_while() -> None:
+    harness = Harness()
+    options = parse_sink_options({"brokers": "b0:1,b1:1", "topic": "orders"}, Use.STREAM_WRITE)
+    first = harness.routes.find(options, "orders")
+    harness.brokers[1].topics["orders"] = 4
+    harness.clock.advance(ROUTE_AGE_S_MAX - 1)
+    assert harness.routes.find(options, "orders") == first
+    harness.clock.advance(1)
+    assert len(harness.routes.find(options, "orders")) == 6

@@ -1,0 +1,170 @@
+"""Two broker processes, and the steps of tasks and drivers one by one, so that a test can stop between any two."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fix_broker import RunningBroker, StartBroker, broker_command
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions
+from metaq.client.consumer import Run, fetch
+from metaq.errors import TransactionError
+from metaq.formats.frames import walk
+from metaq.model import Address, Message, Partition, TopicPartition, Xid
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.fingerprint import of_block
+from metaq_spark.exactly_once.branches import BranchLimits
+from metaq_spark.exactly_once.coordinator import Conversation, Coordinator
+from metaq_spark.exactly_once.identity import BatchName
+from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts
+from metaq_spark.options.parsing import SinkOptions, Use, parse_sink_options
+
+TOPIC = "t"
+QUERY = "c0ffee00-0000-4000-8000-000000000001"
+LIMITS = BranchLimits(timeout_s=60, age_s_max=15.0)
+
+
+class Harness:
+    """Brokers 4 and 7 with two partitions of ``t`` each, and what a query does to them."""
+
+    def __init__(self, start: StartBroker, folder: Path, broker_ids: tuple[int, ...] = (4, 7)) -> None:
+        self._start, self._folder = start, folder
+        self.brokers: dict[int, RunningBroker] = {}
+        self.addresses: dict[int, Address] = {}
+        for broker_id in broker_ids:
+            self.add(broker_id)
+        self.pool = SessionPool(Timeouts(5.0, 10.0))
+        self._attempts = 0
+
+    def add(self, broker_id: int) -> None:
+        """Start one more broker."""
+        folder = self._folder / f"broker-{broker_id}"
+        folder.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        (folder / "server.ini").write_text(
+            f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\nunflushThreshold=0\n"
+            f"unflushInterval=10000\nmaxSegmentSize=1000000\nmaxTransferSize=1000000\ndataPath={folder / 'data'}\n"
+            f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
+        )
+        self._run(broker_id)
+
+    def _run(self, broker_id: int) -> None:
+        running = self._start("start", "-f", self._folder / f"broker-{broker_id}" / "server.ini")
+        self.brokers[broker_id], self.addresses[broker_id] = running, running.address
+
+    def restart(self, *broker_ids: int) -> None:
+        """Kill brokers (all, if none is named) and start them again."""
+        for broker_id in broker_ids or tuple(self.brokers):
+            self.brokers[broker_id].kill()
+            self._run(broker_id)
+
+    def options_of_write(self, **more: str) -> SinkOptions:
+        """The options of a batch write to all brokers."""
+        brokers = ",".join(str(address) for address in self.addresses.values())
+        raw = {"brokers": brokers, "topic": TOPIC, "delivery": "exactly_once", "retryIntervalMs": "10"}
+        return parse_sink_options(raw | more, Use.BATCH_WRITE)
+
+    @property
+    def sessions(self) -> RetryingSessions:
+        return RetryingSessions(self.options_of_write(), self.pool)
+
+    def lose_journal(self, broker_id: int) -> None:
+        """Kill a broker, move its transaction journal away and start it again."""
+        self.brokers[broker_id].kill()
+        data = self._folder / f"broker-{broker_id}" / "data"
+        (data / "transactions").rename(data / "transactions.lost")
+        self._run(broker_id)
+
+    def roll_back_all(self, broker_id: int) -> int:
+        """As another client: list the prepared branches of a broker and roll them back; how many there were."""
+        with closing(Session.connect(self.addresses[broker_id], Timeouts(5.0, 10.0))) as session:
+            transactions = Transactions(session)
+            keys = transactions.recover()
+            for key in keys:
+                transactions.rollback(key)
+        return len(keys)
+
+    # ---- tasks
+
+    def task(self, batch: BatchName, number: int = 0, limits: BranchLimits = LIMITS) -> TransactionalPuts:
+        """A new attempt of a task. Attempt numbers repeat, as in a driver that was started again."""
+        self._attempts += 1
+        return TransactionalPuts(TaskAttempt(batch, number, self._attempts % 2), limits, self.sessions)
+
+    def put(self, task: TransactionalPuts, partition: str, *payloads: str) -> None:
+        """One block into a partition such as ``4-0``."""
+        where = Partition.parse(partition)
+        block, count = encode_block([Message(payload.encode()) for payload in payloads])
+        task.put(TopicPartition(TOPIC, where), self.addresses[where.broker_id], Block(block, count, of_block(block)))
+
+    def write(self, batch: BatchName, number: int = 0) -> list[Xid]:
+        """All of a task that puts a message into the first partition of every broker; its branches."""
+        task = self.task(batch, number)
+        for broker_id in (4, 7):
+            self.put(task, f"{broker_id}-0", f"{batch.batch_id}/{number}")
+        return list(task.finish())
+
+    # ---- an operator
+
+    def end_by_hand(self, key: Xid, step: str, broker_id: int = 4) -> None:
+        """Let an operator of a broker commit, roll back, complete, accept or forget a branch."""
+        data = self._folder / f"broker-{broker_id}" / "data"
+        command = broker_command("ctl", "--data", data, "transaction", step, str(key))
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    # ---- the driver
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return Coordinator(self.addresses, self.sessions)
+
+    @contextmanager
+    def driver(self) -> Iterator[Conversation]:
+        """The single steps of a driver."""
+        with Conversation(self.addresses, self.sessions) as conversation:
+            yield conversation
+
+    # ---- what is there
+
+    def readable(self, partition: str) -> list[str]:
+        """The messages of a partition, in order."""
+        where = Partition.parse(partition)
+        with closing(Session.connect(self.addresses[where.broker_id], Timeouts(5.0, 10.0))) as session:
+            run = fetch(session, TOPIC, where.index, 0, 1 << 20)
+        return [frame.body.decode() for frame in walk(run.data)] if isinstance(run, Run) else []
+
+    def everything(self) -> list[list[str]]:
+        """The messages of the first partition of brokers 4 and 7."""
+        return [self.readable("4-0"), self.readable("7-0")]
+
+    def prepared(self) -> dict[int, int]:
+        """How many branches lie prepared on each broker."""
+        found = {}
+        for broker_id, address in self.addresses.items():
+            with closing(Session.connect(address, Timeouts(5.0, 10.0))) as session:
+                found[broker_id] = len(Transactions(session).recover())
+        return found
+
+    def refusal_of_commit(self, broker_id: int, key: Xid) -> int | None:
+        """The XA code with which a broker refuses to commit a branch that is not prepared."""
+        with closing(Session.connect(self.addresses[broker_id], Timeouts(5.0, 10.0))) as session:
+            try:
+                Transactions(session).commit(key)
+            except TransactionError as refused:
+                return refused.xa_code
+        return None
+
+    def decided(self, query: str = QUERY) -> dict[int, int | None]:
+        """The newest batch of a query that each broker has decided."""
+        with self.driver() as driver:
+            return driver.last_decided(query)

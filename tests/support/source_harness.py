@@ -1,0 +1,102 @@
+"""Two brokers in memory, and what a driver and its tasks see of them; for stories of the source."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.message_id import IdRange
+from metaq.model import Address, Message
+from metaq.protocols.text.commands import Command
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.options.parsing import SourceOptions, Use, parse_source_options
+from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.stream_reader import MetaQStreamReader
+
+ADDRESSES = [Address("b0", 1), Address("b1", 1)]
+NO_EXTENSIONS: frozenset[str] = frozenset()
+Tree = dict[str, Any]
+
+
+class Harness:
+    """Two brokers, 0 and 1, with ``orders`` of two partitions each, or of so many, and ``carts`` of one."""
+
+    def __init__(self, orders: int = 2, **settings: Any) -> None:
+        self.brokers = [MemoryBroker({"orders": orders, "carts": 1}, broker_id=n, **settings) for n in (0, 1)]
+        self.clock = ManualClock()
+        transport = MemoryTransport(dict(zip(ADDRESSES, self.brokers, strict=True)), self.clock)
+        self.pool = SessionPool(transport=transport, clock=self.clock)
+
+    def put(self, topic: str, broker: int, index: int, *payloads: bytes, at_ms: int | None = None) -> int:
+        """Append one message each, given to the broker ``at_ms``; returns the partition's end."""
+        store = self.brokers[broker].partition(topic, index)
+        message_id = 1 if at_ms is None else IdRange(at_ms, 0, 1, broker).first
+        for payload in payloads:
+            store.append(encode_frame(message_id, *encode_body(Message(payload))))
+        return store.end
+
+    def options(self, use: Use, **options: str) -> SourceOptions:
+        """Options of a read of ``orders`` at both brokers, unless others are given."""
+        given = {"brokers": ",".join(map(str, ADDRESSES))} | options
+        if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+            given["subscribe"] = "orders"
+        return parse_source_options(given, use)
+
+    def stream(self, **options: str) -> MetaQStreamReader:
+        """A new run of a streaming query."""
+        return MetaQStreamReader(self.options(Use.STREAM_READ, **options), self.pool, self.clock)
+
+    def batch(self, **options: str) -> list[bytes]:
+        """The payloads of a batch read."""
+        reader = MetaQReader(self.options(Use.BATCH_READ, **options), self.pool, self.clock)
+        return self.values(reader, reader.partitions())
+
+    def values(self, reader: MetaQReader | MetaQStreamReader, partitions: Sequence[InputPartition]) -> list[bytes]:
+        """The payloads that some tasks read."""
+        partitions = pickle.loads(pickle.dumps(partitions))
+        return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
+
+    def micro_batch(
+        self, reader: MetaQStreamReader, start: Tree, limit: ReadLimit | None = None
+    ) -> tuple[Tree, list[bytes]]:
+        """Plan one micro-batch a second later, and read it in a second copy of the reader, as Spark does."""
+        self.clock.advance(1)
+        end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
+        return end, self.replay(reader, start, end)
+
+    def replay(self, reader: MetaQStreamReader, start: Tree, end: Tree) -> list[bytes]:
+        """What the tasks of a batch between two offsets read."""
+        tasks = MetaQStreamReader(reader._options, self.pool, self.clock, reader._groups)
+        return self.values(tasks, reader.partitions(start, end))
+
+    def drain(self, reader: MetaQStreamReader, position: Tree | None = None) -> tuple[Tree, list[list[bytes]]]:
+        """Micro-batches until there is nothing more to do: where that is, and what each of them read."""
+        position = reader.initialOffset() if position is None else position
+        batches = []
+        while (step := self.micro_batch(reader, position))[0] != position:
+            position = step[0]
+            batches += [step[1]] if step[1] else []
+        return position, batches
+
+    def available_now(self, position: Tree | None = None, **options: str) -> tuple[Tree, list[list[bytes]]]:
+        """A run with the trigger AvailableNow, as Spark makes it."""
+        reader = self.stream(**{"startingOffsets": "earliest"} | options)
+        reader.prepareForTriggerAvailableNow()
+        return self.drain(reader, position)
+
+    def count(self, kind: type[Command]) -> int:
+        """How many commands of a kind the brokers were sent."""
+        return sum(isinstance(command, kind) for broker in self.brokers for command in broker.commands)
+
+
+def at(position: Tree, topic: str = "orders") -> dict[str, int]:
+    """The offsets of a topic's partitions in a position."""
+    return position["topics"].get(topic, {})
