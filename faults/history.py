@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from faults.payload import MessageKey
-from faults.stored import Place, StoredFrame
+from faults.stored import PartitionKey, StoredFrame
 
 NEVER: Final = sys.maxsize
 ANY_INDEX: Final = -1
@@ -51,7 +51,7 @@ class Put:
     """
 
     lane: str
-    place: Place
+    partition_key: PartitionKey
     messages: Sequence[Sent]
     started: int
     transaction: str | None = None
@@ -71,7 +71,7 @@ class Put:
         keys = str(first) if first == last else f"{first}..{last.sequence}"
         inside = f" in {self.transaction}" if self.transaction else ""
         answer = f" at {self.offset} id {self.message_id}" if self.outcome is Outcome.OK else f" {self.reason}".rstrip()
-        what = f"put {keys} ({self.frame_bytes} bytes) to {self.place} by {self.lane}{inside}"
+        what = f"put {keys} ({self.frame_bytes} bytes) to {self.partition_key} by {self.lane}{inside}"
         return f"{_span(self.started, self.ended)} {what}: {self.outcome.value}{answer}"
 
 
@@ -135,7 +135,7 @@ class Listing(NamedTuple):
 class Sighting(NamedTuple):
     """The first time somebody read a frame at this place; ``ended`` is when the read had ended."""
 
-    place: Place
+    partition_key: PartitionKey
     frame: StoredFrame
     ended: int
 
@@ -143,7 +143,7 @@ class Sighting(NamedTuple):
 class EndSeen(NamedTuple):
     """A reader was told that there is nothing at ``offset`` yet; ``started`` is when it began to ask."""
 
-    place: Place
+    partition_key: PartitionKey
     offset: int
     started: int
 
@@ -163,7 +163,7 @@ class History:
         self.puts: list[Put] = []
         self.transactions: dict[str, TransactionRecord] = {}
         self.listings: list[Listing] = []
-        self.sightings: dict[Place, dict[int, Sighting]] = {}
+        self.sightings: dict[PartitionKey, dict[int, Sighting]] = {}
         self.conflicts: list[tuple[Sighting, StoredFrame]] = []
         self.ends_seen: list[EndSeen] = []
         self.oddities: list[Oddity] = []
@@ -173,17 +173,21 @@ class History:
         return next(self._stamps)
 
     def put_begins(
-        self, lane: str, place: Place, messages: Sequence[Sent], transaction: TransactionRecord | None = None
+        self,
+        lane: str,
+        partition_key: PartitionKey,
+        messages: Sequence[Sent],
+        transaction: TransactionRecord | None = None,
     ) -> Put:
         """Record an attempt before its bytes are sent."""
-        put = Put(lane, place, messages, self.stamp(), transaction.key if transaction else None)
+        put = Put(lane, partition_key, messages, self.stamp(), transaction.key if transaction else None)
         (self.puts if transaction is None else transaction.puts).append(put)
         return put
 
     def put_acknowledged(self, put: Put, message_id: int, index: int, offset: int) -> None:
         """Record the broker's receipt."""
         put.message_id, put.offset = message_id, offset
-        put.place = Place(put.place.topic, index)
+        put.partition_key = PartitionKey(put.partition_key.topic, index)
         put.outcome, put.ended = Outcome.OK, self.stamp()
 
     def put_refused(self, put: Put, reason: str, *, definite: bool) -> None:
@@ -214,18 +218,18 @@ class History:
         """Record an answer to RECOVER that was asked for at ``started``."""
         self.listings.append(Listing(started, self.stamp(), unique, frozenset(keys)))
 
-    def seen(self, place: Place, frames: Iterable[StoredFrame]) -> None:
+    def seen(self, partition_key: PartitionKey, frames: Iterable[StoredFrame]) -> None:
         """Record frames that a reader was just given."""
         ended = self.stamp()
-        known = self.sightings.setdefault(place, {})
+        known = self.sightings.setdefault(partition_key, {})
         for frame in frames:
-            sighting = known.setdefault(frame.offset, Sighting(place, frame, ended))
+            sighting = known.setdefault(frame.offset, Sighting(partition_key, frame, ended))
             if sighting.frame != frame:
                 self.conflicts.append((sighting, frame))
 
-    def end_seen(self, place: Place, offset: int, started: int) -> None:
+    def end_seen(self, partition_key: PartitionKey, offset: int, started: int) -> None:
         """Record that a reader who asked at ``started`` was told that nothing is at ``offset`` yet."""
-        self.ends_seen.append(EndSeen(place, offset, started))
+        self.ends_seen.append(EndSeen(partition_key, offset, started))
 
     def odd(self, kind: str, text: str) -> None:
         """Record what no correct broker shows."""

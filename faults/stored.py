@@ -11,7 +11,7 @@ from metaq.errors import CorruptFrame
 from metaq.formats.frames import Frame, walk, whole_bytes
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """One partition of the broker under test."""
 
     topic: str
@@ -44,14 +44,14 @@ class PartitionImage:
     ``fault`` names what stopped the reader before ``end``; empty if the frames reach it exactly.
     """
 
-    place: Place
+    partition_key: PartitionKey
     start: int
     end: int
     frames: tuple[StoredFrame, ...]
     fault: str = ""
 
 
-Image = Mapping[Place, PartitionImage]
+Image = Mapping[PartitionKey, PartitionImage]
 
 
 def examine(frame: Frame) -> StoredFrame:
@@ -63,7 +63,7 @@ def examine(frame: Frame) -> StoredFrame:
     return StoredFrame(frame.offset, frame.end, frame.message_id, frame.flag, frame.checksum, key, fault)
 
 
-def image_of(place: Place, start: int, end: int, runs: Iterable[bytes]) -> PartitionImage:
+def image_of(partition_key: PartitionKey, start: int, end: int, runs: Iterable[bytes]) -> PartitionImage:
     """Make the image of a partition from its bytes, in pieces of any size."""
     frames: list[StoredFrame] = []
     position, waiting = start, b""
@@ -71,13 +71,13 @@ def image_of(place: Place, start: int, end: int, runs: Iterable[bytes]) -> Parti
         waiting += run
         try:
             whole = whole_bytes(waiting)
-            frames += map(examine, walk(waiting[:whole], position, where=str(place)))
+            frames += map(examine, walk(waiting[:whole], position, where=str(partition_key)))
         except CorruptFrame as error:
-            return PartitionImage(place, start, end, tuple(frames), str(error))
+            return PartitionImage(partition_key, start, end, tuple(frames), str(error))
         position, waiting = position + whole, waiting[whole:]
     fault = ""
     if waiting:
         fault = f"the last {len(waiting)} bytes before {end} are no whole frame"
     elif position != end:
         fault = f"the bytes end at {position}, not at {end}"
-    return PartitionImage(place, start, end, tuple(frames), fault)
+    return PartitionImage(partition_key, start, end, tuple(frames), fault)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from faults.stored import Image, PartitionImage, Place, image_of
+from faults.stored import Image, PartitionImage, PartitionKey, image_of
 from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import parse_offsets
@@ -24,8 +24,10 @@ def survey(session: Session) -> Image:
     """
     ranges = parse_offsets(session.ask(Stats("offsets", 0)))
     return {
-        place: image_of(place, span.start, span.end, _bytes(session, place, span.start, span.end))
-        for place, span in ((Place(*key), span) for key, span in ranges.items())
+        partition_key: image_of(
+            partition_key, span.start, span.end, _bytes(session, partition_key, span.start, span.end)
+        )
+        for partition_key, span in ((PartitionKey(*key), span) for key, span in ranges.items())
     }
 
 
@@ -35,10 +37,10 @@ def failures(session: Session) -> list[str]:
     return [line for line in lines if line not in ("STATS", "END", "")]
 
 
-def _bytes(session: Session, place: Place, start: int, end: int) -> Iterator[bytes]:
+def _bytes(session: Session, partition_key: PartitionKey, start: int, end: int) -> Iterator[bytes]:
     offset = start
     while offset < end:
-        answer = fetch(session, place.topic, place.index, offset, min(FETCH_BYTES, end - offset))
+        answer = fetch(session, partition_key.topic, partition_key.index, offset, min(FETCH_BYTES, end - offset))
         if not isinstance(answer, Run):
             return  # the image then says that it ends too early
         yield answer.data
@@ -52,18 +54,20 @@ def survey_files(data: Path) -> Image:
     for folder in folders:
         topic, _, index = folder.name.rpartition("-")
         if topic and index.isdecimal():
-            place = Place(topic, int(index))
-            images[place] = _files_image(place, folder)
+            partition_key = PartitionKey(topic, int(index))
+            images[partition_key] = _files_image(partition_key, folder)
     return images
 
 
-def _files_image(place: Place, folder: Path) -> PartitionImage:
+def _files_image(partition_key: PartitionKey, folder: Path) -> PartitionImage:
     segments = sorted(folder.glob(f"*{SEGMENT_SUFFIX}"), key=lambda path: int(path.stem))
     starts = [int(path.stem) for path in segments]
     sizes = [path.stat().st_size for path in segments]
     for start, size, following in zip(starts, sizes, starts[1:], strict=False):
         if start + size != following:
-            return PartitionImage(place, starts[0], start + size, (), f"segment {start} ends before {following}")
+            return PartitionImage(
+                partition_key, starts[0], start + size, (), f"segment {start} ends before {following}"
+            )
     if not segments:
-        return PartitionImage(place, 0, 0, ())
-    return image_of(place, starts[0], starts[-1] + sizes[-1], (path.read_bytes() for path in segments))
+        return PartitionImage(partition_key, 0, 0, ())
+    return image_of(partition_key, starts[0], starts[-1] + sizes[-1], (path.read_bytes() for path in segments))

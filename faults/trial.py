@@ -19,7 +19,7 @@ from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import History
 from faults.load.worker import Shift
 from faults.load.workers import Workers
-from faults.stored import Image, Place
+from faults.stored import Image, PartitionKey
 from faults.survey import failures, survey, survey_files
 from metaq.backends.metaq.session import Session
 from metaq.errors import MetaqError
@@ -69,8 +69,10 @@ class Trial:
         self.broker = BrokerProcess(folder, settings, data)
         self.history = History()
         self.rules = rules
-        places = [Place(topic, index) for topic, count in settings.topics.items() for index in range(count)]
-        self.shift = Shift(self.broker.address, self.history, places, retention=rules.retention)
+        partition_keys = [
+            PartitionKey(topic, index) for topic, count in settings.topics.items() for index in range(count)
+        ]
+        self.shift = Shift(self.broker.address, self.history, partition_keys, retention=rules.retention)
         if timeouts is not None:
             self.shift.timeouts = timeouts
         self.workers = Workers(self.shift, seed)
@@ -116,8 +118,8 @@ class Trial:
             told = [] if self.rules.disk_is_full else failures(session)
         except MetaqError as error:
             raise self.fail([f"the broker cannot be read: {error}"], {}) from error
-        for place, partition in image.items():
-            self.history.seen(place, partition.frames)
+        for partition_key, partition in image.items():
+            self.history.seen(partition_key, partition.frames)
         self._judge(image, [f"the broker says: {line}" for line in told])
         return image
 
@@ -175,5 +177,5 @@ def _records(history: History) -> Iterator[str]:
 
 def _stored(image: Image) -> Iterator[str]:
     for partition in image.values():
-        yield f"{partition.place} from {partition.start} to {partition.end} {partition.fault}"
+        yield f"{partition.partition_key} from {partition.start} to {partition.end} {partition.fault}"
         yield from (f"    {frame}" for frame in partition.frames)

@@ -1,4 +1,4 @@
-"""Loads every theme of fixtures: the files fix_*.py beside this one; and keeps the log as each test found it."""
+"""Loads the fixtures in fix_*.py beside this file, keeps the log as each test found it, and orders the run."""
 
 import logging
 from collections.abc import Iterator
@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files with long tests first: processes take files in order, and none is to end with a long one."""
+    long_files = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("spark")}
+    items.sort(key=lambda item: item.path not in long_files)
 
 
 @pytest.fixture(autouse=True)

@@ -52,4 +52,4 @@ def _lines(anomaly: Anomaly, case: Case) -> Iterator[str]:
         keys.update(message.key for put in record.puts for message in put.messages)
     yield from (str(put) for put in case.history.puts if any(message.key in keys for message in put.messages))
     for image in case.image.values():
-        yield from (f"stored in {image.place}: {frame}" for frame in image.frames if frame.key in keys)
+        yield from (f"stored in {image.partition_key}: {frame}" for frame in image.frames if frame.key in keys)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from faults.history import History
 from faults.payload import MessageKey
-from faults.stored import Image, Place
+from faults.stored import Image, PartitionKey
 
 
 class Kind(Enum):
@@ -43,11 +43,11 @@ class Kind(Enum):
 
 
 class Anomaly(NamedTuple):
-    """One broken promise. ``place``, ``keys`` and ``transaction`` say which records of the history are concerned."""
+    """One broken promise. ``partition_key``, ``keys`` and ``transaction`` say which records it is about."""
 
     kind: Kind
     text: str
-    place: Place | None = None
+    partition_key: PartitionKey | None = None
     keys: tuple[MessageKey, ...] = ()
     transaction: str | None = None
 
@@ -69,9 +69,9 @@ class Case(NamedTuple):
     readable_at_once: bool = True
     commits_may_wait: bool = False
 
-    def gone(self, place: Place, offset: int) -> bool:
+    def removed(self, partition_key: PartitionKey, offset: int) -> bool:
         """Whether retention may have removed what was at ``offset``."""
-        return self.retention and place in self.image and offset < self.image[place].start
+        return self.retention and partition_key in self.image and offset < self.image[partition_key].start
 
 
 Check = Callable[[Case], list[Anomaly]]

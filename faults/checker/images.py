@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from faults.checker.anomaly import Anomaly, Case, Kind
-from faults.stored import Image, PartitionImage, Place, StoredFrame
+from faults.stored import Image, PartitionImage, PartitionKey, StoredFrame
 
 
 def check_images(case: Case) -> list[Anomaly]:
@@ -19,23 +19,28 @@ def check_images(case: Case) -> list[Anomaly]:
 
 def _shape(image: PartitionImage, retention: bool) -> Iterator[Anomaly]:
     if image.start != 0 and not retention:
-        yield Anomaly(Kind.START, f"{image.place} begins at {image.start}", image.place)
+        yield Anomaly(Kind.START, f"{image.partition_key} begins at {image.start}", image.partition_key)
     if image.fault:
         kind = Kind.CORRUPT if image.fault.startswith("corrupt") else Kind.BAD_END
-        yield Anomaly(kind, f"{image.place}: {image.fault}", image.place)
+        yield Anomaly(kind, f"{image.partition_key}: {image.fault}", image.partition_key)
 
 
 def _payloads(image: PartitionImage) -> Iterator[Anomaly]:
     for frame in image.frames:
         if frame.key is None:
-            yield Anomaly(Kind.ALTERED, f"{image.place}: {frame}", image.place)
+            yield Anomaly(Kind.ALTERED, f"{image.partition_key}: {frame}", image.partition_key)
 
 
 def _ids(image: Image) -> Iterator[Anomaly]:
-    first: dict[int, tuple[Place, StoredFrame]] = {}
+    first: dict[int, tuple[PartitionKey, StoredFrame]] = {}
     for partition in image.values():
         for frame in partition.frames:
-            place, other = first.setdefault(frame.message_id, (partition.place, frame))
+            partition_key, other = first.setdefault(frame.message_id, (partition.partition_key, frame))
             if other is not frame:
                 keys = tuple(each for each in (other.key, frame.key) if each is not None)
-                yield Anomaly(Kind.SAME_ID, f"{place}: {other}; {partition.place}: {frame}", partition.place, keys)
+                yield Anomaly(
+                    Kind.SAME_ID,
+                    f"{partition_key}: {other}; {partition.partition_key}: {frame}",
+                    partition.partition_key,
+                    keys,
+                )

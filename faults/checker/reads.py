@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import EndSeen, Outcome, Put, Sighting
 from faults.payload import MessageKey
-from faults.stored import Place, StoredFrame
+from faults.stored import PartitionKey, StoredFrame
 
 
 def check_reads(case: Case) -> list[Anomaly]:
@@ -21,8 +21,8 @@ def check_reads(case: Case) -> list[Anomaly]:
 
 
 def _conflict(sighting: Sighting, frame: StoredFrame) -> Anomaly:
-    text = f"{sighting.place}: {sighting.frame}, later {frame}"
-    return Anomaly(Kind.TWO_READ, text, sighting.place, _keys(sighting.frame.key, frame.key))
+    text = f"{sighting.partition_key}: {sighting.frame}, later {frame}"
+    return Anomaly(Kind.TWO_READ, text, sighting.partition_key, _keys(sighting.frame.key, frame.key))
 
 
 def _keys(*keys: MessageKey | None) -> tuple[MessageKey, ...]:
@@ -30,32 +30,34 @@ def _keys(*keys: MessageKey | None) -> tuple[MessageKey, ...]:
 
 
 def _disappeared(case: Case) -> Iterator[Anomaly]:
-    for place, sightings in case.history.sightings.items():
-        partition = case.image.get(place)
+    for partition_key, sightings in case.history.sightings.items():
+        partition = case.image.get(partition_key)
         stored = {frame.offset: frame for frame in partition.frames} if partition else {}
         for offset, sighting in sightings.items():
             frame = stored.get(offset)
-            if frame == sighting.frame or case.gone(place, offset):
+            if frame == sighting.frame or case.removed(partition_key, offset):
                 continue
             now = f"now {frame}" if frame else "now nothing"
             keys = _keys(sighting.frame.key, frame.key if frame else None)
             kind = Kind.TWO_READ if frame else Kind.UNREAD
-            yield Anomaly(kind, f"{place}: {sighting.frame} was read by {sighting.ended}, {now}", place, keys)
+            yield Anomaly(
+                kind, f"{partition_key}: {sighting.frame} was read by {sighting.ended}, {now}", partition_key, keys
+            )
 
 
 def _stale_ends(case: Case) -> Iterator[Anomaly]:
-    acknowledged: dict[Place, list[Put]] = defaultdict(list)
+    acknowledged: dict[PartitionKey, list[Put]] = defaultdict(list)
     for put in case.history.puts:
         if put.outcome is Outcome.OK:
-            acknowledged[put.place].append(put)
-    ends: dict[Place, list[EndSeen]] = defaultdict(list)
+            acknowledged[put.partition_key].append(put)
+    ends: dict[PartitionKey, list[EndSeen]] = defaultdict(list)
     for end in case.history.ends_seen:
-        ends[end.place].append(end)
-    for place, seen in ends.items():
-        yield from _stale_in(place, seen, acknowledged[place])
+        ends[end.partition_key].append(end)
+    for partition_key, seen in ends.items():
+        yield from _stale_in(partition_key, seen, acknowledged[partition_key])
 
 
-def _stale_in(place: Place, seen: Sequence[EndSeen], acknowledged: Sequence[Put]) -> Iterator[Anomaly]:
+def _stale_in(partition_key: PartitionKey, seen: Sequence[EndSeen], acknowledged: Sequence[Put]) -> Iterator[Anomaly]:
     puts = iter(sorted(acknowledged, key=lambda put: put.ended))
     waiting = next(puts, None)
     last: Put | None = None
@@ -64,5 +66,5 @@ def _stale_in(place: Place, seen: Sequence[EndSeen], acknowledged: Sequence[Put]
             last = waiting if last is None or waiting.offset > last.offset else last
             waiting = next(puts, None)
         if last is not None and last.offset >= end.offset:
-            text = f"{place}: nothing at {end.offset} when asked at {end.started}, but {last}"
-            yield Anomaly(Kind.STALE_END, text, place, (last.messages[-1].key,))
+            text = f"{partition_key}: nothing at {end.offset} when asked at {end.started}, but {last}"
+            yield Anomaly(Kind.STALE_END, text, partition_key, (last.messages[-1].key,))

@@ -18,9 +18,9 @@ from itertools import pairwise
 from faults.checker.anomaly import Anomaly, Case, Kind
 from faults.history import COMMITTING, NEVER, History, Outcome, StepKind, TransactionRecord
 from faults.payload import MessageKey
-from faults.stored import Image, Place, StoredFrame
+from faults.stored import Image, PartitionKey, StoredFrame
 
-Found = Mapping[MessageKey, Sequence[tuple[Place, StoredFrame]]]
+Found = Mapping[MessageKey, Sequence[tuple[PartitionKey, StoredFrame]]]
 
 
 class Fate(Enum):
@@ -63,11 +63,11 @@ def fate(record: TransactionRecord, history: History) -> Fate:
 
 
 def _stored(image: Image) -> Found:
-    stored: dict[MessageKey, list[tuple[Place, StoredFrame]]] = defaultdict(list)
-    for place, partition in image.items():
+    stored: dict[MessageKey, list[tuple[PartitionKey, StoredFrame]]] = defaultdict(list)
+    for partition_key, partition in image.items():
         for frame in partition.frames:
             if frame.key is not None:
-                stored[frame.key].append((place, frame))
+                stored[frame.key].append((partition_key, frame))
     return stored
 
 
@@ -95,42 +95,48 @@ def _incomplete(case: Case, record: TransactionRecord, stored: Found) -> Iterato
     for put in record.puts:
         allowed = {Outcome.OK: (1,), Outcome.FAILED: (0,), Outcome.UNKNOWN: (0, 1)}[put.outcome]
         # The offset of such a message is never told, so retention may have taken anything in a shortened partition.
-        countable = not case.gone(put.place, 0)
+        countable = not case.removed(put.partition_key, 0)
         for message in put.messages:
             copies = stored.get(message.key, ())
-            here = sum(place == put.place for place, _ in copies)
+            here = sum(partition_key == put.partition_key for partition_key, _ in copies)
             if here != len(copies) or (countable and here not in allowed):
-                places = ", ".join(f"{place} at {frame.offset}" for place, frame in copies) or "nowhere"
-                text = f"{record.key}: {message.key} is stored {places}: {put}"
-                yield Anomaly(Kind.NOT_WHOLE, text, put.place, (message.key,), record.key)
-            for place, frame in copies:
+                partition_keys = (
+                    ", ".join(f"{partition_key} at {frame.offset}" for partition_key, frame in copies) or "nowhere"
+                )
+                text = f"{record.key}: {message.key} is stored {partition_keys}: {put}"
+                yield Anomaly(Kind.NOT_WHOLE, text, put.partition_key, (message.key,), record.key)
+            for partition_key, frame in copies:
                 if (frame.flag, frame.checksum) != (message.flag, message.checksum):
-                    yield Anomaly(Kind.ALTERED, f"{place}: {frame}, not {message}", place, (message.key,))
+                    yield Anomaly(
+                        Kind.ALTERED, f"{partition_key}: {frame}, not {message}", partition_key, (message.key,)
+                    )
 
 
 def _pieces(record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
-    by_place: dict[Place, list[StoredFrame]] = defaultdict(list)
+    by_partition: dict[PartitionKey, list[StoredFrame]] = defaultdict(list)
     for put in record.puts:
         for message in put.messages:
-            by_place[put.place] += [frame for place, frame in stored.get(message.key, ()) if place == put.place]
-    for place, frames in by_place.items():
+            by_partition[put.partition_key] += [
+                frame for partition_key, frame in stored.get(message.key, ()) if partition_key == put.partition_key
+            ]
+    for partition_key, frames in by_partition.items():
         for one, following in pairwise(frames):
             if one.end != following.offset:
-                text = f"{record.key} in {place}: {one}, then {following}"
+                text = f"{record.key} in {partition_key}: {one}, then {following}"
                 keys = tuple(key for key in (one.key, following.key) if key is not None)
-                yield Anomaly(Kind.NOT_CONTIGUOUS, text, place, keys, record.key)
+                yield Anomaly(Kind.NOT_CONTIGUOUS, text, partition_key, keys, record.key)
 
 
 def _seen_too_early(history: History, fates: Mapping[str, Fate]) -> Iterator[Anomaly]:
     """Readers must not have seen a message before its commit was asked for, and never one that was rolled back."""
     inside = {m.key: record for record in history.transactions.values() for put in record.puts for m in put.messages}
-    for place, sightings in history.sightings.items():
+    for partition_key, sightings in history.sightings.items():
         for sighting in sightings.values():
             record = inside.get(sighting.frame.key) if sighting.frame.key else None
             if record is None or sighting.frame.key is None:
                 continue
             if fates[record.key] is Fate.ROLLED_BACK or sighting.ended < _first_commit(record):
-                text = f"{place}: {sighting.frame} was read by {sighting.ended}"
+                text = f"{partition_key}: {sighting.frame} was read by {sighting.ended}"
                 yield _visible(record, text, [sighting.frame.key])
 
 

@@ -17,7 +17,7 @@ from faults.fire.checker import Seen
 from faults.fire.proxy import InspectingProxy, Observer
 from faults.fire.query import PARTITIONS, SOURCE, TARGET
 from faults.payload import MessageKey, make_payload
-from faults.stored import Place
+from faults.stored import PartitionKey
 from faults.survey import failures, survey
 from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.backends.metaq.session import Session
@@ -39,7 +39,7 @@ def source_name(broker_id: int, index: int) -> str:
     return f"p{broker_id}-{index}"
 
 
-def place_of(key: MessageKey) -> str:
+def partition_of(key: MessageKey) -> str:
     """Return the output partition of a message: its source's own place, or that on the other broker, in turn.
 
     The same as ``COLUMNS`` in the query.
@@ -108,10 +108,12 @@ class BrokerPair:
         held: dict[str, list[Seen]] = {}
         for number in BROKERS:
             with self._session(number) as session:
-                for place, image in survey(session).items():
-                    if place.topic == TARGET:
+                for partition_key, image in survey(session).items():
+                    if partition_key.topic == TARGET:
                         seen = [Seen(frame.offset, frame.key, frame.fault) for frame in image.frames]
-                        held[_name(number, place)] = seen + [Seen(image.end, None, image.fault)] * bool(image.fault)
+                        held[_name(number, partition_key)] = seen + [Seen(image.end, None, image.fault)] * bool(
+                            image.fault
+                        )
         return held
 
     def leftovers(self) -> list[str]:
@@ -142,5 +144,5 @@ class BrokerPair:
             session.close()
 
 
-def _name(number: int, place: Place) -> str:
-    return f"{number}-{place.index}"
+def _name(number: int, partition_key: PartitionKey) -> str:
+    return f"{number}-{partition_key.index}"

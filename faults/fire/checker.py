@@ -60,13 +60,17 @@ def check(
     message. ``repeats_allowed``: copies behind the first are no anomaly and have no order.
     """
     copies = Counter(seen.key for messages in output.values() for seen in messages if seen.key is not None)
-    anomalies = [anomaly for place, messages in output.items() for anomaly in _of_partition(sent, place, messages)]
+    anomalies = [
+        anomaly
+        for partition_key, messages in output.items()
+        for anomaly in _of_partition(sent, partition_key, messages)
+    ]
     anomalies += _order(output)
     anomalies += (
-        Anomaly(Kind.MISPLACED, f"{seen.key} belongs to {place_of(seen.key)}", place)
-        for place, messages in output.items()
+        Anomaly(Kind.MISPLACED, f"{seen.key} belongs to {place_of(seen.key)}", partition_key)
+        for partition_key, messages in output.items()
         for seen in messages
-        if seen.key is not None and seen.key.producer in sent and place_of(seen.key) != place
+        if seen.key is not None and seen.key.producer in sent and place_of(seen.key) != partition_key
     )
     if not repeats_allowed:
         anomalies += (Anomaly(Kind.DUPLICATED, f"{key}, {count} times") for key, count in copies.items() if count > 1)
@@ -78,17 +82,17 @@ def _all_sent(sent: Mapping[str, int]) -> Iterator[MessageKey]:
     return (MessageKey(source, sequence) for source, count in sent.items() for sequence in range(count))
 
 
-def _of_partition(sent: Mapping[str, int], place: str, messages: Iterable[Seen]) -> Iterator[Anomaly]:
+def _of_partition(sent: Mapping[str, int], partition_key: str, messages: Iterable[Seen]) -> Iterator[Anomaly]:
     for seen in messages:
         if seen.key is None:
-            yield Anomaly(Kind.CORRUPT, f"offset {seen.offset}: {seen.fault}", place)
+            yield Anomaly(Kind.CORRUPT, f"offset {seen.offset}: {seen.fault}", partition_key)
         elif not 0 <= seen.key.sequence < sent.get(seen.key.producer, 0):
-            yield Anomaly(Kind.FOREIGN, f"{seen.key} at offset {seen.offset}", place)
+            yield Anomaly(Kind.FOREIGN, f"{seen.key} at offset {seen.offset}", partition_key)
 
 
 def _order(output: Output) -> Iterator[Anomaly]:
     """Yield where a first copy stands behind a later message of the same source."""
-    for place, messages in output.items():
+    for partition_key, messages in output.items():
         met: set[MessageKey] = set()
         highest: dict[str, int] = {}
         for seen in messages:
@@ -97,5 +101,5 @@ def _order(output: Output) -> Iterator[Anomaly]:
             met.add(seen.key)
             before = highest.get(seen.key.producer, -1)
             if seen.key.sequence < before:
-                yield Anomaly(Kind.REORDERED, f"{seen.key} at offset {seen.offset} comes after {before}", place)
+                yield Anomaly(Kind.REORDERED, f"{seen.key} at offset {seen.offset} comes after {before}", partition_key)
             highest[seen.key.producer] = max(before, seen.key.sequence)

@@ -67,10 +67,10 @@ class Figures:
 
     def lines(self) -> list[str]:
         """Return the summary."""
-        by_place: dict[str, Counter[Victim]] = {}
-        for (victim, place), count in sorted(self.kills.items(), key=lambda item: item[0][1]):
-            by_place.setdefault(place, Counter())[victim] += count
-        lines = [f"  {place:19} {_by_victim(victims)}" for place, victims in by_place.items()]
+        by_partition: dict[str, Counter[Victim]] = {}
+        for (victim, partition_key), count in sorted(self.kills.items(), key=lambda item: item[0][1]):
+            by_partition.setdefault(partition_key, Counter())[victim] += count
+        lines = [f"  {partition_key:19} {_by_victim(victims)}" for partition_key, victims in by_partition.items()]
         lines += [f"  not reached: {shot}" for shot in self.missed]
         lines += [f"  a query failed, {count} times: {reason}" for reason, count in self.failures.most_common()]
         victims = Counter(victim for (victim, _), count in self.kills.items() for _ in range(count))
@@ -156,7 +156,7 @@ class FaultRun:
         began = time.monotonic()
         hit = self._in_time(shot) if shot.step is None else self._at_step(shot)
         if hit:
-            self.figures.kills[shot.victim, shot.place] += 1
+            self.figures.kills[shot.victim, shot.partition_key] += 1
             self._excuses = min(EXCUSES_MAX, self._excuses + 1)
             if shot.victim is Victim.DRIVER:
                 self.launch()

@@ -12,7 +12,7 @@ from metaq.protocols.text.commands import Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DelayedRequest:
     """The request has come and is being held."""
 
     sighting: Sighting
@@ -21,7 +21,7 @@ class Held:
 class Hold:
     """Waits for the ``nth`` request of a step, then calls ``caught`` in the tap's thread and holds the request."""
 
-    def __init__(self, step: Step, nth: int, caught: Callable[[Held], None]) -> None:
+    def __init__(self, step: Step, nth: int, caught: Callable[[DelayedRequest], None]) -> None:
         self._step, self._left, self._caught = step, nth, caught
         self._lock = threading.Lock()
         self._held: Sighting | None = None
@@ -38,7 +38,7 @@ class Hold:
             if self._left > 0:
                 return
             self._held = sighting
-        self._caught(Held(sighting))
+        self._caught(DelayedRequest(sighting))
         self._released.wait()
 
     def done(self, sighting: Sighting, reply: Reply) -> None:

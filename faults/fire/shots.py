@@ -49,7 +49,7 @@ class Shot:
         return f"{self.victim.value} {self.moment.value} {self.step.value} {self.nth}"
 
     @property
-    def place(self) -> str:
+    def target(self) -> str:
         """Where in the protocol it hits, for counting."""
         return "any time" if self.step is None else f"{self.moment.value} {self.step.value}"
 
@@ -79,10 +79,10 @@ SHORT: Final = (
 def schedule(seed: int, kills: int, delivery: Delivery) -> list[Shot]:
     """Return ``kills`` shots: first every victim at every moment of every step, in a random order, then chances."""
     random = Random(f"fire {seed}")
-    rounds = [[_at(random, *place)] for place in product(Victim, STEPS[delivery], Moment)]
+    rounds = [[_at(random, *target)] for target in product(Victim, STEPS[delivery], Moment)]
     rounds += [[_any_time(random, victim)] for victim in Victim]
     if delivery is Delivery.EXACTLY_ONCE:
-        rounds += [_at_rollback(random, *place) for place in product(Victim, Moment)]
+        rounds += [_at_rollback(random, *target) for target in product(Victim, Moment)]
     random.shuffle(rounds)
     shots = list(chain.from_iterable(rounds))
     while len(shots) < kills:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from faults.fire.broker_pair import PORTION
 from faults.fire.driver import Drained, Ended, Failed
 from faults.fire.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, FireTrouble, PromiseBroken
-from faults.fire.hold import Held, Hold
+from faults.fire.hold import DelayedRequest, Hold
 from faults.fire.steps import Step, told
 from metaq.protocols.text.commands import Result
 
@@ -49,7 +49,7 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
     fault_run.injector.hold = hold
     try:
         fault_run.go_on(PORTION if at.ahead else 1)
-        _wait_until_held(fault_run)
+        _wait_until_delayed(fault_run)
         zombie = fault_run.driver
         fault_run.launch()
         fault_run.drain()
@@ -70,14 +70,14 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
     return f"a driver that came back at {at} ended: {reason}"
 
 
-def _caught(fault_run: FaultRun, held: Held) -> None:
+def _caught(fault_run: FaultRun, held: DelayedRequest) -> None:
     fault_run.driver.suspend()
     fault_run.record.write(f"## held, and its driver stopped: {told(held.sighting.command)}")
     fault_run.events.put(held)
 
 
-def _wait_until_held(fault_run: FaultRun) -> None:
-    while not isinstance(fault_run.next_event(PATIENCE_S), Held):
+def _wait_until_delayed(fault_run: FaultRun) -> None:
+    while not isinstance(fault_run.next_event(PATIENCE_S), DelayedRequest):
         if fault_run.idle:
             raise FireTrouble("a batch went by without the request that was to be held")
 

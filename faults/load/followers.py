@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from faults.load.worker import Shift, Worker
-from faults.stored import Place, examine
+from faults.stored import PartitionKey, examine
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
 from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, CorruptFrame
@@ -30,49 +30,52 @@ class Follower(Worker):
 
     def __init__(self, name: str, shift: Shift, seed: str) -> None:
         super().__init__(name, shift, seed)
-        self._positions = {place: Position() for place in self.shift.places}
+        self._positions = {partition_key: Position() for partition_key in self.shift.partition_keys}
 
     def serve(self, session: Session) -> None:
         if self.random.random() < FROM_THE_START_CHANCE:
-            self._positions = {place: Position() for place in self.shift.places}
+            self._positions = {partition_key: Position() for partition_key in self.shift.partition_keys}
         while not self.shift.over.is_set():
-            moved = [self._read(session, place) for place in self.shift.places]
+            moved = [self._read(session, partition_key) for partition_key in self.shift.partition_keys]
             if not any(moved):
                 self.shift.over.wait(IDLE_INTERVAL_S)
 
-    def _read(self, session: Session, place: Place) -> bool:
+    def _read(self, session: Session, partition_key: PartitionKey) -> bool:
         """Ask once; return whether there was anything."""
-        position, started = self._positions[place], self.history.stamp()
+        position, started = self._positions[partition_key], self.history.stamp()
         asked = position.offset + len(position.cut)
         try:
-            answer = fetch(session, place.topic, place.index, asked, self.random.choice(FETCH_BYTES))
+            answer = fetch(session, partition_key.topic, partition_key.index, asked, self.random.choice(FETCH_BYTES))
         except BrokerError as error:
             if not self.shift.refusals_expected:
                 self.history.odd("refused get", f"{self.lane}: {error}")
             return False
         match answer:
             case Run():
-                self._take(place, position, answer.data)
+                self._take(partition_key, position, answer.data)
             case AtEnd() if position.cut:
-                self.history.odd("cut frame", f"{place} ends at {asked}, inside the frame at {position.offset}")
+                self.history.odd("cut frame", f"{partition_key} ends at {asked}, inside the frame at {position.offset}")
             case AtEnd():
-                self.history.end_seen(place, asked, started)
+                self.history.end_seen(partition_key, asked, started)
             case Moved():
-                self._moved(place, asked, answer.offset)
+                self._moved(partition_key, asked, answer.offset)
         return isinstance(answer, Run)
 
-    def _take(self, place: Place, position: Position, data: bytes) -> None:
+    def _take(self, partition_key: PartitionKey, position: Position, data: bytes) -> None:
         run = position.cut + data
         try:
             whole = whole_bytes(run)
-            self.history.seen(place, [examine(frame) for frame in walk(run[:whole], position.offset, where=str(place))])
+            self.history.seen(
+                partition_key,
+                [examine(frame) for frame in walk(run[:whole], position.offset, where=str(partition_key))],
+            )
         except CorruptFrame as error:
             self.history.odd("corrupt frame", f"{self.lane}: {error}")
-            self._positions[place] = Position(position.offset)
+            self._positions[partition_key] = Position(position.offset)
             return
         position.offset, position.cut = position.offset + whole, run[whole:]
 
-    def _moved(self, place: Place, asked: int, to: int) -> None:
+    def _moved(self, partition_key: PartitionKey, asked: int, to: int) -> None:
         if to <= asked or not self.shift.retention:
-            self.history.odd("moved reader", f"{place}: a reader at {asked} was sent to {to}")
-        self._positions[place] = Position(to)
+            self.history.odd("moved reader", f"{partition_key}: a reader at {asked} was sent to {to}")
+        self._positions[partition_key] = Position(to)

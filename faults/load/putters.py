@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from faults.history import ANY_INDEX, Put
 from faults.load.worker import Letter, Worker, put_command
-from faults.stored import Place
+from faults.stored import PartitionKey
 from metaq.backends.metaq.session import Session
 from metaq.protocols.text.commands import Put as PutCommand
 from metaq.protocols.text.commands import PutBatch, Result
@@ -26,7 +26,7 @@ LARGE_INTERVAL_S: Final = 0.05
 class SinglePutter(Worker):
     """Waits for each answer; tries again what was not answered; now and then sends what must be refused."""
 
-    _unanswered: tuple[Place, Letter] | None = None
+    _unanswered: tuple[PartitionKey, Letter] | None = None
 
     def serve(self, session: Session) -> None:
         while not self.shift.over.is_set():
@@ -34,29 +34,29 @@ class SinglePutter(Worker):
                 self._put_wrongly(session)
             self._put(session, *self._next())
 
-    def _next(self) -> tuple[Place, Letter]:
+    def _next(self) -> tuple[PartitionKey, Letter]:
         again, self._unanswered = self._unanswered, None
         if again is not None and self.random.random() < RETRY_CHANCE:
             return again
-        place = self.place()
+        partition_key = self.partition_key()
         if self.random.random() < 0.1:
-            place = Place(place.topic, ANY_INDEX)
-        return place, self.write()
+            partition_key = PartitionKey(partition_key.topic, ANY_INDEX)
+        return partition_key, self.write()
 
     def write(self) -> Letter:
         """Return the next message."""
         return self.small_letter()
 
-    def _put(self, session: Session, place: Place, letter: Letter) -> None:
-        self._unanswered = place, letter
-        put = self.history.put_begins(self.lane, place, (letter.sent,))
-        self.settle(put, session.call(put_command(place, letter)))
+    def _put(self, session: Session, partition_key: PartitionKey, letter: Letter) -> None:
+        self._unanswered = partition_key, letter
+        put = self.history.put_begins(self.lane, partition_key, (letter.sent,))
+        self.settle(put, session.call(put_command(partition_key, letter)))
         self._unanswered = None
 
     def _put_wrongly(self, session: Session) -> None:
         """Send a put with a wrong checksum, or to a partition or topic that does not exist: nothing may be stored."""
-        place, letter = self.place(), self.small_letter()
-        right = put_command(place, letter)
+        partition_key, letter = self.partition_key(), self.small_letter()
+        right = put_command(partition_key, letter)
         wrong: PutCommand = self.random.choice(
             (
                 right._replace(checksum=(letter.sent.checksum + 1) & 0x7FFFFFFF),
@@ -64,7 +64,7 @@ class SinglePutter(Worker):
                 right._replace(topic="nobody-has-this"),
             )
         )
-        put = self.history.put_begins(self.lane, place, (letter.sent,))
+        put = self.history.put_begins(self.lane, partition_key, (letter.sent,))
         reply = session.call(wrong)
         self.history.put_refused(put, "sent to be refused", definite=True)
         if not isinstance(reply, Result) or reply.code != 500:
@@ -103,9 +103,9 @@ class Pipeliner(Worker):
             self._take(session, waiting.popleft())
 
     def _send(self, session: Session) -> UnderWay:
-        place, letter = self.place(), self.small_letter()
-        put = self.history.put_begins(self.lane, place, (letter.sent,))
-        return UnderWay(session.post(put_command(place, letter)), put)
+        partition_key, letter = self.partition_key(), self.small_letter()
+        put = self.history.put_begins(self.lane, partition_key, (letter.sent,))
+        return UnderWay(session.post(put_command(partition_key, letter)), put)
 
     def _take(self, session: Session, sent: UnderWay) -> None:
         self.settle(sent.put, session.wait(sent.opaque))
@@ -114,7 +114,7 @@ class Pipeliner(Worker):
 class Block(NamedTuple):
     """Messages for one partition."""
 
-    place: Place
+    partition_key: PartitionKey
     letters: Sequence[Letter]
 
 
@@ -140,11 +140,11 @@ class Batcher(Worker):
 
     def _write(self) -> Block:
         count = self.random.randint(1, BATCH_MESSAGES_MAX)
-        return Block(self.place(), [self.small_letter() for _ in range(count)])
+        return Block(self.partition_key(), [self.small_letter() for _ in range(count)])
 
     def _send(self, session: Session, block: Block) -> UnderWay:
-        put = self.history.put_begins(self.lane, block.place, [letter.sent for letter in block.letters])
-        return UnderWay(session.post(batch_command(block.place, block.letters)), put)
+        put = self.history.put_begins(self.lane, block.partition_key, [letter.sent for letter in block.letters])
+        return UnderWay(session.post(batch_command(block.partition_key, block.letters)), put)
 
     def _take(self, session: Session, waiting: deque[tuple[UnderWay, Block]]) -> None:
         sent, _ = waiting[0]
@@ -153,6 +153,8 @@ class Batcher(Worker):
         self._unanswered = [block for _, block in waiting]
 
 
-def batch_command(place: Place, letters: Sequence[Letter]) -> PutBatch:
+def batch_command(partition_key: PartitionKey, letters: Sequence[Letter]) -> PutBatch:
     """Return the command that puts letters as one block."""
-    return PutBatch(place.topic, place.index, b"".join(letter.frame() for letter in letters), len(letters), 0)
+    return PutBatch(
+        partition_key.topic, partition_key.index, b"".join(letter.frame() for letter in letters), len(letters), 0
+    )

@@ -118,12 +118,16 @@ class Transactor(Worker):
     def fill(self, session: Session, key: TransactionId, record: TransactionRecord) -> bool:
         """Put some messages, now and then as a block or large ones; return whether all were taken."""
         large = self.random.random() < LARGE_CHANCE
-        places = self.random.sample(self.shift.places, min(len(self.shift.places), self.random.randint(1, 3)))
+        partition_keys = self.random.sample(
+            self.shift.partition_keys, min(len(self.shift.partition_keys), self.random.randint(1, 3))
+        )
         for _ in range(self.random.randint(1, PUTS_MAX)):
-            place = self.random.choice(places)
+            partition_key = self.random.choice(partition_keys)
             letters = [self._letter(large) for _ in range(1 if large else self.random.choice((1, 1, 1, 2, 20)))]
-            put = self.history.put_begins(self.lane, place, [letter.sent for letter in letters], record)
-            command = put_command(place, letters[0]) if len(letters) == 1 else batch_command(place, letters)
+            put = self.history.put_begins(self.lane, partition_key, [letter.sent for letter in letters], record)
+            command = (
+                put_command(partition_key, letters[0]) if len(letters) == 1 else batch_command(partition_key, letters)
+            )
             self.settle(put, session.call(command._replace(transaction=key)))
             if put.outcome is not Outcome.OK:
                 return False

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from faults.history import History, Put, Sent
 from faults.payload import PAYLOAD_BYTES_MIN, MessageKey, make_payload
-from faults.stored import Place
+from faults.stored import PartitionKey
 from metaq.backends.metaq.session import Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.formats.checksum import checksum
@@ -37,7 +37,7 @@ class Shift:
 
     address: Address
     history: History
-    places: Sequence[Place]
+    partition_keys: Sequence[PartitionKey]
     timeouts: Timeouts = Timeouts(5.0, 20.0)  # noqa: RUF009  a frozen value
     refusals_expected: bool = False
     """Whether the broker may refuse correct commands: its disk is full."""
@@ -104,9 +104,9 @@ class Worker(ABC):
         attribute = self.random.choice((None, None, None, "", "kind", "größe"))
         return self.letter(self.random.randint(PAYLOAD_BYTES_MIN, 1000), attribute)
 
-    def place(self) -> Place:
+    def partition_key(self) -> PartitionKey:
         """Choose a partition."""
-        return self.random.choice(self.shift.places)
+        return self.random.choice(self.shift.partition_keys)
 
     def settle(self, put: Put, reply: Reply) -> None:
         """Write down the answer to a put that the broker should have taken."""
@@ -128,9 +128,9 @@ class Worker(ABC):
         self.history.put_acknowledged(put, message_id, index, offset)
 
 
-def put_command(place: Place, letter: Letter) -> PutCommand:
+def put_command(partition_key: PartitionKey, letter: Letter) -> PutCommand:
     """Return the command that puts a letter into a partition."""
-    return PutCommand(place.topic, place.index, letter.body, letter.flag, 0, letter.sent.checksum)
+    return PutCommand(partition_key.topic, partition_key.index, letter.body, letter.flag, 0, letter.sent.checksum)
 
 
 def is_definite(text: str) -> bool:

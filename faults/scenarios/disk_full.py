@@ -144,8 +144,8 @@ def _put_everywhere(trial: Trial, session: Session) -> list[Put]:
     """Put a message into every partition; return the puts with their outcomes."""
     putter = SinglePutter(f"late{len(trial.history.puts)}", trial.shift, "late")
     puts = []
-    for place in trial.shift.places:
+    for partition_key in trial.shift.partition_keys:
         letter = putter.small_letter()
-        puts.append(putter.history.put_begins(putter.name, place, (letter.sent,)))
-        putter.settle(puts[-1], session.call(put_command(place, letter)))
+        puts.append(putter.history.put_begins(putter.name, partition_key, (letter.sent,)))
+        putter.settle(puts[-1], session.call(put_command(partition_key, letter)))
     return puts

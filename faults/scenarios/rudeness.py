@@ -104,9 +104,9 @@ class Dribbler(Worker):
     def _dribble(self, connection: socket.socket) -> None:
         decoder = ReplyDecoder()
         while not self.shift.over.is_set():
-            place, letter = self.place(), self.small_letter()
-            put = self.history.put_begins(self.lane, place, (letter.sent,))
-            for byte in encode(put_command(place, letter)):
+            partition_key, letter = self.partition_key(), self.small_letter()
+            put = self.history.put_begins(self.lane, partition_key, (letter.sent,))
+            for byte in encode(put_command(partition_key, letter)):
                 connection.sendall(bytes((byte,)))
             self._answered(connection, decoder, put)
 

@@ -45,20 +45,20 @@ class Consumer:
             OffsetMoved: ``start`` is below the first offset there is, or above the readable end.
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``read_range``.
         """
-        places = self._directory.partitions(topic)
-        if partition not in places:
+        addresses = self._directory.partitions(topic)
+        if partition not in addresses:
             known = self._directory.topics()
             if topic not in known:
                 raise TopicNotFound(
                     topic, [str(address) for address in self._directory.brokers().values()], list(known)
                 )
-            with_messages = ", ".join(map(str, places)) or "none"
+            with_messages = ", ".join(map(str, addresses)) or "none"
             raise ValueError(f"partition {partition}: partitions of {topic} with messages: {with_messages}")
         where = TopicPartition(topic, partition)
         readable = self._directory.ends([topic])[where]
         wanted = OffsetRange(readable.start if start is None else start, readable.end)
         if wanted.start > wanted.end:
             raise OffsetMoved(str(where), wanted.start, wanted.end)
-        with self._pool.lease(places[partition]) as session:
+        with self._pool.lease(addresses[partition]) as session:
             for run in read_range(session, topic, partition.index, wanted, self._fetch_bytes):
                 yield from walk(run.data, run.offset, where=str(where))

@@ -20,7 +20,7 @@ class Producer:
 
     def __init__(self, directory: Directory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
-        self._places: dict[str, dict[Partition, Address]] = {}
+        self._addresses: dict[str, dict[Partition, Address]] = {}
         self._next = itertools.count()
 
     def put(self, topic: str, message: Message, partition: Partition | None = None) -> Receipt:
@@ -33,10 +33,10 @@ class Producer:
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As the function ``put``.
         """
         Message.require(message)
-        places = self._places.get(topic) or self._places.setdefault(topic, self._directory.writable(topic))
+        addresses = self._addresses.get(topic) or self._addresses.setdefault(topic, self._directory.writable(topic))
         if partition is None:
-            partition = list(places)[next(self._next) % len(places)]
-        elif partition not in places:
-            raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, places))}")
-        with self._pool.lease(places[partition]) as session:
+            partition = list(addresses)[next(self._next) % len(addresses)]
+        elif partition not in addresses:
+            raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, addresses))}")
+        with self._pool.lease(addresses[partition]) as session:
             return put(session, topic, partition.index, message)

@@ -69,7 +69,14 @@ def move_text(tree: Any) -> str:
     """The same for people, with what to know about it."""
     heads = ("source", "partition", "from", "to", "bytes read again", "bytes skipped")
     rows = [
-        (row["source"], _place(row), _shown(row["from"]), row["to"], row["read_again_bytes"], row["skipped_bytes"])
+        (
+            row["source"],
+            _partition_name(row),
+            _shown(row["from"]),
+            row["to"],
+            row["read_again_bytes"],
+            row["skipped_bytes"],
+        )
         for row in tree["partitions"]
     ]
     batch = tree["batch"]
@@ -131,7 +138,8 @@ def _source_text(source: Any, *, asked: bool) -> list[str]:
         heads += ["broker has", "lag bytes", "messages", "seconds", "remark"]
         keys += ["held", "lag_bytes", "lag_messages", "lag_seconds", "remark"]
     rows = [
-        (_place(row), *(_shown((row | {"held": _available(row)})[key]) for key in keys)) for row in source["partitions"]
+        (_partition_name(row), *(_shown((row | {"held": _available(row)})[key]) for key in keys))
+        for row in source["partitions"]
     ]
     return [f"source {source['number']}", *_table(heads, rows)]
 
@@ -148,7 +156,7 @@ def _step_tree(step: Step) -> dict[str, Any]:
     }
 
 
-def _place(row: Any) -> str:
+def _partition_name(row: Any) -> str:
     return f"{row['topic']}/{row['partition']}"
 
 

@@ -40,7 +40,7 @@ class Router:
         self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_turn: int, place: str
     ) -> None:
         self._columns, self._topic, self._partitions_of = columns, topic, partitions_of
-        self._next, self._place = first_turn, place
+        self._next, self._task_name = first_turn, place
         self._rows_before = 0
         self._rows = _NONE  # the numbers from 0 on, as many as the largest batch had rows
 
@@ -89,7 +89,9 @@ class Router:
         """The place of each row's partition in the topic's list of ``count``; -1 while undecided."""
         targets = np.full(len(rows), -1, dtype=np.int64)
         if targets_given.given is not None:
-            self._take_given(targets, targets_given.given[rows], targets_given.places[rows], rows, topic, count)
+            self._take_given(
+                targets, targets_given.given[rows], targets_given.partition_numbers[rows], rows, topic, count
+            )
         if targets_given.keyed is not None:
             keyed = (targets < 0) & targets_given.keyed[rows]
             targets[keyed] = targets_given.hashes[rows[keyed]] % count
@@ -103,16 +105,16 @@ class Router:
         if wrong.any():
             first = int(np.argmax(wrong))
             reason = f"partition {wanted[first]}: topic {topic!r} has the partitions 0 to {count - 1}"
-            raise RowError(self._place_of(int(rows[first])), reason)
+            raise RowError(self._row_name(int(rows[first])), reason)
         targets[given] = wanted[given]
 
     def _refuse_null(self, column: pa.Array, name: str) -> None:
         if column.null_count:
             first = int(np.argmin(np.asarray(column.is_valid())))
-            raise RowError(self._place_of(first), f"column {name} is null")
+            raise RowError(self._row_name(first), f"column {name} is null")
 
-    def _place_of(self, row: int) -> str:
-        return f"row {self._rows_before + row + 1} of {self._place}"
+    def _row_name(self, row: int) -> str:
+        return f"row {self._rows_before + row + 1} of {self._task_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class _RowTargets:
     """
 
     given: Bools | None
-    places: Int64s
+    partition_numbers: Int64s
     keyed: Bools | None
     hashes: Int64s
 
@@ -135,14 +137,14 @@ class _RowTargets:
     @classmethod
     def of(cls, batch: pa.RecordBatch, columns: SinkColumns) -> _RowTargets:
         given = keyed = None
-        places = hashes = _NONE
+        partition_numbers = hashes = _NONE
         if columns.partition is not None:
             column = batch.column(columns.partition)
-            given, places = np.asarray(column.is_valid()), np.asarray(column.fill_null(0)).astype(np.int64)
+            given, partition_numbers = np.asarray(column.is_valid()), np.asarray(column.fill_null(0)).astype(np.int64)
         if columns.key is not None and (given is None or not given.all()):
             keys = batch.column(columns.key)
             keyed, hashes = np.asarray(keys.is_valid()), hash_keys(keys)
-        return cls(given, places, keyed, hashes)
+        return cls(given, partition_numbers, keyed, hashes)
 
 
 _NONE: Final = np.zeros(0, dtype=np.int64)

@@ -21,7 +21,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
     _log.warning("%s. Reading on, because failOnDataLoss is false", what)
 
 
-def is_gone(error: MetaqError) -> bool:
+def is_data_loss(error: MetaqError) -> bool:
     """Whether an error says that there is no such partition, or nothing at an offset."""
     return isinstance(error, DataMissing) or (isinstance(error, BrokerError) and error.code == 404)
 

@@ -14,7 +14,7 @@ from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Offsets, Ranges
 from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.data_loss import is_gone, report_data_loss
+from metaq_spark.source.data_loss import is_data_loss, report_data_loss
 from metaq_spark.source.group_offsets import GroupOffsets
 from metaq_spark.source.partition_reader import RangePartition
 from metaq_spark.source.range_groups import RangeGroup, grouped
@@ -66,7 +66,7 @@ def tasks(
     try:
         task_ranges = split(ranges, Splitting(options.task_count_min, options.task_bytes_max), FrameLookup(cluster))
     except (BrokerError, DataMissing) as error:
-        if not is_gone(error):
+        if not is_data_loss(error):
             raise
         _log.warning("%s. The batch is not cut into smaller tasks", error)
         task_ranges = split(ranges, Splitting(), FrameLookup(cluster))

@@ -37,7 +37,7 @@ from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
 from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
-from metaq_spark.source.data_loss import LossReport, is_gone
+from metaq_spark.source.data_loss import LossReport, is_data_loss
 from metaq_spark.source.group_offsets import GroupOffsets, required_groups
 from metaq_spark.source.idling import Idling
 from metaq_spark.source.limits import Limits
@@ -103,7 +103,7 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             end = self._end_of_batch(known, limit, ends_run)
         except (BrokerError, DataMissing) as error:
-            if not is_gone(error):
+            if not is_data_loss(error):
                 raise
             _log.warning("%s. Looking again at what there is", error)
             self._lookup.latest(fresh=True)

@@ -11,8 +11,6 @@ from sources import ROOT, Source, parse, sources
 
 PAGE = ROOT / "docs" / "glossary.md"
 FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "faults")
-FIELD_WORDS = {"place_numbers"}
-"""Names in which such a word means what it means in any text."""
 
 
 def unused_words() -> set[str]:
@@ -24,7 +22,7 @@ def unused_words() -> set[str]:
 
 def words_of(name: str) -> set[str]:
     """``PendingReply`` and ``pending_reply`` are both of ``pending`` and ``reply``."""
-    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("in_place", "").split("_"))
 
 
 def names(source: Source) -> Iterator[tuple[str, int]]:
@@ -39,7 +37,7 @@ def wrongly_named(source: Source, unused: set[str]) -> list[str]:
     return [
         f"{source.path}:{line} {name}"
         for name, line in names(source)
-        if name not in FIELD_WORDS and any(set(phrase) <= words_of(name) for phrase in phrases)
+        if any(set(phrase) <= words_of(name) for phrase in phrases)
     ]
 
 

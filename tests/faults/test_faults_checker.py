@@ -11,7 +11,7 @@ from faults.checker import check, lines_about
 from faults.checker.anomaly import Kind
 from faults.history import StepKind
 from faults.payload import MessageKey
-from faults.stored import Place, StoredFrame
+from faults.stored import PartitionKey, StoredFrame
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def scenario() -> Scenario:
 def good_puts(scenario: Scenario) -> None:
     scenario.put(1)
     scenario.put(2, 3, 4)
-    scenario.put(5, place=B)
+    scenario.put(5, partition_key=B)
     scenario.put(6, outcome=FAILED, stored=0)
     scenario.put(7, outcome=UNKNOWN, stored=0)
     scenario.put(8, outcome=UNKNOWN, stored=1)
@@ -44,9 +44,9 @@ def good_batch_torn_by_a_crash(scenario: Scenario) -> None:
 
 
 def good_choice_of_the_broker(scenario: Scenario) -> None:
-    put = scenario.begin_put(1, place=Place("orders", -1))
+    put = scenario.begin_put(1, partition_key=PartitionKey("orders", -1))
     scenario.acknowledge(put, scenario.store(1, B), B)
-    scenario.begin_put(2, place=Place("orders", -1))
+    scenario.begin_put(2, partition_key=PartitionKey("orders", -1))
     scenario.store(2, A)
 
 
@@ -135,7 +135,7 @@ def missing_end_of_a_batch(scenario: Scenario) -> None:
 
 
 def missing_partition(scenario: Scenario) -> None:
-    scenario.put(1, place=B)
+    scenario.put(1, partition_key=B)
     del scenario.frames[B]
 
 
@@ -146,7 +146,7 @@ def moved(scenario: Scenario) -> None:
 
 
 def moved_to_another_partition(scenario: Scenario) -> None:
-    put = scenario.begin_put(1, place=B)
+    put = scenario.begin_put(1, partition_key=B)
     scenario.acknowledge(put, scenario.store(1, A))
 
 
@@ -197,7 +197,7 @@ def one_offset_for_two(scenario: Scenario) -> None:
 
 def one_id_for_two(scenario: Scenario) -> None:
     scenario.put(1)
-    scenario.begin_put(2, place=B)
+    scenario.begin_put(2, partition_key=B)
     scenario.store(2, B, message_id=7001)
 
 
@@ -214,7 +214,7 @@ def batch_with_a_stranger_inside(scenario: Scenario) -> None:
 
 
 def unanswered_put_in_another_partition(scenario: Scenario) -> None:
-    scenario.begin_put(1, place=B)
+    scenario.begin_put(1, partition_key=B)
     scenario.store(1, A)
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.payload import PAYLOAD_BYTES_MIN, MessageKey, PayloadFault, make_payload, read_payload
-from faults.stored import Place, image_of
+from faults.stored import PartitionKey, image_of
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message
 
-PLACE = Place("orders", 0)
+PLACE = PartitionKey("orders", 0)
 KEYS = [MessageKey("producer-1", sequence) for sequence in range(12)]
 LENGTHS = (PAYLOAD_BYTES_MIN, 100, 1000, 70_000)
 MESSAGES = [Message(make_payload(KEYS[n], 64 + n), "word" if n % 2 else None) for n in range(4)]

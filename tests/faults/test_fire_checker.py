@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults.fire.broker_pair import place_of
+from faults.fire.broker_pair import partition_of
 from faults.fire.checker import Kind, Seen, check
 from faults.payload import MessageKey
 
@@ -24,16 +24,16 @@ def key_of(text: str) -> MessageKey:
 
 def output(held: dict[str, list[str]]) -> dict[str, list[Seen]]:
     return {
-        place: [
+        partition_key: [
             Seen(offset, None, "fails its checksum") if text == "?" else Seen(offset, key_of(text))
             for offset, text in enumerate(texts)
         ]
-        for place, texts in held.items()
+        for partition_key, texts in held.items()
     }
 
 
 def kinds(held: dict[str, list[str]], *, repeats_allowed: bool = False) -> list[Kind]:
-    return [anomaly.kind for anomaly in check(SENT, output(held), place_of, repeats_allowed=repeats_allowed)]
+    return [anomaly.kind for anomaly in check(SENT, output(held), partition_of, repeats_allowed=repeats_allowed)]
 
 
 @pytest.mark.parametrize("repeats_allowed", [False, True])
@@ -57,8 +57,8 @@ def test_what_is_right_is_right(repeats_allowed: bool) -> None:
         ("0-0", ["p0-0/0", "?"], [Kind.CORRUPT, Kind.LOST]),
     ],
 )
-def test_every_fault_is_found(place: str, texts: list[str], found: list[Kind]) -> None:
-    assert kinds(RIGHT | {place: texts}) == found
+def test_every_fault_is_found(partition_key: str, texts: list[str], found: list[Kind]) -> None:
+    assert kinds(RIGHT | {partition_key: texts}) == found
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_at_least_once_allows_repeats_behind_the_first_copy(texts: list[str], fo
 
 
 def test_a_finding_says_what_and_where() -> None:
-    (anomaly,) = check(SENT, output(RIGHT | {"0-0": ["p0-0/2", "p0-0/0"]}), place_of, repeats_allowed=False)
+    (anomaly,) = check(SENT, output(RIGHT | {"0-0": ["p0-0/2", "p0-0/0"]}), partition_of, repeats_allowed=False)
     assert str(anomaly) == "out of order: p0-0/0 at offset 1 comes after 2 in partition 0-0"

@@ -13,7 +13,7 @@ from faults.broker_process import ServerSettings
 from faults.checker.anomaly import Kind
 from faults.history import Outcome
 from faults.scenarios.stage import wait_for, wait_for_progress
-from faults.stored import Image, Place
+from faults.stored import Image, PartitionKey
 from faults.survey import survey_files
 from faults.trial import AnomaliesFound, Trial
 from metaq.formats.frames import encode_frame
@@ -21,7 +21,7 @@ from metaq.formats.frames import encode_frame
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 SETTINGS = ServerSettings({"orders": 2})
-PLACE = Place("orders", 0)
+PLACE = PartitionKey("orders", 0)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,9 @@ def segment_with(data: Path, offset: int) -> tuple[Path, int]:
 def acknowledged_offset(trial: Trial) -> int:
     """Return the offset of a plain message in the middle of ``PLACE`` that was acknowledged."""
     offsets = sorted(
-        put.offset for put in trial.history.puts if put.place == PLACE and put.outcome is Outcome.OK and put.offset >= 0
+        put.offset
+        for put in trial.history.puts
+        if put.partition_key == PLACE and put.outcome is Outcome.OK and put.offset >= 0
     )
     return offsets[len(offsets) // 2]
 

@@ -78,14 +78,14 @@ class Harness:
         return self.partitions.get((topic, index))
 
     def logs(self) -> Iterable[PartitionLog]:
-        return [self.partitions[place] for place in sorted(self.partitions)]
+        return [self.partitions[partition_key] for partition_key in sorted(self.partitions)]
 
     def add(self, topic: str = "orders", index: int = 0, segments: int = 4) -> PartitionLog:
         log = PartitionLog.open(self.files, self.clock, self.root / f"{topic}-{index}", SETTINGS)
         log.append(frames(10 * segments + 3))
         log.sync()
-        for place, info in enumerate(log.segments()):
-            written_s = NOW_MS / 1000 - 10 * (segments - place)
+        for partition_key, info in enumerate(log.segments()):
+            written_s = NOW_MS / 1000 - 10 * (segments - partition_key)
             os.utime(info.path, (written_s, written_s))
         self.partitions[topic, index] = log
         return log

@@ -157,7 +157,7 @@ def _transactions(result: Mapping[str, Any]) -> list[str]:
             span(row["age_ms"] / 1000),
             row["messages"],
             size(row["bytes"]),
-            " ".join(_partition(place) for place in row["partitions"]),
+            " ".join(_partition(partition_key) for partition_key in row["partitions"]),
         )
         for row in result["prepared"]
     ]

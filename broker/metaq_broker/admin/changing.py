@@ -95,7 +95,7 @@ class TransactionCommandsByHand:
                 "age_ms": each.age_ms,
                 "messages": each.messages,
                 "bytes": each.byte_count,
-                "partitions": [{"topic": topic, "index": index} for topic, index in each.places],
+                "partitions": [{"topic": topic, "index": index} for topic, index in each.partition_keys],
             }
             for each in self._manager.prepared()
         ]

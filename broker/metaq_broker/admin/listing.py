@@ -164,8 +164,8 @@ def _name(log: PartitionLog) -> dict[str, Any]:
 
 
 def _loss(topic: str, index: int, loss: Loss) -> dict[str, Any]:
-    place = {"topic": topic, "index": index, "start": loss.start, "end": loss.end}
-    return {**place, "found_ms": loss.time_ms, "reason": loss.reason}
+    partition_key = {"topic": topic, "index": index, "start": loss.start, "end": loss.end}
+    return {**partition_key, "found_ms": loss.time_ms, "reason": loss.reason}
 
 
 def _quarantined(log: PartitionLog) -> int:

@@ -260,8 +260,8 @@ class PartitionMaintenance:
         return None
 
     @contextlib.contextmanager
-    def _reserved(self, places: Iterable[Place]) -> Iterator[None]:
-        reserved = set(places)
+    def _reserved(self, partition_keys: Iterable[Place]) -> Iterator[None]:
+        reserved = set(partition_keys)
         self._check_idle(reserved)
         self._busy |= reserved
         try:
@@ -269,8 +269,8 @@ class PartitionMaintenance:
         finally:
             self._busy -= reserved
 
-    def _check_idle(self, places: Iterable[Place]) -> None:
-        busy = sorted(self._busy.intersection(places))
+    def _check_idle(self, partition_keys: Iterable[Place]) -> None:
+        busy = sorted(self._busy.intersection(partition_keys))
         if busy:
             raise MaintenanceRefused(
                 f"something else is being done to partition {folder_name(*busy[0])}; try again later"

@@ -456,8 +456,8 @@ class Engine:
     def put_refused(self, topic: str, partition: int, detail: str, code: int = FAILED) -> Refused:
         """Return MetaQ's refusal of a put with its reason."""
         broker = f"meta://{self._system.host_name}:{self.port}"
-        place = f"[broker '{broker}'] [partition '{topic}-{partition}']"
-        return Refused(code, f"Put message to {place} failed.Detail:{detail}")
+        partition_key = f"[broker '{broker}'] [partition '{topic}-{partition}']"
+        return Refused(code, f"Put message to {partition_key} failed.Detail:{detail}")
 
     def too_long(self, topic: str, partition: int, length: int, limit: int) -> Refused:
         """Return the refusal of a put whose body has more bytes than are allowed."""

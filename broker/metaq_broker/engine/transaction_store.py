@@ -42,14 +42,14 @@ class EngineStore:
         if log.failure is not None:
             raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
 
-    def check_space(self, places: Iterable[tuple[str, int]]) -> str | None:
+    def check_space(self, partition_keys: Iterable[tuple[str, int]]) -> str | None:
         """See ``Room``."""
         space, config = self._engine.space, self._engine.config
         if self._engine.id_clock.fault is not None:
             return self._engine.id_clock.fault
         if not space.low:
             return None
-        paths = [config.system.data_log_path, *(config.topic_settings(topic).data_path for topic, _ in places)]
+        paths = [config.system.data_log_path, *(config.topic_settings(topic).data_path for topic, _ in partition_keys)]
         return next((reason for path in paths if (reason := space.refusal(path)) is not None), None)
 
     def log_end(self, topic: str, partition: int) -> int:

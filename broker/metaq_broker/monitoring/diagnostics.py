@@ -47,7 +47,7 @@ class KeyValueFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of one event, with the traceback behind it if there is one."""
-        words = [f"{_moment(record)} {record.levelname} {_place(record)}: {record.getMessage()}"]
+        words = [f"{_moment(record)} {record.levelname} {_logger_name(record)}: {record.getMessage()}"]
         words += [f"{key}={_value(value)}" for key, value in _fields(record).items()]
         line = " ".join(words)
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
         line: dict[str, Any] = {
             "time": _moment(record),
             "level": record.levelname,
-            "source": _place(record),
+            "source": _logger_name(record),
             "event": record.getMessage(),
         }
         if record.exc_info:
@@ -122,7 +122,7 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def _place(record: logging.LogRecord) -> str:
+def _logger_name(record: logging.LogRecord) -> str:
     return record.name.removeprefix(_PACKAGE)
 
 

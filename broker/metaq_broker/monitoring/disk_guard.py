@@ -178,7 +178,7 @@ class DiskGuard:
             folder.full_at_s = self._clock.monotonic()
             self._set_low(folder, f"disk is full: no space is left in {path}; puts are refused until there is")
 
-    def note_gone(self, path: str, reason: str | None) -> None:
+    def note_missing(self, path: str, reason: str | None) -> None:
         """Take note that the folder ``path`` is not what it was, and why, or that it is again."""
         folder = self._folders.get(path)
         if folder is None or folder.gone == reason:
@@ -222,10 +222,10 @@ class DiskGuard:
         enough = folder.free_bytes_resume if folder.low else folder.free_bytes_min
         if space.free_bytes < enough:
             self._set_low(folder, _nearly_full(folder))
-        elif folder.low and not self._held(folder):
+        elif folder.low and not self._on_hold(folder):
             self._set_enough(folder)
 
-    def _held(self, folder: GuardedFolder) -> bool:
+    def _on_hold(self, folder: GuardedFolder) -> bool:
         return folder.full_at_s is not None and self._clock.monotonic() - folder.full_at_s < FULL_HOLD_S
 
     def _set_low(self, folder: GuardedFolder, reason: str) -> None:

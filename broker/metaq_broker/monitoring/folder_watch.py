@@ -53,14 +53,14 @@ class _Watched(NamedTuple):
 
 
 class Presence:
-    """See the module. Used on one event loop; ``places`` are taken as they are now."""
+    """See the module. Used on one event loop; ``partition_keys`` are taken as they are now."""
 
     def __init__(
         self,
         files: Files,
         stores: TopicStores,
         guard: DiskGuard,
-        places: Places,
+        partition_keys: Places,
         interval_ms: int,
         run_in_worker: RunInWorker = asyncio.to_thread,
     ) -> None:
@@ -72,13 +72,13 @@ class Presence:
         self._turn = 0
         self._gone: dict[PartitionLog, str] = {}
         self._task: asyncio.Task[None] | None = None
-        self.watch(places)
+        self.watch(partition_keys)
 
     # ---- life
 
-    def watch(self, places: Places) -> None:
+    def watch(self, partition_keys: Places) -> None:
         """Watch these folders too from now on; those that are watched already stay as they were."""
-        for folder, paths in places.items():
+        for folder, paths in partition_keys.items():
             known = self._places.setdefault(folder, {})
             for path in paths:
                 identity = self._identity(path)
@@ -108,14 +108,16 @@ class Presence:
         watched, absent, missing = self._partitions(), dict[str, Path | None](), dict[PartitionLog, bool]()
 
         def look() -> None:
-            for folder, places in self._places.items():
-                absent[folder] = next((path for path, identity in places.items() if self._moved(path, identity)), None)
+            for folder, partition_keys in self._places.items():
+                absent[folder] = next(
+                    (path for path, identity in partition_keys.items() if self._moved(path, identity)), None
+                )
             for each in watched:
                 missing[each.log] = self._is_missing(each)
 
         await self._run_in_worker(look)
         for folder, path in absent.items():
-            self._guard.note_gone(folder, None if path is None else _folder_reason(path))
+            self._guard.note_missing(folder, None if path is None else _folder_reason(path))
         for log, active, _ in watched:
             if absent.get(str(log.directory.parent)) is not None:
                 continue  # all of them are refused
@@ -177,7 +179,7 @@ def watched_places(data_paths: Iterable[str], data_lock: str, journal_path: str,
 
     ``journal_lock`` is the path of a file below ``journal_path``.
     """
-    places = {path: [Path(path), Path(path) / data_lock] for path in data_paths}
+    partition_keys = {path: [Path(path), Path(path) / data_lock] for path in data_paths}
     lock = Path(journal_path) / journal_lock
-    places.setdefault(journal_path, []).extend([lock.parent, lock])
-    return places
+    partition_keys.setdefault(journal_path, []).extend([lock.parent, lock])
+    return partition_keys

@@ -77,16 +77,16 @@ class SyncSlave:
         return (FORBIDDEN, PROMOTED) if self.fenced else (OK, str(log.readable_end))
 
     async def _log_for(self, command: Copy) -> PartitionLog:
-        place = command.topic, command.partition
-        log = self._local.find(place)
+        partition_key = command.topic, command.partition
+        log = self._local.find(partition_key)
         if log is not None:
             await self._local.durable(log)
             original = Holding(command.first, INT64_MAX, command.incarnation)
             if judge(holding_of(log), original) is Agreement.CONTINUES:
                 return log
-            await self._local.remove(place)
+            await self._local.remove(partition_key)
         return await self._local.make(
-            place, Holding(command.first, command.first, command.incarnation), command.ordinal
+            partition_key, Holding(command.first, command.first, command.incarnation), command.ordinal
         )
 
     def sync(self, command: Sync, answer: Answer) -> None:
@@ -109,14 +109,14 @@ class SyncSlave:
     def _append_message(self, command: Sync) -> tuple[PartitionLog, int] | Refused:
         if self.fenced:
             return Refused(FORBIDDEN, PROMOTED)
-        engine, place = self._local.engine, (command.topic, command.partition)
+        engine, partition_key = self._local.engine, (command.topic, command.partition)
         if not engine.config.accepts(command.topic) or command.partition < 0:
             return Refused(FAILED, f"The server do not accept topic {command.topic}")
         crc = checksum(command.body)
         if command.checksum not in (None, -1, crc):
             return Refused(FAILED, "Checksum failure,message may be corrupted when transfering on networking.")
         try:
-            log = self._local.find(place) or engine.stores.get_or_create(*place)
+            log = self._local.find(partition_key) or engine.stores.get_or_create(*partition_key)
             offset = log.append([encode_frame(command.message_id, command.flag, command.body, crc)])
         except (CopyRefused, LogFailed, OSError) as error:
             engine.note_failure(command.topic, error)

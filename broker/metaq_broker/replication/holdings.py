@@ -62,4 +62,4 @@ async def holdings(link: Link) -> dict[Place, Holding]:
     if EXT_SEGMENTS in link.extensions:
         return parse_segments(await link.stats("segments"))
     offsets = parse_offsets(await link.stats("offsets"))
-    return {place: Holding(held.start, held.end) for place, held in offsets.items()}
+    return {partition_key: Holding(held.start, held.end) for partition_key, held in offsets.items()}

@@ -31,24 +31,24 @@ class LocalPartitions:
     maintenance: PartitionMaintenance
     files: Files
 
-    def find(self, place: Place) -> PartitionLog | None:
+    def find(self, partition_key: Place) -> PartitionLog | None:
         """Return a partition, ``None`` if it is not there.
 
         Raises:
             CopyRefused: It is there and cannot be used, or its topic cannot be stored.
         """
         stores = self.engine.stores
-        log = stores.get(*place)
-        fault = stores.refusal(*place) if log is None else log.failure
-        fault = fault or topic_fault(place[0])
+        log = stores.get(*partition_key)
+        fault = stores.refusal(*partition_key) if log is None else log.failure
+        fault = fault or topic_fault(partition_key[0])
         if fault is not None:
             raise CopyRefused(fault)
-        reason = self.engine.space.refusal(self.engine.config.topic_settings(place[0]).data_path)
+        reason = self.engine.space.refusal(self.engine.config.topic_settings(partition_key[0]).data_path)
         if reason is not None:
             raise CopyRefused(reason)
         return log
 
-    async def make(self, place: Place, holding: Holding, ordinal: int) -> PartitionLog:
+    async def make(self, partition_key: Place, holding: Holding, ordinal: int) -> PartitionLog:
         """Make a partition that begins where ``holding`` does, before which there are ``ordinal`` messages.
 
         Raises:
@@ -58,27 +58,27 @@ class LocalPartitions:
         fault = self.engine.more_partitions_refusal()
         if fault is not None:
             raise CopyRefused(fault)
-        store = stores.store_of(place[0])
-        directory = Path(store.data_path) / folder_name(*place)
+        store = stores.store_of(partition_key[0])
+        directory = Path(store.data_path) / folder_name(*partition_key)
         seed = holding.start, ordinal, holding.incarnation, system.index_interval_bytes
         try:
             await asyncio.to_thread(seed_partition, self.files, directory, *seed)
-            stores.bring_online(await asyncio.to_thread(store.open_again, *place))
+            stores.bring_online(await asyncio.to_thread(store.open_again, *partition_key))
         except (OSError, MetaqError) as error:
-            self.engine.note_failure(place[0], error)
+            self.engine.note_failure(partition_key[0], error)
             raise CopyRefused(f"the partition's folder cannot be made: {error}") from error
-        log = stores.get(*place)
+        log = stores.get(*partition_key)
         assert log is not None  # it was just admitted
         return log
 
-    async def remove(self, place: Place) -> None:
+    async def remove(self, partition_key: Place) -> None:
         """Remove a partition with all that it holds.
 
         Raises:
             CopyRefused: It could not be removed.
         """
         try:
-            await self.maintenance.delete(place[0], [place[1]], force=True)
+            await self.maintenance.delete(partition_key[0], [partition_key[1]], force=True)
         except MaintenanceRefused as refused:
             raise CopyRefused(str(refused)) from refused
 

@@ -30,10 +30,10 @@ NOT_DURABLE_BYTES_MAX: Final = 8 << 20
 
 
 class PartitionCopy:
-    """The copy of ``place`` from whoever is at the other end of a link, where it is read as consumer ``group``."""
+    """The copy of ``partition_key`` from the other end of a link, where it is read as consumer ``group``."""
 
-    def __init__(self, local: LocalPartitions, place: Place, group: str) -> None:
-        self._local, self._place, self._group = local, place, group
+    def __init__(self, local: LocalPartitions, partition_key: Place, group: str) -> None:
+        self._local, self._place, self._group = local, partition_key, group
         self._begun = b""  # of a frame of which more is to come
         self.log: PartitionLog | None = None
         """The copy, once it is known to continue its original."""

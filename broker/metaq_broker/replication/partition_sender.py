@@ -80,7 +80,7 @@ class PartitionSender:
         if not self._copies and self._acknowledged.fault is not None:
             self._still_misplaced(there)
         # The slave may have what is in the job already: the connection may have been lost before its answer.
-        here = Holding(log.start_offset, self._goal(job), self._life(job))
+        here = Holding(log.start_offset, self._goal(job), self._incarnation_of(job))
 
         async def read_original(offset: int, bytes_max: int) -> bytes:
             start, handle, end = self._source(offset, here.readable_end, job)
@@ -110,7 +110,7 @@ class PartitionSender:
             CopyRefused: The slave does not take it, or it cannot be read here.
             LinkLost: The connection is gone.
         """
-        self._incarnation, goal = self._life(job), self._goal(job)
+        self._incarnation, goal = self._incarnation_of(job), self._goal(job)
         while self.end < goal:
             start, run = self._next_run(goal, job)
             await self._send(start, run)
@@ -121,7 +121,7 @@ class PartitionSender:
     def _goal(self, job: SyncJob | None) -> int:
         return self._log.readable_end if job is None else job.end
 
-    def _life(self, job: SyncJob | None) -> str | None:
+    def _incarnation_of(self, job: SyncJob | None) -> str | None:
         # The first sync of a partition writes its incarnation, and the log takes note of that when the sync is settled.
         return self._log.incarnation or (job.incarnation if job is not None and job.incarnation_written else None)
 

@@ -111,7 +111,7 @@ class Replication:
 
     # ---- who is the master
 
-    async def _check_gone(self, master: Address | None) -> None:
+    async def _check_stopped(self, master: Address | None) -> None:
         if master is None and self._master is not None:
             try:
                 master = await self._master.find()
@@ -133,7 +133,7 @@ class Replication:
         if not isinstance(role, SlaveConfig | GregorConfig):
             raise PromotionRefused("this broker is no slave")
         if not force:
-            await self._check_gone(role.master)
+            await self._check_stopped(role.master)
         if self.receiver is not None:
             self.receiver.fenced = True  # first: from here on nothing that a master sends is acknowledged
         await self.stop()
@@ -201,7 +201,7 @@ class Replication:
             yield f"not_followed {self.not_followed}"
         for state in self.slave.states() if self.slave is not None else ():
             fault = "" if state.fault is None else f" not_copied {state.fault}"
-            yield f"{state.place[0]} part {state.place[1]} lag_bytes {state.lag_bytes}{fault}"
+            yield f"{state.partition_key[0]} part {state.partition_key[1]} lag_bytes {state.lag_bytes}{fault}"
 
     def facts(self) -> dict[str, object]:
         """Return what ``ctl status`` shows."""
@@ -212,7 +212,7 @@ class Replication:
             "not_followed": self.not_followed,
             "lag_bytes": sum(state.lag_bytes for state in states) if self.slave is not None else None,
             "not_copied": [
-                {"topic": state.place[0], "index": state.place[1], "reason": state.fault}
+                {"topic": state.partition_key[0], "index": state.partition_key[1], "reason": state.fault}
                 for state in states
                 if state.fault is not None
             ],

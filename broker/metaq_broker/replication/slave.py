@@ -51,7 +51,7 @@ QUESTION_SHARE: Final = 4
 class CopyState:
     """How far one copy is: ``lag_bytes`` can be read from the master and not here; ``fault`` is why it stays so."""
 
-    place: Place
+    partition_key: Place
     lag_bytes: int
     fault: str | None
 
@@ -95,12 +95,12 @@ class AsyncSlave:
 
     def states(self) -> list[CopyState]:
         """Return how far every partition is that the master was known to hold when it was last heard of."""
-        return [self._state(place, self._view[place]) for place in sorted(self._view)]
+        return [self._state(partition_key, self._view[partition_key]) for partition_key in sorted(self._view)]
 
-    def _state(self, place: Place, original: Holding) -> CopyState:
-        log, fault = self._local.engine.stores.get(*place), self._faults.get(place)
+    def _state(self, partition_key: Place, original: Holding) -> CopyState:
+        log, fault = self._local.engine.stores.get(*partition_key), self._faults.get(partition_key)
         end = original.start if log is None else log.readable_end
-        return CopyState(place, max(0, original.readable_end - end), None if fault is None else fault.reason)
+        return CopyState(partition_key, max(0, original.readable_end - end), None if fault is None else fault.reason)
 
     # ---- the connection
 
@@ -167,7 +167,11 @@ class AsyncSlave:
     async def _round(self, link: Link) -> bool:
         """Let every partition that is behind do some steps; return whether there was one."""
         now = asyncio.get_running_loop().time()
-        due = deque(place for place, original in self._view.items() if self._is_due(place, original, now))
+        due = deque(
+            partition_key
+            for partition_key, original in self._view.items()
+            if self._is_due(partition_key, original, now)
+        )
         workers = [self._work(link, due) for _ in range(min(AT_A_TIME, len(due)))]
         found = bool(due)
         outcomes = await asyncio.gather(*workers, return_exceptions=True)
@@ -176,38 +180,38 @@ class AsyncSlave:
                 raise outcome
         return found
 
-    def _is_due(self, place: Place, original: Holding, now: float) -> bool:
-        fault = self._faults.get(place)
+    def _is_due(self, partition_key: Place, original: Holding, now: float) -> bool:
+        fault = self._faults.get(partition_key)
         if fault is not None and now < fault.retry_at:
             return False
-        copy = self._copies.get(place)
-        if copy is not None and copy.log is not self._local.engine.stores.get(*place):
+        copy = self._copies.get(partition_key)
+        if copy is not None and copy.log is not self._local.engine.stores.get(*partition_key):
             copy.log = None  # an operator had it deleted or opened anew
         return copy is None or copy.behind(original)
 
     async def _work(self, link: Link, due: deque[Place]) -> None:
         while due and not self._stopping.is_set():
-            place = due.popleft()
-            original = self._view[place]
-            copy = self._copies.setdefault(place, PartitionCopy(self._local, place, self._config.group))
+            partition_key = due.popleft()
+            original = self._view[partition_key]
+            copy = self._copies.setdefault(partition_key, PartitionCopy(self._local, partition_key, self._config.group))
             try:
                 for _ in range(STEPS_MAX):
                     if self._stopping.is_set() or not copy.behind(original):
                         break
                     await copy.step(link, original)
             except CopyRefused as refused:
-                self._note_fault(place, str(refused))
+                self._note_fault(partition_key, str(refused))
             else:
-                self._clear_fault(place)
+                self._clear_fault(partition_key)
 
-    def _note_fault(self, place: Place, reason: str) -> None:
-        before = self._faults.get(place)
-        self._copies.pop(place, None)
-        self._faults[place] = _Fault(reason, asyncio.get_running_loop().time() + RETRY_S)
+    def _note_fault(self, partition_key: Place, reason: str) -> None:
+        before = self._faults.get(partition_key)
+        self._copies.pop(partition_key, None)
+        self._faults[partition_key] = _Fault(reason, asyncio.get_running_loop().time() + RETRY_S)
         if before is None or before.reason != reason:
-            fields = {"partition": folder_name(*place), "reason": reason}
+            fields = {"partition": folder_name(*partition_key), "reason": reason}
             _LOG.error("partition is not copied", extra={"fields": fields})
 
-    def _clear_fault(self, place: Place) -> None:
-        if self._faults.pop(place, None) is not None:
-            _LOG.info("partition is copied again", extra={"fields": {"partition": folder_name(*place)}})
+    def _clear_fault(self, partition_key: Place) -> None:
+        if self._faults.pop(partition_key, None) is not None:
+            _LOG.info("partition is copied again", extra={"fields": {"partition": folder_name(*partition_key)}})

@@ -16,27 +16,29 @@ _ORDINAL: Final = attrgetter("ordinal")
 _TIME_MS: Final = attrgetter("time_ms")
 
 
-class Place(NamedTuple):
+class Boundary(NamedTuple):
     """A frame boundary and the number of messages before it."""
 
     offset: int
     ordinal: int
 
 
-def place_at_or_below(layout: Layout, offset: int) -> Place:
+def boundary_at_or_below(layout: Layout, offset: int) -> Boundary:
     """Return the last frame boundary at or below ``offset``, a kept one; in damage: where that begins."""
     segment = layout.find(offset)
     entry = segment.index.last_at_most(layout.handles, _OFFSET, offset, segment.start, segment.end)
-    place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
-    place = _pass_intact(layout, segment, place, offset, INT64_MAX)
-    for step in layout.walk(segment, place.offset, offset):
+    boundary = (
+        Boundary(segment.start, segment.first_ordinal) if entry is None else Boundary(entry.offset, entry.ordinal)
+    )
+    boundary = _pass_intact(layout, segment, boundary, offset, INT64_MAX)
+    for step in layout.walk(segment, boundary.offset, offset):
         if step.end > offset:
             break
-        place = Place(step.end, place.ordinal + step.messages)
-    return place
+        boundary = Boundary(step.end, boundary.ordinal + step.messages)
+    return boundary
 
 
-def place_of_message(layout: Layout, ordinal: int) -> Place:
+def boundary_of_message(layout: Layout, ordinal: int) -> Boundary:
     """Return where the message with ``ordinal`` others before it begins, or the damage that it lies in.
 
     Below the first kept message: its place.
@@ -45,22 +47,24 @@ def place_of_message(layout: Layout, ordinal: int) -> Place:
     first = segment.first_ordinal
     end = first + segment.messages if segment.messages else None
     entry = segment.index.last_at_most(layout.handles, _ORDINAL, ordinal, first, end)
-    place = Place(segment.start, segment.first_ordinal) if entry is None else Place(entry.offset, entry.ordinal)
-    place = _pass_intact(layout, segment, place, segment.end, ordinal)
-    for step in layout.walk(segment, place.offset, segment.end):
-        if place.ordinal + step.messages > ordinal:
+    boundary = (
+        Boundary(segment.start, segment.first_ordinal) if entry is None else Boundary(entry.offset, entry.ordinal)
+    )
+    boundary = _pass_intact(layout, segment, boundary, segment.end, ordinal)
+    for step in layout.walk(segment, boundary.offset, segment.end):
+        if boundary.ordinal + step.messages > ordinal:
             break
-        place = Place(step.end, place.ordinal + step.messages)
-    return place
+        boundary = Boundary(step.end, boundary.ordinal + step.messages)
+    return boundary
 
 
-def _pass_intact(layout: Layout, segment: Segment, place: Place, limit: int, ordinal_max: int) -> Place:
+def _pass_intact(layout: Layout, segment: Segment, boundary: Boundary, limit: int, ordinal_max: int) -> Boundary:
     """Return the last place that can be reached over intact messages only, at most at ``limit`` or ``ordinal_max``."""
     passed = -1
-    while passed and place.offset < limit and place.ordinal < ordinal_max:
-        offset, passed = layout.pass_intact(segment, place.offset, limit, ordinal_max - place.ordinal)
-        place = Place(offset, place.ordinal + passed)
-    return place
+    while passed and boundary.offset < limit and boundary.ordinal < ordinal_max:
+        offset, passed = layout.pass_intact(segment, boundary.offset, limit, ordinal_max - boundary.ordinal)
+        boundary = Boundary(offset, boundary.ordinal + passed)
+    return boundary
 
 
 def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:

@@ -432,7 +432,7 @@ class PartitionLog:
 
     def boundary(self, offset: int) -> int:
         """Return the frame boundary at or below ``offset``, clamped to what is kept and readable."""
-        return lookup.place_at_or_below(self._layout, self._clamp(offset)).offset
+        return lookup.boundary_at_or_below(self._layout, self._clamp(offset)).offset
 
     def ordinal(self, offset: int) -> int:
         """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
@@ -441,7 +441,7 @@ class PartitionLog:
         long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
         damaged bytes that were not quarantined before stand for one message.
         """
-        return lookup.place_at_or_below(self._layout, self._clamp(offset)).ordinal
+        return lookup.boundary_at_or_below(self._layout, self._clamp(offset)).ordinal
 
     def offset_of_message(self, ordinal: int) -> int:
         """Return the offset of the message before which there are ``ordinal`` others; clamped to [start, readable end].
@@ -450,7 +450,7 @@ class PartitionLog:
         """
         if ordinal >= self.durable_ordinal:
             return self.readable_end
-        return lookup.place_of_message(self._layout, ordinal).offset
+        return lookup.boundary_of_message(self._layout, ordinal).offset
 
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.

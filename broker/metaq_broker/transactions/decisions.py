@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from metaq.model import Xid
 from metaq_broker.transactions.records import Decided, Ends
-from metaq_broker.transactions.refusals import already_decided, decided_later, decisions_full
+from metaq_broker.transactions.refusals import already_decided, decisions_full, newer_decision
 
 KEPT_PER_QUERY: Final = 2
 NO_PARTITION: Final = -1
@@ -68,7 +68,7 @@ class Decisions:
         if last is None or batch_id > last.batch_id:
             return None
         if batch_id < last.batch_id:
-            raise decided_later(query_id, batch_id, last.batch_id)
+            raise newer_decision(query_id, batch_id, last.batch_id)
         return last
 
     def check_capacity(self, decided: Decided) -> None:
@@ -118,9 +118,9 @@ class Decisions:
         Raises:
             TransactionRefused: Names the batch.
         """
-        place = self._here.get(key)
-        if place is not None:
-            raise already_decided(key, *place)
+        partition_key = self._here.get(key)
+        if partition_key is not None:
+            raise already_decided(key, *partition_key)
 
     def _displaced_by(self, decided: Decided) -> list[Decided]:
         kept = self._queries.get(decided.query_id, {})

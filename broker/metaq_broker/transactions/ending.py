@@ -165,8 +165,8 @@ class Ending:
             raise no_space(transaction.key, reason)
 
     def _ends(self, transactions: Sequence[Transaction]) -> Ends:
-        places = {place for transaction in transactions for place in transaction.contents}
-        return {place: self._store.log_end(*place) for place in places}
+        partition_keys = {partition_key for transaction in transactions for partition_key in transaction.contents}
+        return {partition_key: self._store.log_end(*partition_key) for partition_key in partition_keys}
 
     def _apply_when_durable(
         self, transactions: Sequence[Transaction], apply: Callable[[Sequence[Transaction]], None]

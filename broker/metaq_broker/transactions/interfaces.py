@@ -36,7 +36,7 @@ class Unit(NamedTuple):
     marks: Marks | None = None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def partition_key(self) -> tuple[str, int]:
         """Topic and partition."""
         return self.topic, self.partition
 
@@ -86,7 +86,7 @@ Asked before a transaction is promised anything (PREPARE, COMMIT in one phase), 
 """
 
 
-def no_space_check(places: Iterable[tuple[str, int]]) -> str | None:
+def no_space_check(partition_keys: Iterable[tuple[str, int]]) -> str | None:
     """``SpaceCheck`` where nobody looks at the disks."""
     return None
 

@@ -138,7 +138,7 @@ class JournalRead:
     """Records that are to be read: captured on the loop, read by ``run``. Their files stay open until they are."""
 
     disk: Files
-    places: tuple[tuple[_File, Location], ...]
+    partition_keys: tuple[tuple[_File, Location], ...]
     buffers: ReadBuffers
     records: list[Record] = field(default_factory=list)
 
@@ -149,7 +149,7 @@ class JournalRead:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The disk does not answer.
         """
-        self.records = [file.read(self.disk, location, self.buffers) for file, location in self.places]
+        self.records = [file.read(self.disk, location, self.buffers) for file, location in self.partition_keys]
 
 
 Visit = Callable[[Location, Record], None]
@@ -237,16 +237,16 @@ class Journal:
 
     def begin_read(self, locations: Sequence[Location]) -> JournalRead:
         """Capture what is to be read, here or in a worker thread. Hand it back to ``end_read``, read or not."""
-        places = tuple((self._file_of(location), location) for location in locations)
-        for file, _ in places:
+        partition_keys = tuple((self._file_of(location), location) for location in locations)
+        for file, _ in partition_keys:
             file.readers += 1
         self._reads += 1
-        return JournalRead(self._disk, places, self._rooms)
+        return JournalRead(self._disk, partition_keys, self._rooms)
 
     def end_read(self, job: JournalRead) -> None:
         """Take note that nobody reads for ``job`` any more."""
         self._reads -= 1
-        for file, _ in job.places:
+        for file, _ in job.partition_keys:
             file.readers -= 1
             if file.gone and not file.readers:
                 self._disk.close(file.fd)

@@ -34,7 +34,7 @@ from metaq_broker.transactions.records import (
 )
 from metaq_broker.transactions.recovery import Recovered
 from metaq_broker.transactions.refusals import journal_refused
-from metaq_broker.transactions.transaction import Place, Transaction, xid_of
+from metaq_broker.transactions.transaction import PartitionKey, Transaction, xid_of
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +153,11 @@ class JournalWriter:
         (location,) = self._append([decided])
         self.adopt_decision(decided, location)
         for transaction in transactions:
-            ends = {place: end for place, end in decided.ends.items() if place in transaction.contents}
+            ends = {
+                partition_key: end
+                for partition_key, end in decided.ends.items()
+                if partition_key in transaction.contents
+            }
             self._hold_commit(transaction, ends, location)
 
     def undecide(self, query_id: str) -> None:
@@ -165,9 +169,11 @@ class JournalWriter:
         for batch_id in batch_ids:
             self._ledger.release(decision_slot(query_id, batch_id))
 
-    def needed_from(self, place: Place) -> int | None:
-        """Return from which offset on a restart would look in ``place`` for committed messages; ``None`` = nowhere."""
-        return min((each.ends[place] for each in self._unapplied.values() if place in each.ends), default=None)
+    def needed_from(self, partition_key: PartitionKey) -> int | None:
+        """Return from which offset on a restart looks in this partition for committed messages; ``None`` = nowhere."""
+        return min(
+            (each.ends[partition_key] for each in self._unapplied.values() if partition_key in each.ends), default=None
+        )
 
     # ---- after a restart
 
@@ -202,11 +208,11 @@ class JournalWriter:
     def end_read(self, transaction: Transaction, job: JournalRead) -> list[list[Unit]]:
         """Return what ``job`` has read: one list for each partition, of units in the order of the puts."""
         self._journal.end_read(job)
-        units: dict[Place, list[Unit]] = {}
+        units: dict[PartitionKey, list[Unit]] = {}
         for record in job.records:
             assert isinstance(record, Messages)
             for unit in transaction.marked(record):
-                units.setdefault(unit.place, []).append(unit)
+                units.setdefault(unit.partition_key, []).append(unit)
         return list(units.values())
 
     def units(self, transaction: Transaction) -> list[list[Unit]]:

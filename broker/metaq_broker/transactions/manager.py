@@ -66,7 +66,7 @@ from metaq_broker.transactions.refusals import (
 )
 from metaq_broker.transactions.startup import adopt_memories, adopt_transactions, finish_commits, report
 from metaq_broker.transactions.state import Event, State
-from metaq_broker.transactions.transaction import BufferPool, Place, Transaction
+from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class PreparedTransaction:
     age_ms: int
     messages: int
     byte_count: int
-    places: tuple[Place, ...]
+    partition_keys: tuple[PartitionKey, ...]
 
 
 class TransactionManager:

@@ -26,7 +26,7 @@ from metaq_broker.transactions.refusals import (
     wrong_checksum,
 )
 from metaq_broker.transactions.state import Event
-from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, Place, Transaction
+from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, PartitionKey, Transaction
 
 ANY_PARTITION: Final = -1
 NO_CHECKSUM: Final = (None, -1)
@@ -55,7 +55,7 @@ class Putting:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        self._check_place(transaction, topic, partition)
+        self._check_partition(transaction, topic, partition)
         if len(body) > self._limits.message_bytes_max:
             raise message_too_long(len(body), self._limits.message_bytes_max)
         actual = checksum(body)
@@ -74,7 +74,7 @@ class Putting:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        self._check_place(transaction, topic, partition)
+        self._check_partition(transaction, topic, partition)
         self._check_size(transaction, len(block))
         if count < 1:
             raise TransactionRefused(f"a batch has at least 1 frame, this one says {count}")
@@ -87,7 +87,7 @@ class Putting:
         self._add(transaction, (topic, partition), numbered, count, marks)
         return ids
 
-    def _check_place(self, transaction: Transaction, topic: str, partition: int) -> None:
+    def _check_partition(self, transaction: Transaction, topic: str, partition: int) -> None:
         transaction.after(Event.PUT)
         if partition == ANY_PARTITION:
             raise random_partition(partition)
@@ -98,15 +98,17 @@ class Putting:
         if total > self._limits.transaction_bytes_max:
             raise transaction_too_large(transaction.key, total, self._limits.transaction_bytes_max)
 
-    def _add(self, transaction: Transaction, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+    def _add(
+        self, transaction: Transaction, partition_key: PartitionKey, block: Buffer, messages: int, marks: Marks
+    ) -> None:
         size = len(block)
         crowded = self._pool.byte_count + size > self._limits.buffered_bytes_max
         if not crowded and transaction.buffered_bytes + size <= self._limits.spill_bytes:
-            transaction.add(place, bytes(block), messages, marks)
+            transaction.add(partition_key, bytes(block), messages, marks)
             return
-        transaction.add(place, block, messages, marks)  # no copy: it is in the journal when this returns
+        transaction.add(partition_key, block, messages, marks)  # no copy: it is in the journal when this returns
         try:
             self._writer.spill(transaction)
         except TransactionRefused:
-            transaction.take_back(place, size, messages)
+            transaction.take_back(partition_key, size, messages)
             raise

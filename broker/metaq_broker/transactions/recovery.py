@@ -54,7 +54,7 @@ from metaq_broker.transactions.records import (
     Undecided,
 )
 from metaq_broker.transactions.state import State
-from metaq_broker.transactions.transaction import Place, Transaction
+from metaq_broker.transactions.transaction import PartitionKey, Transaction
 
 
 class JournalIncomplete(Exception):
@@ -65,13 +65,13 @@ class JournalIncomplete(Exception):
 class _Found:
     """What the journal says about one serial."""
 
-    chunks: dict[int, tuple[Location, tuple[tuple[Place, int, int], ...]]] = field(default_factory=dict)
+    chunks: dict[int, tuple[Location, tuple[tuple[PartitionKey, int, int], ...]]] = field(default_factory=dict)
     key: TransactionId | None = None
     chunk_count: int = 0
     prepared: Location | None = None
     prepared_ms: int = 0
     committed: Location | None = None
-    ends: dict[Place, int] = field(default_factory=dict)
+    ends: dict[PartitionKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class Replay:
     def _commit(self, location: Location, serial: int, key: TransactionId, chunks: int, ends: Ends) -> None:
         found = self._at(serial, key, chunks)
         found.committed = location
-        for place, end in ends.items():
-            found.ends[place] = min(end, found.ends.get(place, end))
+        for partition_key, end in ends.items():
+            found.ends[partition_key] = min(end, found.ends.get(partition_key, end))
 
     def _heuristic(self, location: Location, record: Heuristic) -> None:
         outcome = Outcome(record.outcome)
@@ -193,27 +193,29 @@ def _recovered(serial: int, found: _Found) -> Recovered:
     for chunk in range(found.chunk_count):
         location, sizes = found.chunks[chunk]
         locations.append(location)
-        for place, byte_count, messages in sizes:
-            transaction.count(place, byte_count, messages)
-    transaction.ends = {place: end for place, end in found.ends.items() if place in transaction.contents}
+        for partition_key, byte_count, messages in sizes:
+            transaction.count(partition_key, byte_count, messages)
+    transaction.ends = {
+        partition_key: end for partition_key, end in found.ends.items() if partition_key in transaction.contents
+    }
     return Recovered(transaction, tuple(locations), found.prepared, found.committed)
 
 
 def lowered_ends(transaction: Transaction, store: TransactionStore) -> Ends:
     """Return where to look for a committed transaction's messages, now that its partitions may be shorter."""
-    return {place: min(end, store.log_end(*place)) for place, end in transaction.ends.items()}
+    return {partition_key: min(end, store.log_end(*partition_key)) for partition_key, end in transaction.ends.items()}
 
 
 def missing_units(units: Iterable[Sequence[Unit]], ends: Ends, store: TransactionStore) -> list[list[Unit]]:
     """Return what of ``units``, which are grouped by partition, is not there, looked for from ``ends`` on."""
     missing = []
     for group in units:
-        place = group[0].place
-        stored = {_identity(frame) for frame in store.scan(*place, ends[place])}
+        partition_key = group[0].partition_key
+        stored = {_identity(frame) for frame in store.scan(*partition_key, ends[partition_key])}
         frames = [frame for unit in group for frame in walk(unit.block) if _identity(frame) not in stored]
         if frames:
             block = b"".join(encode_frame(f.message_id, f.flag, f.body, f.checksum) for f in frames)
-            missing.append([Unit(*place, block, len(frames))])
+            missing.append([Unit(*partition_key, block, len(frames))])
     return missing
 
 

@@ -126,7 +126,7 @@ def already_decided(key: TransactionId, query_id: str, batch_id: int) -> Transac
     return TransactionRefused(message, xa_code=XA_PROTOCOL)
 
 
-def decided_later(query_id: str, batch_id: int, last: int) -> TransactionRefused:
+def newer_decision(query_id: str, batch_id: int, last: int) -> TransactionRefused:
     """A writer that was replaced meanwhile asks for a batch that is history."""
     message = f"batch {batch_id} of query {query_id} comes too late: batch {last} has been decided"
     return TransactionRefused(message, code=CONFLICT)

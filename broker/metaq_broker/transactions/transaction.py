@@ -18,7 +18,7 @@ from metaq_broker.transactions.records import Ends, Messages
 from metaq_broker.transactions.refusals import TransactionRefused
 from metaq_broker.transactions.state import Event, Kind, State, next_state
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """Topic and partition."""
 
 
@@ -45,7 +45,7 @@ MARK_BYTES: Final = 1 << 14
 
 
 @dataclass(slots=True)
-class _Piece:
+class _Chunk:
     """Blocks that were put one after the other into one partition, joined, with all of their marks."""
 
     block: Buffer
@@ -81,14 +81,14 @@ class Transaction:
     chunks: int = 0
     messages: int = 0
     byte_count: int = 0
-    contents: dict[Place, Content] = field(default_factory=dict)
+    contents: dict[PartitionKey, Content] = field(default_factory=dict)
     prepared_ms: int | None = None
     ends: Ends = field(default_factory=dict)
     timer: Timer | None = None
     waiting: list[Done] = field(default_factory=list)
     failure: TransactionRefused | None = None
     buffered_bytes: int = 0
-    _pieces: dict[Place, list[_Piece]] = field(default_factory=dict)
+    _chunks: dict[PartitionKey, list[_Chunk]] = field(default_factory=dict)
     _marks: list[list[Marks | None]] = field(default_factory=list)
 
     @property
@@ -104,36 +104,36 @@ class Transaction:
         """
         return next_state(self.kind, self.state, event)
 
-    def add(self, place: Place, block: Buffer, messages: int, marks: Marks) -> None:
+    def add(self, partition_key: PartitionKey, block: Buffer, messages: int, marks: Marks) -> None:
         """Take ``messages`` frames for one partition. A block that is not small is kept, not copied."""
-        pieces = self._pieces.setdefault(place, [])
+        chunks = self._chunks.setdefault(partition_key, [])
         small = len(block) < SMALL_BYTES
-        if small and pieces and isinstance(pieces[-1].block, bytearray) and len(pieces[-1].block) < SMALL_BYTES:
-            pieces[-1].join(block, messages)
+        if small and chunks and isinstance(chunks[-1].block, bytearray) and len(chunks[-1].block) < SMALL_BYTES:
+            chunks[-1].join(block, messages)
         else:
-            pieces.append(_Piece(bytearray(block) if small else block, messages, marks.copy()))
+            chunks.append(_Chunk(bytearray(block) if small else block, messages, marks.copy()))
         self._hold(len(block))
-        self.count(place, len(block), messages)
+        self.count(partition_key, len(block), messages)
 
-    def take_back(self, place: Place, byte_count: int, messages: int) -> None:
+    def take_back(self, partition_key: PartitionKey, byte_count: int, messages: int) -> None:
         """Undo the last ``add``, which was of so many bytes and messages."""
-        pieces = self._pieces[place]
-        if pieces[-1].messages > messages:
-            pieces[-1].part()
+        chunks = self._chunks[partition_key]
+        if chunks[-1].messages > messages:
+            chunks[-1].part()
         else:
-            pieces.pop()
-        if not pieces:
-            del self._pieces[place]
+            chunks.pop()
+        if not chunks:
+            del self._chunks[partition_key]
         self._hold(-byte_count)
-        self.count(place, -byte_count, -messages)
-        if self.contents[place].messages == 0:
-            del self.contents[place]
+        self.count(partition_key, -byte_count, -messages)
+        if self.contents[partition_key].messages == 0:
+            del self.contents[partition_key]
 
-    def count(self, place: Place, byte_count: int, messages: int) -> None:
+    def count(self, partition_key: PartitionKey, byte_count: int, messages: int) -> None:
         """Add to what the transaction holds for one partition."""
         self.messages += messages
         self.byte_count += byte_count
-        content = self.contents.setdefault(place, Content())
+        content = self.contents.setdefault(partition_key, Content())
         content.messages += messages
         content.byte_count += byte_count
 
@@ -143,9 +143,9 @@ class Transaction:
         Its units are in the order of their partitions, and within each of their puts.
         """
         units = [
-            Unit(*place, piece.block, piece.messages, piece.marks)
-            for place, pieces in self._pieces.items()
-            for piece in pieces
+            Unit(*partition_key, chunk.block, chunk.messages, chunk.marks)
+            for partition_key, chunks in self._chunks.items()
+            for chunk in chunks
         ]
         return Messages(self.serial, self.chunks, tuple(units)) if units else None
 
@@ -163,7 +163,7 @@ class Transaction:
 
     def drop_buffer(self) -> None:
         """Forget the memory: its chunk is written, or nobody wants it any more."""
-        self._pieces.clear()
+        self._chunks.clear()
         self._hold(-self.buffered_bytes)
 
     def _hold(self, byte_count: int) -> None:

@@ -112,7 +112,7 @@ class RangeTask:
         if self._incarnation is None:
             return True
         try:
-            told = self._ask(lambda: told_incarnation(self._session, *self._place))
+            told = self._ask(lambda: told_incarnation(self._session, *self._topic_and_index))
         except BrokerError as refusal:
             if refusal.code != _NOT_THERE:
                 raise
@@ -148,10 +148,10 @@ class RangeTask:
         self.position = moved.to if moved.to > at else self._end
 
     def _first_offset(self) -> int:
-        return lookup(self._session, *self._place, 0, "segment")
+        return lookup(self._session, *self._topic_and_index, 0, "segment")
 
     @property
-    def _place(self) -> tuple[str, int]:
+    def _topic_and_index(self) -> tuple[str, int]:
         return self._source.topic, self._source.partition.index
 
     def _ask(self, question: Callable[[], T]) -> T:

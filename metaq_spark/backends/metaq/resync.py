@@ -66,12 +66,12 @@ def next_frame(session: Session, source: TopicPartition, damaged: int, end: int)
     Raises:
         MetaqError: As ``fetch``.
     """
-    place = _Place(session, source, end)
-    found = place.by_length(damaged) or place.by_boundary(damaged) or place.by_search(damaged)
+    damaged_range = _DamagedRange(session, source, end)
+    found = damaged_range.by_length(damaged) or damaged_range.by_boundary(damaged) or damaged_range.by_search(damaged)
     return end if found is None else found
 
 
-class _Place:
+class _DamagedRange:
     """A range of a partition up to ``end``, in which something is damaged."""
 
     def __init__(self, session: Session, source: TopicPartition, end: int) -> None:

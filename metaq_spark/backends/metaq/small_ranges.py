@@ -67,7 +67,7 @@ def _fetched(asked: Sequence[RangePartition], pool: SessionPool) -> dict[RangePa
     named = [part for part in asked if part.incarnation is not None]
     try:
         with pool.lease(asked[0].address) as session:
-            replies = call_all(session, [*gets, *map(_life, named)])
+            replies = call_all(session, [*gets, *map(_incarnation_query, named)])
             changed = {part for part, reply in zip(named, replies[len(gets) :], strict=True) if not _same(part, reply)}
             runs = [_run(session, get, reply) for get, reply in zip(gets, replies[: len(gets)], strict=True)]
     except MetaqError:
@@ -80,7 +80,7 @@ def _get(part: RangePartition) -> Get:
     return Get(part.source.topic, GROUP, part.source.partition.index, offsets.start, len(offsets), 0)
 
 
-def _life(part: RangePartition) -> GetOffset:
+def _incarnation_query(part: RangePartition) -> GetOffset:
     return GetOffset(part.source.topic, GROUP, part.source.partition.index, 0, 0, "incarnation")
 
 

@@ -35,8 +35,8 @@ def test_a_closed_partition_refuses_in_the_words_of_a_java_broker(broker: Runnin
     client = broker.client()
     fill(client, 0, 1, 2)
     assert ask(broker, "close", "orders", "0-1") == {"topic": "orders", "closed": [0, 1]}
-    place = f"[broker 'meta://{broker.address}'] [partition 'orders-1']"
-    refused = f"Put message to {place} failed.Detail:partition[1-1] has been closed"
+    partition_key = f"[broker 'meta://{broker.address}'] [partition 'orders-1']"
+    refused = f"Put message to {partition_key} failed.Detail:partition[1-1] has been closed"
     assert client.result(put("orders", 1, b"x")) == (403, refused)
     assert client.result(get("orders", 1)) == (403, "Partition[1-1] has been closed")
     assert read(client, "orders", 2) == contents(2)

@@ -29,8 +29,8 @@ def test_prepared_transactions_are_listed(broker: RunningBroker) -> None:
     prepare(broker.client())
     [row] = ask(broker, "transactions")["prepared"]
     assert 0 <= row.pop("age_ms") < 60_000
-    places = [{"topic": "orders", "index": 0}, {"topic": "orders", "index": 1}]
-    assert row == {"key": XID, "messages": 2, "bytes": 50, "partitions": places}
+    partition_keys = [{"topic": "orders", "index": 0}, {"topic": "orders", "index": 1}]
+    assert row == {"key": XID, "messages": 2, "bytes": 50, "partitions": partition_keys}
     head, line = tell(broker, "transactions")
     assert head.split() == ["PREPARED", "AGE", "MESSAGES", "SIZE", "PARTITIONS"]
     assert line.split() == [XID, "0", "s", "2", "50", "B", "orders-0", "orders-1"]

@@ -36,15 +36,19 @@ class Unopened:
     """The partitions that the slave has and does not list yet; a ``sync`` opens one, as in a Java broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.places: set[Place] = set()
+        self.partition_keys: set[Place] = set()
         self.synced = 0
         holdings, sync = samsa_module.holdings, SyncSlave.sync
 
         async def listed(link: Link) -> dict[Place, Holding]:
-            return {place: there for place, there in (await holdings(link)).items() if place not in self.places}
+            return {
+                partition_key: there
+                for partition_key, there in (await holdings(link)).items()
+                if partition_key not in self.partition_keys
+            }
 
         def opening(slave: SyncSlave, command: Sync, answer: Answer) -> None:
-            self.places.discard((command.topic, command.partition))
+            self.partition_keys.discard((command.topic, command.partition))
             self.synced += 1
             sync(slave, command, answer)
 
@@ -69,7 +73,7 @@ def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path: Path,
                 await until_in_step(master)
                 await put_many(producer, bodies(50))
                 await slave.close()
-                unopened.places, unopened.synced = {("t", 0)}, 0
+                unopened.partition_keys, unopened.synced = {("t", 0)}, 0
                 async with running(configured(tmp_path / "s", role="[gregor]", port=port)):
                     await until_in_step(master)
                     assert unopened.synced == 0
@@ -89,7 +93,7 @@ def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_message(
             async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
                 await until_in_step(master)
                 await put_many(producer, bodies(15))
-            unopened.places, unopened.synced = {("t", 0)}, 0
+            unopened.partition_keys, unopened.synced = {("t", 0)}, 0
             end = sum(map(len, segments(tmp_path / "m").values()))
             async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
                 await trouble(master, f"stored the message of offset 0 at {end}; nothing more is sent")

@@ -34,7 +34,7 @@ A, B = "a" * 32, "b" * 32
 def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
     """Return why a partition is not copied, empty if it is."""
     assert slave._replication.slave is not None
-    found = [state.fault for state in slave._replication.slave.states() if state.place == (topic, index)]
+    found = [state.fault for state in slave._replication.slave.states() if state.partition_key == (topic, index)]
     return found[0] or "" if found else ""
 
 

@@ -22,11 +22,14 @@ from rolled import FOLDER, contents, frames, names, open_log, rolled_log
 SEGMENTS = 4
 PER_SEGMENT = 10
 ALL = frames(SEGMENTS * PER_SEGMENT + 3)
-SEGMENT_BYTES = {place: b"".join(ALL[place * PER_SEGMENT : (place + 1) * PER_SEGMENT]) for place in range(SEGMENTS)}
+SEGMENT_BYTES = {
+    partition_key: b"".join(ALL[partition_key * PER_SEGMENT : (partition_key + 1) * PER_SEGMENT])
+    for partition_key in range(SEGMENTS)
+}
 
 
-def segment_name(place: int) -> str:
-    return f"{sum(len(SEGMENT_BYTES[before]) for before in range(place)):020d}.meta"
+def segment_name(partition_key: int) -> str:
+    return f"{sum(len(SEGMENT_BYTES[before]) for before in range(partition_key)):020d}.meta"
 
 
 # ---- what is there afterwards
@@ -38,12 +41,12 @@ def segment_name(place: int) -> str:
 def test_a_partition_without_its_oldest_segments(removal: Removal, suffix: str | None, tmp_path: Path) -> None:
     log = rolled_log(tmp_path)
     leave(log, removal, 2)
-    left = [segment_name(place) for place in (2, 3)] + [f"{log.segments()[-1].start:020d}.meta"]
-    gone = [] if suffix is None else [segment_name(place) + suffix for place in (0, 1)]
+    left = [segment_name(partition_key) for partition_key in (2, 3)] + [f"{log.segments()[-1].start:020d}.meta"]
+    gone = [] if suffix is None else [segment_name(partition_key) + suffix for partition_key in (0, 1)]
     assert names(tmp_path) == sorted(left + gone)
     assert len(list((tmp_path / FOLDER).glob("*.index"))) == 3
-    for place in (0, 1) if suffix else ():
-        assert archived(tmp_path, place) == SEGMENT_BYTES[place]
+    for partition_key in (0, 1) if suffix else ():
+        assert archived(tmp_path, partition_key) == SEGMENT_BYTES[partition_key]
     for again in (log, open_log(tmp_path), open_log(tmp_path, verify="full")):
         assert contents(again) == ALL[20:]
         assert (again.message_count, again.start_offset) == (23, len(b"".join(ALL[:20])))
@@ -62,9 +65,9 @@ def leave(log: object, removal: Removal, count: int, files: Files | None = None)
         RemovalJob(files, removal, log.forget_segments(1)).run()  # type: ignore[attr-defined]
 
 
-def archived(root: Path, place: int) -> bytes:
+def archived(root: Path, partition_key: int) -> bytes:
     """The bytes of an archived segment; whole, or the test fails."""
-    path = root / FOLDER / segment_name(place)
+    path = root / FOLDER / segment_name(partition_key)
     if archive_path(path).exists():
         return archive_path(path).read_bytes()
     with zipfile.ZipFile(zip_path(path)) as archive:
@@ -91,8 +94,8 @@ def test_archives_can_be_brought_back(removal: Removal, tmp_path: Path) -> None:
     log = rolled_log(tmp_path)
     leave(log, removal, 3)
     log.close()
-    for place in (2, 1, 0):
-        (tmp_path / FOLDER / segment_name(place)).write_bytes(archived(tmp_path, place))
+    for partition_key in (2, 1, 0):
+        (tmp_path / FOLDER / segment_name(partition_key)).write_bytes(archived(tmp_path, partition_key))
     again = open_log(tmp_path)
     assert contents(again) == ALL
     assert (again.message_count, again.ordinal(again.start_offset)) == (43, 0)
@@ -232,8 +235,8 @@ def check(root: Path, removal: Removal, files: FaultyFiles) -> None:
     assert log.ordinal(log.start_offset) == len(ALL) - len(served)
     gone = (len(ALL) - len(served)) // PER_SEGMENT
     assert gone * PER_SEGMENT == len(ALL) - len(served)
-    for place in range(gone if removal is not Removal.DELETE else 0):
-        assert archived(root, place) == SEGMENT_BYTES[place]
+    for partition_key in range(gone if removal is not Removal.DELETE else 0):
+        assert archived(root, partition_key) == SEGMENT_BYTES[partition_key]
     leave(log, removal, 3 - gone, files)
     more = frames(20, len(ALL))
     log.append(more)
@@ -241,7 +244,7 @@ def check(root: Path, removal: Removal, files: FaultyFiles) -> None:
     assert contents(open_log(root, files)) == ALL[30:] + more
     expected = {Removal.DELETE: 0, Removal.ARCHIVE: 3, Removal.ARCHIVE_PACKED: 3}[removal]
     assert sum(not name.endswith(".meta") for name in names(root)) == expected
-    assert all(archived(root, place) == SEGMENT_BYTES[place] for place in range(expected))
+    assert all(archived(root, partition_key) == SEGMENT_BYTES[partition_key] for partition_key in range(expected))
 
 
 @pytest.mark.parametrize("removal", SCENARIOS, ids=lambda removal: removal.value)

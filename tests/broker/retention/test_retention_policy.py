@@ -64,8 +64,15 @@ def partition(*ages_ms: int) -> list[SegmentInfo]:
     """Segments last written so long ago; the last one is being written."""
     last = len(ages_ms) - 1
     return [
-        SegmentInfo(place * 100, 100, Path(str(place)), Path(f"{place}.index"), NOW_MS - age_ms, place != last)
-        for place, age_ms in enumerate(ages_ms)
+        SegmentInfo(
+            partition_key * 100,
+            100,
+            Path(str(partition_key)),
+            Path(f"{partition_key}.index"),
+            NOW_MS - age_ms,
+            partition_key != last,
+        )
+        for partition_key, age_ms in enumerate(ages_ms)
     ]
 
 

@@ -33,7 +33,7 @@ from metaq.model import Buffer
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=90)
 LONG_AFTER_MS = 1 << 50
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class LogPartitions(PlainStore):
@@ -60,9 +60,9 @@ class LogPartitions(PlainStore):
 
     def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         failure: Exception | None = None
-        for place, group in groupby(units, lambda unit: unit.place):
+        for partition_key, group in groupby(units, lambda unit: unit.partition_key):
             try:
-                log = self.logs.get_or_create(*place)
+                log = self.logs.get_or_create(*partition_key)
                 log.append_blocks(
                     [BlockPart(unit.block, unit.messages, unit.marks or marks(unit.block)) for unit in group]
                 )
@@ -71,9 +71,9 @@ class LogPartitions(PlainStore):
                 failure = failure or error
         done(failure)
 
-    def put(self, place: Place, block: bytes) -> None:
+    def put(self, partition_key: PartitionKey, block: bytes) -> None:
         try:
-            log = self.logs.get_or_create(*place)
+            log = self.logs.get_or_create(*partition_key)
             log.append([block])
             log.sync()
         except LogFailed as failure:
@@ -88,7 +88,7 @@ class LogPartitions(PlainStore):
 class LogHarness(Harness):
     """See the module. ``gone``: offset and body of messages that retention may have taken away, per partition."""
 
-    gone: dict[Place, dict[int, bytes]] = field(default_factory=dict)
+    gone: dict[PartitionKey, dict[int, bytes]] = field(default_factory=dict)
 
     def open_partitions(self) -> LogPartitions:
         self.partitions = LogPartitions(self.files, self.root / "data", self.ids, self.clock)

@@ -16,14 +16,14 @@ from metaq.formats.frames import encode_frame
 from metaq.model import TransactionId, Xid
 
 Fate = Literal["absent", "prepared", "committed"]
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 @dataclass
 class Known:
     """One transaction: its messages per partition, and what may have become of it."""
 
-    messages: dict[Place, list[bytes]] = field(default_factory=dict)
+    messages: dict[PartitionKey, list[bytes]] = field(default_factory=dict)
     fates: set[Fate] = field(default_factory=lambda: {"absent"})
 
 
@@ -34,35 +34,35 @@ class Promises:
 
     def __init__(self) -> None:
         self.known: dict[TransactionId, Known] = {}
-        self.plain: dict[Place, list[bytes]] = {}
+        self.plain: dict[PartitionKey, list[bytes]] = {}
         self.decided: dict[str, Decision] = {}
         self.deciding: dict[str, Decision] = {}
         self._count = 0
 
     # ---- steps
 
-    def begin(self, key: TransactionId, *places: Place, size: int = 0) -> bool:
-        """BEGIN and one put to each of ``places``; returns whether all of it was accepted."""
+    def begin(self, key: TransactionId, *partition_keys: PartitionKey, size: int = 0) -> bool:
+        """BEGIN and one put to each of ``partition_keys``; returns whether all of it was accepted."""
         self.known.setdefault(key, Known())
         if self.harness.begin(key) != "200":
             return False
-        accepted = [self.put(key, place, size) for place in places]
+        accepted = [self.put(key, partition_key, size) for partition_key in partition_keys]
         return all(accepted)
 
-    def put(self, key: TransactionId, place: Place, size: int = 0) -> bool:
+    def put(self, key: TransactionId, partition_key: PartitionKey, size: int = 0) -> bool:
         body = self._body(size)
-        if self.harness.put(key, body, *place) != "200":
+        if self.harness.put(key, body, *partition_key) != "200":
             return False
-        self.known[key].messages.setdefault(place, []).append(body)
+        self.known[key].messages.setdefault(partition_key, []).append(body)
         return True
 
-    def put_plain(self, place: Place) -> None:
+    def put_plain(self, partition_key: PartitionKey) -> None:
         body = self._body(0)
         try:
-            self.harness.store.put(place, encode_frame(self.harness.store.next_ids(1).first, 0, body))
+            self.harness.store.put(partition_key, encode_frame(self.harness.store.next_ids(1).first, 0, body))
         except OSError:
             return
-        self.plain.setdefault(place, []).append(body)
+        self.plain.setdefault(partition_key, []).append(body)
 
     def prepare(self, key: Xid) -> str:
         return self._step(key, "prepared", lambda: self.harness.prepare(key), "200 0")
@@ -114,15 +114,15 @@ class Promises:
             fate = self._fate(harness, key, known, prepared)
             assert fate in known.fates, f"{key} is {fate}, may be {known.fates}"
             known.fates = {fate}
-        for place, bodies in self.plain.items():
-            stored = harness.bodies(*place)
+        for partition_key, bodies in self.plain.items():
+            stored = harness.bodies(*partition_key)
             assert [body for body in stored if body in set(bodies)] == bodies
         assert prepared <= set(self.known)
 
     def _fate(self, harness: Harness, key: TransactionId, known: Known, prepared: set[TransactionId]) -> Fate:
         found = []
-        for place, bodies in known.messages.items():
-            stored = harness.bodies(*place)
+        for partition_key, bodies in known.messages.items():
+            stored = harness.bodies(*partition_key)
             count = sum(stored.count(body) for body in bodies)
             assert count in (0, len(bodies)), f"{key} is there in part or twice: {count} of {len(bodies)}"
             if count:

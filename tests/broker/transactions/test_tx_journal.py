@@ -87,9 +87,11 @@ texts = st.text(st.characters(exclude_characters=" \t\r\n:", exclude_categories=
 xids = st.builds(Xid, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=20), st.binary(max_size=20), texts)
 locals_ = st.builds(LocalTransactionId, texts, st.integers(-(2**31), 2**31 - 1))
 serials, counts = st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)
-places = st.tuples(texts, st.integers(-(2**31), 2**31 - 1))
-ends = st.dictionaries(places, st.integers(-(2**63), 2**63 - 1), max_size=4)
-units = st.builds(lambda place, block, n: Unit(*place, block, n), places, st.binary(max_size=50), counts)
+partition_keys = st.tuples(texts, st.integers(-(2**31), 2**31 - 1))
+ends = st.dictionaries(partition_keys, st.integers(-(2**63), 2**63 - 1), max_size=4)
+units = st.builds(
+    lambda partition_key, block, n: Unit(*partition_key, block, n), partition_keys, st.binary(max_size=50), counts
+)
 branches = st.builds(Branch, serials, counts, xids)
 
 

@@ -79,7 +79,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_pat
     append = harness.store.append
 
     def watch(units: list[Unit], done: object) -> None:
-        seen.append(len({unit.place for unit in units}))
+        seen.append(len({unit.partition_key for unit in units}))
         append(units, done)  # type: ignore[arg-type]
 
     harness.store.append = watch  # type: ignore[assignment, method-assign]

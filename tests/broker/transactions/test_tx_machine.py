@@ -23,7 +23,7 @@ from tx_harness import Harness, local, xid
 
 from metaq.model import Xid
 
-places = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 2))
+partition_keys = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 2))
 FATES = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "absent", Outcome.COMPLETED: "absent"}
 
 
@@ -61,7 +61,7 @@ class Transactions(RuleBasedStateMachine):
         self.number += 1
         return self.number
 
-    @rule(target=opened, is_xa=st.booleans(), at=places, size=st.sampled_from([0, 10, 500]))
+    @rule(target=opened, is_xa=st.booleans(), at=partition_keys, size=st.sampled_from([0, 10, 500]))
     def begin(self, is_xa: bool, at: tuple[str, int], size: int) -> object:
         number = self.next_number()
         key = xid(f"b{number}") if is_xa else local(number)
@@ -69,11 +69,11 @@ class Transactions(RuleBasedStateMachine):
         self.open_now.add(key)
         return key
 
-    @rule(key=opened, at=places, size=st.sampled_from([0, 200]))
+    @rule(key=opened, at=partition_keys, size=st.sampled_from([0, 200]))
     def put(self, key: object, at: tuple[str, int], size: int) -> None:
         assert self.promises.put(key, at, size) is (key in self.open_now)
 
-    @rule(at=places)
+    @rule(at=partition_keys)
     def put_plain(self, at: tuple[str, int]) -> None:
         self.promises.put_plain(at)
 

@@ -72,8 +72,8 @@ def test_the_finished_notes_can_be_waited_for(harness: Harness) -> None:
 def test_a_full_disk_promises_nothing_new_and_keeps_what_was_promised(harness: Harness) -> None:
     asked: list[list[tuple[str, int]]] = []
 
-    def check_space(places: Iterable[tuple[str, int]]) -> str | None:
-        asked.append(sorted(places))
+    def check_space(partition_keys: Iterable[tuple[str, int]]) -> str | None:
+        asked.append(sorted(partition_keys))
         return FULL
 
     harness.prepare_with(X1, b"prepared")
@@ -88,13 +88,13 @@ def test_a_full_disk_promises_nothing_new_and_keeps_what_was_promised(harness: H
     assert asked == [[("orders", 0)], [("orders", 0)], [("orders", 1)]]
     assert harness.commit(X1, False) == "200"
     assert harness.rollback(X2) == "200"
-    harness.tx._ending._room = lambda places: None
+    harness.tx._ending._room = lambda partition_keys: None
     assert harness.commit(L1) == "200"
     assert (harness.bodies(), harness.bodies(partition=1)) == ([b"prepared"], [b"local"])
 
 
 def test_empty_transactions_end_on_a_full_disk(harness: Harness) -> None:
-    harness.tx._ending._room = lambda places: FULL
+    harness.tx._ending._room = lambda partition_keys: FULL
     for key in (X1, X2, L1):
         harness.begin(key)
     assert (harness.prepare(X1), harness.commit(X2), harness.commit(L1)) == ("200 3", "200", "200")

@@ -196,7 +196,7 @@ def test_restart_keeps_prepared_transactions_and_forgets_open_ones(harness: Harn
     assert (harness.report.prepared, harness.report.completed) == (1, 0)
     assert harness.recover() == [str(X1)]
     (listed,) = harness.tx.prepared()
-    assert (listed.key, listed.age_ms, listed.messages, listed.places) == (X1, 3000, 2, (("orders", 0),))
+    assert (listed.key, listed.age_ms, listed.messages, listed.partition_keys) == (X1, 3000, 2, (("orders", 0),))
     assert listed.byte_count == 2 * 22
     assert harness.commit(X2).endswith("has not been started.")
     assert harness.commit(X1, False) == "200"

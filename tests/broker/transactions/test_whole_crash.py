@@ -30,9 +30,9 @@ class Told(Promises):
 
     harness: LogHarness
 
-    def put_together(self, key: TransactionId, *places: tuple[str, int], size: int = 0) -> None:
+    def put_together(self, key: TransactionId, *partition_keys: tuple[str, int], size: int = 0) -> None:
         """Begin, put, and commit, or prepare if it is an XA branch. (Commits without messages leave no trace.)"""
-        if not self.begin(key, *places, size=size):
+        if not self.begin(key, *partition_keys, size=size):
             return
         if isinstance(key, Xid):
             self.prepare(key)
@@ -52,8 +52,8 @@ def open_harness(root: Path, files: FaultyFiles, before: LogHarness | None = Non
 
 def scenario(p: Told) -> None:
     for number in range(3):
-        for place in (P0, P0, P1):
-            p.put_plain(place)
+        for partition_key in (P0, P0, P1):
+            p.put_plain(partition_key)
         p.put_together(local(number), P0, P1, P0, size=60)
     p.put_together(xid("stays"), P0, P2, size=200)
     p.harness.retire(Removal.DELETE)
@@ -142,8 +142,8 @@ def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -
         reopened += 1
         harness.reopen_failed()
         assert not any(log.failure for log in harness.partitions.logs.logs())
-        for place in (P0, P1, P2):
-            told.put_plain(place)
+        for partition_key in (P0, P1, P2):
+            told.put_plain(partition_key)
         harness.tx.close()
         harness.partitions.logs.close(clean=True)
         told.check(open_harness(harness.root, files.restart(), harness))

@@ -113,11 +113,11 @@ class PlainStore:
             assert match is not None
             self._load((match[1], int(match[2])))
 
-    def _path(self, place: tuple[str, int]) -> Path:
-        return self._directory / f"{place[0]}-{place[1]}.log"
+    def _path(self, partition_key: tuple[str, int]) -> Path:
+        return self._directory / f"{partition_key[0]}-{partition_key[1]}.log"
 
-    def _load(self, place: tuple[str, int]) -> None:
-        fd = self._fds[place] = self._files.open_append(self._path(place))
+    def _load(self, partition_key: tuple[str, int]) -> None:
+        fd = self._fds[partition_key] = self._files.open_append(self._path(partition_key))
         size = self._files.size(fd)
         end = 0
         for frame in walk(self._files.pread(fd, size, 0), verify=False):
@@ -127,7 +127,7 @@ class PlainStore:
         self._files.truncate(fd, end)
         self._files.pwrite(fd, self._files.pread(fd, end, 0), 0)  # an fsync may have failed before the restart
         self._files.fdatasync(fd)
-        self._ends[place] = end
+        self._ends[partition_key] = end
 
     def check(self, topic: str, partition: int) -> None:
         if (topic, partition) in self.closed:
@@ -156,29 +156,29 @@ class PlainStore:
 
     def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         try:
-            for place, group in groupby(units, lambda unit: unit.place):
-                self.put(place, b"".join(unit.block for unit in group))
+            for partition_key, group in groupby(units, lambda unit: unit.partition_key):
+                self.put(partition_key, b"".join(unit.block for unit in group))
         except OSError as error:
             done(error)
             return
         done(None)
 
-    def put(self, place: tuple[str, int], block: bytes) -> None:
+    def put(self, partition_key: tuple[str, int], block: bytes) -> None:
         """Append bytes and make them durable, as a plain put would."""
-        if place in self.broken:
-            raise OSError(5, f"Input/output error on {place[0]}-{place[1]}")
+        if partition_key in self.broken:
+            raise OSError(5, f"Input/output error on {partition_key[0]}-{partition_key[1]}")
         try:
-            if place not in self._fds:
-                fd = self._files.open_append(self._path(place))
+            if partition_key not in self._fds:
+                fd = self._files.open_append(self._path(partition_key))
                 self._files.fsync_dir(self._directory)
-                self._fds[place], self._ends[place] = fd, 0
-            fd, end = self._fds[place], self._ends[place]
+                self._fds[partition_key], self._ends[partition_key] = fd, 0
+            fd, end = self._fds[partition_key], self._ends[partition_key]
             self._files.pwrite(fd, block, end)
             self._files.fdatasync(fd)
         except OSError:
-            self.broken.add(place)  # as a real log: read-only from here on
+            self.broken.add(partition_key)  # as a real log: read-only from here on
             raise
-        self._ends[place] = end + len(block)
+        self._ends[partition_key] = end + len(block)
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
         fd = self._fds.get((topic, partition))

@@ -76,7 +76,7 @@ class TextServer:
         if self.connections_max < self.limits.connections_max:
             fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
             _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
-        self._sweep_later()
+        self._schedule_sweep()
 
     async def stop(self, patience_s: float) -> None:
         """Accept nothing more, answer what was received, close. Replies not taken in ``patience_s`` are lost."""
@@ -160,7 +160,7 @@ class TextServer:
     def _count(self) -> None:
         self.services.engine.statistics.connections = len(self._connections)
 
-    def _sweep_later(self) -> None:
+    def _schedule_sweep(self) -> None:
         interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)
         self._sweep = self.loop.call_later(interval_s, self._close_idle)
 
@@ -169,4 +169,4 @@ class TextServer:
         for connection in [each for each in self._connections if each.idle_since(limit)]:
             _LOG.info("idle connection closed", extra={"fields": {"peer": connection.peer}})
             connection.abort()
-        self._sweep_later()
+        self._schedule_sweep()
