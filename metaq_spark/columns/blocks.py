@@ -16,7 +16,7 @@ from metaq_spark.columns.fingerprint import MASK, of_frame
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-_NO_ROOM: Final = np.zeros(0, dtype=np.uint8)
+_EMPTY: Final = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class OpenBlock:
     A frame larger than that is a block of its own. At most ``messages_max`` frames.
     """
 
-    __slots__ = ("_was_full", "bytes_max", "count", "fingerprint", "messages_max", "room", "used")
+    __slots__ = ("_was_full", "bytes_max", "count", "fingerprint", "messages_max", "buffer", "used")
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
         self.bytes_max, self.messages_max = bytes_max, messages_max
-        self.empty_array: Bytes = _NO_ROOM
+        self.buffer: Bytes = _EMPTY
         self.used = self.count = self.fingerprint = 0
         self._was_full = False
 
@@ -54,21 +54,21 @@ class OpenBlock:
             return False
         # At least doubled: a block that fills little by little is copied but once on the whole. One behind a full one,
         # or that the rows at hand make half full, is likely to get full as well, and is not copied at all.
-        wanted = max(self.used + expected, 2 * len(self.empty_array))
+        wanted = max(self.used + expected, 2 * len(self.buffer))
         wanted = self.bytes_max if self._was_full or 2 * wanted >= self.bytes_max else wanted
         larger = np.empty(max(self.used + needed, wanted), np.uint8)
-        larger[: self.used] = self.empty_array[: self.used]
-        self.empty_array = larger
+        larger[: self.used] = self.buffer[: self.used]
+        self.buffer = larger
         return True
 
     def add(self, frame: bytes) -> bool:
         """Append a frame; ``False`` if it belongs into the next block."""
         end = self.used + len(frame)
-        if (end > len(self.empty_array) or self.count == self.messages_max) and not self.ensure_capacity(
+        if (end > len(self.buffer) or self.count == self.messages_max) and not self.ensure_capacity(
             len(frame), len(frame)
         ):
             return False
-        self.empty_array[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
+        self.buffer[self.used : end] = np.frombuffer(frame, dtype=np.uint8)
         self.used, self.count = end, self.count + 1
         self.fingerprint += of_frame(frame)
         return True
@@ -76,6 +76,6 @@ class OpenBlock:
     def take(self) -> Block:
         """The frames so far, as a block; the next frame begins another. There has to be one."""
         assert self.count > 0
-        block = Block(memoryview(self.empty_array)[: self.used], self.count, self.fingerprint & MASK)
-        self.empty_array, self.used, self.count, self.fingerprint = _NO_ROOM, 0, 0, 0
+        block = Block(memoryview(self.buffer)[: self.used], self.count, self.fingerprint & MASK)
+        self.buffer, self.used, self.count, self.fingerprint = _EMPTY, 0, 0, 0
         return block

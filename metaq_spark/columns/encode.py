@@ -94,7 +94,7 @@ class FrameEncoder:
             state[k.POSITION], state[k.ROW] = block.used, done
             k.encode_frames(
                 rows[: done + block.messages_max - block.count], crc, k.CRC_TABLES, state,
-                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block.empty_array,
+                value.ends, value.data, attribute.present, attribute.ends, attribute.data, block.buffer,
             )  # fmt: skip
             row = int(state[k.ROW])
             block.used, block.count, done = int(state[k.POSITION]), block.count + row - done, row

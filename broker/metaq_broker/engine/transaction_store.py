@@ -65,7 +65,7 @@ class EngineStore:
         """See ``TransactionStore``."""
         appended: list[PartitionLog] = []
         first_error: Exception | None = None
-        for (topic, partition), group in groupby(units, attrgetter("place")):
+        for (topic, partition), group in groupby(units, attrgetter("partition_key")):
             block_parts = [self._block_part(unit) for unit in group]
             try:
                 log = self._engine.stores.get_or_create(topic, partition)

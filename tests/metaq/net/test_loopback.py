@@ -91,7 +91,7 @@ def test_a_real_connection_is_changed(connected: tuple[socket.socket, socket.soc
 
 def test_clients_connect_without_pacing(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr("metaq.net.transport.unpace", seen.append)
+    monkeypatch.setattr("metaq.net.transport.disable_pacing", seen.append)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stream = TCP.connect_tcp(Address("127.0.0.1", listener.getsockname()[1]), 10)
         stream.close()
