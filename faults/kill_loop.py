@@ -64,7 +64,7 @@ class KillLoop:
         Raises:
             AnomaliesFound: The data folder is kept.
             BrokerTrouble: It did not start or stop; the data folder is kept.
-            CrewTrouble: A worker is stuck or broke; the data folder is kept.
+            WorkersFailed: A worker is stuck or broke; the data folder is kept.
         """
         chapter = 0
         while self._left():

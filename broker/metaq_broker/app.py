@@ -47,6 +47,7 @@ from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.net.server import TextServer, bind
 from metaq_broker.frontends.net.tls import server_context
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
@@ -140,6 +141,7 @@ class Broker:
         await self._open_guard()
         self._engine = Engine(self.config, self._stores, self._commit, ids, self._clock, self._statistics, self._guard)
         self._engine.port = self.port
+        self._texts = RefusalTexts(self.config.system.broker_id, self.config.system.host_name, self.port)
         last_used = [store.last_used_ms for store in self._stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self._engine.id_clock.expect(max(last_used))
@@ -187,7 +189,7 @@ class Broker:
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
-        store = EngineStore(self._engine, self._commit)
+        store = EngineStore(self._engine, self._commit, self._texts.plain)
         self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             self._transactions.recover_from_journal()
@@ -211,8 +213,8 @@ class Broker:
         version = version_text(metaq.__version__, [word for word in EXTENSIONS if offered.get(word, True)])
         counters, replication = self._transactions.counters, self._replication
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
-        commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate)
-        services = TextServices(self._engine, report, commands, version, replication.receiver)
+        commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)
+        services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver)
         server = TextServer(services, self.config.system, self._tls)
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:

@@ -52,11 +52,11 @@ Output = Mapping[str, Sequence[Seen]]
 
 
 def check(
-    sent: Mapping[str, int], output: Output, place_of: Callable[[MessageKey], str], *, repeats_allowed: bool
+    sent: Mapping[str, int], output: Output, partition_of: Callable[[MessageKey], str], *, repeats_allowed: bool
 ) -> list[Anomaly]:
     """Return everything that is wrong.
 
-    ``sent``: source to the number of its messages, with sequences from 0. ``place_of``: the output partition of a
+    ``sent``: source to the number of its messages, with sequences from 0. ``partition_of``: the output partition of a
     message. ``repeats_allowed``: copies behind the first are no anomaly and have no order.
     """
     copies = Counter(seen.key for messages in output.values() for seen in messages if seen.key is not None)
@@ -67,10 +67,10 @@ def check(
     ]
     anomalies += _order(output)
     anomalies += (
-        Anomaly(Kind.MISPLACED, f"{seen.key} belongs to {place_of(seen.key)}", partition_key)
+        Anomaly(Kind.MISPLACED, f"{seen.key} belongs to {partition_of(seen.key)}", partition_key)
         for partition_key, messages in output.items()
         for seen in messages
-        if seen.key is not None and seen.key.producer in sent and place_of(seen.key) != partition_key
+        if seen.key is not None and seen.key.producer in sent and partition_of(seen.key) != partition_key
     )
     if not repeats_allowed:
         anomalies += (Anomaly(Kind.DUPLICATED, f"{key}, {count} times") for key, count in copies.items() if count > 1)

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from faults.fire.broker_pair import PORTION, BrokerPair, place_of
+from faults.fire.broker_pair import PORTION, BrokerPair, partition_of
 from faults.fire.checker import check
 from faults.fire.driver import Drained, Ended, Failed, Job, SparkDriver
 from faults.fire.injector import FaultInjector, Fired, Record
@@ -283,7 +283,7 @@ class FaultRun:
         figures.copies = sum(map(len, output.values()))
         figures.seconds = time.monotonic() - self._began
         repeats_allowed = self.delivery is Delivery.AT_LEAST_ONCE
-        anomalies = check(self.broker_pair.sent, output, place_of, repeats_allowed=repeats_allowed)
+        anomalies = check(self.broker_pair.sent, output, partition_of, repeats_allowed=repeats_allowed)
         report = [str(anomaly) for anomaly in anomalies[:SHOWN_MAX]]
         if len(anomalies) > SHOWN_MAX:
             counts = Counter(anomaly.kind.value for anomaly in anomalies)

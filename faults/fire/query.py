@@ -34,7 +34,7 @@ _RUN: Final = re.compile(r" \[id = [^]]*\]")
 _SEQUENCE: Final = "cast(regexp_extract(cast(substring(value, 1, 40) as string), '/([0-9]+)/', 1) as int)"
 COLUMNS: Final = (
     "value",
-    # Each task writes to both brokers, so each has branches on both. See place_of in faults/fire/broker_pair.py.
+    # Each task writes to both brokers, so each has branches on both. See partition_of in faults/fire/broker_pair.py.
     f"cast(pmod(broker_id * {PARTITIONS} + partition + {PARTITIONS} * pmod({_SEQUENCE}, 2), 4) as int) as partition",
 )
 

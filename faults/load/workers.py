@@ -55,7 +55,7 @@ class Workers:
         """Let everybody finish what they have begun, and wait for them.
 
         Raises:
-            CrewTrouble: Somebody does not come home, or broke.
+            WorkersFailed: Somebody does not come home, or broke.
         """
         self.shift.over.set()
         for thread in self._threads:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
+from metaq.formats.message_types import encode_types, select
 from metaq.model import INT64_MAX, Address, Buffer
 from metaq.net.transport import Stream
 from metaq.protocols.text.commands import (
@@ -42,7 +43,6 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
-from metaq.protocols.text.filtered import encode_types, select
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_partition import MemoryPartition
 

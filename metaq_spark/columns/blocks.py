@@ -29,12 +29,12 @@ class Block:
 
 
 class OpenBlock:
-    """Frames of one partition that are not sent yet, in a room that grows up to ``bytes_max``.
+    """Frames of one partition that are not sent yet, in a buffer that grows up to ``bytes_max``.
 
     A frame larger than that is a block of its own. At most ``messages_max`` frames.
     """
 
-    __slots__ = ("_was_full", "bytes_max", "count", "fingerprint", "messages_max", "buffer", "used")
+    __slots__ = ("_was_full", "buffer", "bytes_max", "count", "fingerprint", "messages_max", "used")
 
     def __init__(self, bytes_max: int, messages_max: int) -> None:
         self.bytes_max, self.messages_max = bytes_max, messages_max
@@ -43,7 +43,7 @@ class OpenBlock:
         self._was_full = False
 
     def ensure_capacity(self, needed: int, expected: int) -> bool:
-        """Enlarge the room so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
+        """Enlarge the buffer so that a frame of ``needed`` bytes fits; ``False`` if it belongs into the next block.
 
         ``expected``: how many bytes are likely to come, that frame included.
         """

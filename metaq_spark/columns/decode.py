@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import whole_bytes
+from metaq.formats.message_types import OFFSET_BYTES
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer, TopicPartition
-from metaq.protocols.text.filtered import OFFSET_BYTES
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import empty_array

@@ -42,7 +42,7 @@ FULL: Final = 1
 BAD_LENGTH: Final = 2
 BAD_CHECKSUM: Final = 3
 BAD_ATTRIBUTE: Final = 4
-"""What a kernel returns. ``FULL``: the output has no room for the frame or row at ``state[POSITION]``."""
+"""What a kernel returns. ``FULL``: the output has no space for the frame or row at ``state[POSITION]``."""
 
 POSITION: Final = 0
 ROW: Final = 1
@@ -54,7 +54,7 @@ NON_ASCII: Final = 6
 NEEDED: Final = 7
 FINGERPRINT: Final = 8
 STATE_SIZE: Final = 9
-"""Places in the ``state`` array of int64: how far a kernel came, what it met, the bytes it had no room for, and the
+"""Places in the ``state`` array of int64: how far a kernel came, what it met, the bytes it had no space for, and the
 sum of the fingerprints of the frames that it made."""
 
 

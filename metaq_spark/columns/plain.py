@@ -13,8 +13,8 @@ import pyarrow as pa
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, encode_frame, walk
 from metaq.formats.message_id import timestamp_ms
+from metaq.formats.message_types import OFFSET_BYTES
 from metaq.model import Buffer
-from metaq.protocols.text.filtered import OFFSET_BYTES
 from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
 from metaq_spark.columns.schema import READ_COLUMNS
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from metaq.formats.message_types import TYPE_CHARS_MAX, is_message_type
 from metaq.model import BROKER_ID_MAX, INT64_MAX, Address, Partition
-from metaq.protocols.text.filtered import TYPE_CHARS_MAX, is_message_type
 from metaq.sizes import parse_size
 
 MILLISECONDS_MAX: Final = 24 * 3600 * 1000

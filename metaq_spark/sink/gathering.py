@@ -41,14 +41,14 @@ class OpenBlocks:
         if self._clock.monotonic() - self._since_s >= OPEN_S_MAX:
             yield from self.rest()
             return
-        available = sum(len(block.room) for block in self._open.values())
-        if available > OPEN_BYTES_MAX:
+        buffered_bytes = sum(len(block.buffer) for block in self._open.values())
+        if buffered_bytes > OPEN_BYTES_MAX:
             for target, block in sorted(self._open.items(), key=lambda item: -item[1].used):
-                available -= len(block.room)
+                buffered_bytes -= len(block.buffer)
                 del self._open[target]
                 if block.count:
                     yield target, block.take()
-                if available <= OPEN_BYTES_MAX // 2:
+                if buffered_bytes <= OPEN_BYTES_MAX // 2:
                     return
 
     def rest(self) -> Iterator[tuple[TopicPartition, Block]]:

@@ -38,8 +38,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StringType
 
 from metaq.errors import ExtensionMissing
+from metaq.formats.message_types import is_message_type
 from metaq.model import INT64_MAX, OffsetRange, TopicPartition
-from metaq.protocols.text.filtered import is_message_type
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Ranges

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from log_fill import GIB, bytes_needed, check_capacity
+from log_fill import GIB, bytes_needed, check_room
 from processes import TICKS_PER_S, ProcessStat, below, peak_bytes, running
 
 
@@ -48,9 +48,9 @@ class TestRoom:
         assert 22 * GIB > bytes_needed(20 * GIB, 0.2 * GIB, 0.8 * GIB) > 21 * GIB
 
     def test_enough_is_enough(self, tmp_path: Path) -> None:
-        check_capacity(tmp_path, 10, 10)
+        check_room(tmp_path, 10, 10)
 
     def test_too_little_is_told_before_anything_is_written(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match=r"has 1\.0 GiB free, 2\.0 GiB are needed.*--gib.*--folder"):
-            check_capacity(tmp_path, 2 * GIB, GIB)
+            check_room(tmp_path, 2 * GIB, GIB)
         assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def test_what_is_right_is_right(repeats_allowed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "texts", "found"),
+    ("partition_key", "texts", "found"),
     [
         ("0-0", ["p0-0/0"], [Kind.LOST]),
         ("0-0", [], [Kind.LOST, Kind.LOST]),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 
-from faults.fire.hold import Held, Hold
+from faults.fire.hold import DelayedRequest, Hold
 from faults.fire.injector import FaultInjector, Fired, Record
 from faults.fire.processes import members, port_owner, signal_all, task_workers
 from faults.fire.proxy import Cut, InspectingProxy, Sighting, Units
@@ -175,7 +175,7 @@ def _ask_unless_cut(client: WireClient, request: bytes) -> list[Reply]:
 
 @pytest.mark.process
 def test_a_request_that_is_held_arrives_late(shooting_range: Range, dev_broker: RunningBroker) -> None:
-    caught: queue.Queue[Held] = queue.Queue()
+    caught: queue.Queue[DelayedRequest] = queue.Queue()
     hold = Hold(Step.COMMIT, 1, caught.put)
     shooting_range.injector.hold = hold
     with contextlib.closing(WireClient(shooting_range.tap.address)) as client:

@@ -23,15 +23,15 @@ print(frozen > 10_000, knot() is None, gc.isenabled(), gc.get_freeze_count() == 
 
 SETTLED = {
     "modules": """
-from metaq_spark import garbage_collection as uncollected
+from metaq_spark import garbage_collection
 from metaq_spark.columns import decode
-uncollected.keep_modules_uncollected()
+garbage_collection.freeze_modules()
 """,
     "numba": "from metaq_spark.columns.engine import numba_kernels\nassert numba_kernels() is not None",
     "numba after modules": """
-from metaq_spark import garbage_collection as uncollected
+from metaq_spark import garbage_collection
 from metaq_spark.columns import decode, engine
-uncollected.keep_modules_uncollected()
+garbage_collection.freeze_modules()
 assert engine.numba_kernels() is not None
 """,
 }
@@ -54,11 +54,11 @@ def test_a_switched_off_collection_stays_switched_off() -> None:
 def test_little_is_left_for_a_collection_once_the_loops_have_run() -> None:
     program = """
 import gc
-from metaq_spark import garbage_collection as uncollected
+from metaq_spark import garbage_collection
 from metaq_spark.columns import decode, engine
 from metaq.model import Partition, TopicPartition
 from metaq.formats.frames import encode_frame
-uncollected.keep_modules_uncollected()
+garbage_collection.freeze_modules()
 decoder = decode.RunDecoder(TopicPartition("t", Partition(0, 0)), engine=engine.Engine(0))
 assert decode.measure_run(run := encode_frame(1, 0, b"body") * 10) == len(run)
 assert list(decoder.decode(run, 0)) == [] and next(decoder.flush()).num_rows == 10

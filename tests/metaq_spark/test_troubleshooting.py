@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 from source_harness import ADDRESSES, Harness
-from test_sink_stories import Harness as SinkHarness
+from test_sink_scenarios import Harness as SinkHarness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
@@ -201,7 +201,7 @@ SCENARIOS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("story", SCENARIOS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_what_the_code_says_is_explained(scenario: str) -> None:
     with pytest.raises(MetaqError) as caught:
         SCENARIOS[scenario]()

@@ -1,10 +1,10 @@
-"""The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules and texts.
+"""The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules.
 
 It knows no command class and no connection: every frontend calls the same methods with plain values and gets outcome
 values back. Everything runs on the event-loop thread; nothing here waits for the disk. A put is carried out in two
 steps: ``put`` writes and returns at once, ``when_durable`` tells when it may be acknowledged.
 
-Source: docs/protocol.md for codes and texts; the order of checks is MetaQ's.
+Source: docs/protocol.md; the order of checks is MetaQ's.
 """
 
 from __future__ import annotations
@@ -20,24 +20,35 @@ from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import IDS_PER_MS, IdRange, IdWorker
+from metaq.formats.message_types import Selection, encode_types
 from metaq.model import INT64_MAX, Buffer
-from metaq.protocols.text.filtered import Selection, encode_types
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.engine.id_clock import IdClock
 from metaq_broker.engine.outcomes import (
-    BAD_REQUEST,
-    FAILED,
-    FORBIDDEN,
-    MOVED,
-    NOT_FOUND,
     Appended,
     BlockAppended,
-    Refused,
+    BlockInvalid,
+    ChecksumMismatch,
+    ClockImplausible,
+    DiskFull,
+    InsideMessage,
+    NothingAt,
+    OffsetMoved,
+    PartitionClosed,
+    PartitionEmpty,
+    PartitionLimit,
+    PartitionUnknown,
+    Refusal,
+    SizeInvalid,
+    StorageFailed,
+    TooLarge,
+    TopicUnknown,
+    TypesInvalid,
 )
 from metaq_broker.engine.put_block import BlockRefused, block_fault, check_count, number_block
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.type_filter import InsideMessage, LargeFrame, scan
+from metaq_broker.engine.type_filter import BetweenBoundaries, LargeFrame, scan
 from metaq_broker.monitoring.disk_guard import NoDiskGuard, Space
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
@@ -61,7 +72,6 @@ MARK_BYTES: Final = 1 << 14
 
 OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
 _HEADER: Final = struct.Struct(">iiqi")
-_CHECKSUM_FAULT: Final = "Checksum failure,message may be corrupted when transfering on networking."
 
 
 _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
@@ -75,7 +85,7 @@ _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] 
 
 
 class Engine:
-    """One broker's partitions behind their rules. ``port`` (in error texts) is the text protocol's."""
+    """One broker's partitions behind their rules."""
 
     def __init__(
         self,
@@ -93,6 +103,7 @@ class Engine:
         self.space = space or NoDiskGuard()
         self.gate = PutGate()
         self.port = config.system.server_port
+        """Where clients connect."""
         self._system = config.system
         self._files = OpenFiles.of_process()
         self._commit = commit
@@ -114,61 +125,61 @@ class Engine:
 
     def put(
         self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
-    ) -> Appended | Refused:
+    ) -> Appended | Refusal:
         """Append the messages (columns of equal length, at least one) to one partition with one write.
 
         A message whose checksum is given and wrong, or whose body is too long, is left out and named in ``rejected``.
         """
         self.statistics.puts(topic, len(bodies), sum(map(len, bodies)))
         outcome = self._put(topic, partition, flags, checksums, bodies)
-        failed = len(bodies) if isinstance(outcome, Refused) else len(outcome.rejected)
+        failed = len(bodies) if isinstance(outcome, Refusal) else len(outcome.rejected)
         if failed:
             self.statistics.puts_failed(topic, failed)
         return outcome
 
     def _put(
         self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
-    ) -> Appended | Refused:
+    ) -> Appended | Refusal:
         log = self._known_log_for_put(topic, partition)
-        if isinstance(log, Refused):
-            return self.put_refused(topic, partition, log.text, log.code)
+        if isinstance(log, Refusal):
+            return log
         computed = [crc32(body) & CHECKSUM_MASK for body in bodies]
-        rejected: dict[int, Refused] = {}
+        rejected: dict[int, Refusal] = {}
         if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
-            rejected = self._reject(topic, partition, checksums, computed, bodies)
+            rejected = self._reject(checksums, computed, bodies)
         if log is None:
             if len(rejected) == len(bodies):  # no partition is made for that
-                return Appended(partition, [0] * len(bodies), [0] * len(bodies), 0, rejected)
-            if isinstance(log := self._create_log(topic, partition), Refused):
-                return self.put_refused(topic, partition, log.text, log.code)
+                return Appended(partition, [0] * len(bodies), [0] * len(bodies), 0, rejected, None)
+            if isinstance(log := self._create_log(topic, partition), Refusal):
+                return log
         if rejected:
             return self._put_rest(log, flags, computed, bodies, rejected)
         return self._append(log, flags, computed, bodies)
 
     def _append(
         self, log: PartitionLog, flags: Sequence[int], sums: Sequence[int], bodies: Sequence[bytes]
-    ) -> Appended | Refused:
+    ) -> Appended | Refusal:
         ids = _numbers(self.reserve_ids(len(bodies)))
         frames = list(map(add, map(_HEADER.pack, map(len, bodies), sums, ids, flags), bodies))
         try:
             first = log.append(frames)
         except LogFailed as failure:
             self.note_failure(log.topic, failure)
-            return self.put_refused(log.topic, log.index, str(failure))
+            return StorageFailed(str(failure))
         self._commit.schedule(log)
         offsets = list(accumulate(map(len, frames), initial=first))
         self.statistics.stored(log.topic, len(frames), offsets[-1] - first)
-        return Appended(log.index, ids, offsets[:-1], offsets[-1], {})
+        return Appended(log.index, ids, offsets[:-1], offsets[-1], {}, log)
 
     def _reject(
-        self, topic: str, partition: int, checksums: Sequence[int | None], computed: list[int], bodies: Sequence[bytes]
-    ) -> dict[int, Refused]:
-        rejected = {}
+        self, checksums: Sequence[int | None], computed: list[int], bodies: Sequence[bytes]
+    ) -> dict[int, Refusal]:
+        rejected: dict[int, Refusal] = {}
         for position, (given, actual, body) in enumerate(zip(checksums, computed, bodies, strict=True)):
             if given not in NO_CHECKSUM and given != actual:
-                rejected[position] = self.put_refused(topic, partition, _CHECKSUM_FAULT)
+                rejected[position] = ChecksumMismatch()
             elif len(body) > self._system.message_bytes_max:
-                rejected[position] = self.too_long(topic, partition, len(body), self._system.message_bytes_max)
+                rejected[position] = TooLarge(len(body), self._system.message_bytes_max)
         return rejected
 
     def _put_rest(
@@ -177,18 +188,18 @@ class Engine:
         flags: Sequence[int],
         sums: Sequence[int],
         bodies: Sequence[bytes],
-        rejected: dict[int, Refused],
-    ) -> Appended | Refused:
+        rejected: dict[int, Refusal],
+    ) -> Appended | Refusal:
         keep = [position for position in range(len(bodies)) if position not in rejected]
         ids, offsets = [0] * len(bodies), [0] * len(bodies)
         if not keep:
-            return Appended(log.index, ids, offsets, log.start_offset, rejected)
+            return Appended(log.index, ids, offsets, log.start_offset, rejected, log)
         rest = self._append(log, [flags[i] for i in keep], [sums[i] for i in keep], [bodies[i] for i in keep])
-        if isinstance(rest, Refused):
+        if isinstance(rest, Refusal):
             return rest
         for position, message_id, offset in zip(keep, rest.message_ids, rest.offsets, strict=True):
             ids[position], offsets[position] = message_id, offset
-        return Appended(log.index, ids, offsets, rest.log_end, rejected)
+        return Appended(log.index, ids, offsets, rest.log_end, rejected, log)
 
     def put_framed(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | None:
         """Append plain puts that are frames already, with ids of 0; they get theirs where they are.
@@ -198,7 +209,7 @@ class Engine:
         log = self._known_log_for_put(topic, partition)
         if log is None and block_fault(block, count, self._system.message_bytes_max, self._mark_bytes) is None:
             log = self._create_log(topic, partition)
-        if log is None or isinstance(log, Refused) or not log.has_space_for(len(block)):
+        if log is None or isinstance(log, Refusal) or not log.has_space_for(len(block)):
             return None  # puts roll between each other, blocks do not
         try:
             appended = self._append_block(log, block, count)
@@ -208,32 +219,33 @@ class Engine:
         self.statistics.stored(topic, count, len(block))
         return appended
 
-    def put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
+    def put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refusal:
         """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all.
 
         A ``block`` that can be written gets its ids where it is; nothing of it is kept when this returns.
         """
         self.statistics.puts(topic, count, max(0, len(block) - count * HEADER_BYTES))
         outcome = self._put_block(topic, partition, block, count)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Refusal):
             self.statistics.puts_failed(topic, count)
         return outcome
 
-    def _put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refused:
+    def _put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refusal:
         log = self._known_log_for_put(topic, partition)
         if log is None:
-            if (
-                fault := block_fault(block, count, self._system.message_bytes_max, self._mark_bytes)
-            ) is not None:  # no partition is made for that
-                return self.put_refused(topic, partition, str(fault))
+            fault = block_fault(block, count, self._system.message_bytes_max, self._mark_bytes)
+            if fault is not None:  # no partition is made for that
+                return BlockInvalid(str(fault))
             log = self._create_log(topic, partition)
-        if isinstance(log, Refused):
-            return self.put_refused(topic, partition, log.text, log.code)
+        if isinstance(log, Refusal):
+            return log
         try:
             appended = self._append_block(log, block, count)
-        except (BlockRefused, LogFailed) as error:
-            self.note_failure(topic, error)
-            return self.put_refused(topic, partition, str(error))
+        except BlockRefused as fault:
+            return BlockInvalid(str(fault))
+        except LogFailed as failure:
+            self.note_failure(topic, failure)
+            return StorageFailed(str(failure))
         self.statistics.stored(topic, count, len(block))
         return appended
 
@@ -243,67 +255,67 @@ class Engine:
         numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
         first = log.append_block(numbered, count, marks)
         self._commit.schedule(log)
-        return BlockAppended(log.index, ids.first, first, first + len(block))
+        return BlockAppended(log.index, ids.first, first, first + len(block), log)
 
     def reserve_ids(self, count: int) -> IdRange:
         """Return ``count`` fresh consecutive message ids."""
         return self._ids.reserve(count, self.id_clock.time_ms())
 
     def when_durable(
-        self, topic: str, partition: int, log_end: int, requests: int, done: Callable[[Refused | None], None]
+        self, appended: Appended | BlockAppended, requests: int, done: Callable[[Refusal | None], None]
     ) -> None:
-        """Call ``done`` once everything before ``log_end`` may be acknowledged, or with a refusal for all of it.
+        """Call ``done`` once what was appended may be acknowledged, or with a refusal for all of it.
 
         ``requests`` is how many puts wait on it, for the statistics. ``done`` may be called before this returns.
         """
-        log = self.stores.get(topic, partition)
-        if log is None and log_end == 0:  # everything was refused, and no partition made for it
+        log = appended.log
+        if log is None:  # everything was refused, and no partition made for it
             done(None)
             return
-        assert log is not None  # it was just appended to
-        appended = self._clock.monotonic()
+        began, topic = self._clock.monotonic(), log.topic
 
         def finished(error: BaseException | None) -> None:
             if error is None:
-                self.statistics.acknowledged(requests, self._clock.monotonic() - appended)
+                self.statistics.acknowledged(requests, self._clock.monotonic() - began)
                 done(None)
                 return
             self.statistics.puts_failed(topic, requests)
-            done(self.put_refused(topic, partition, str(error)))
+            done(StorageFailed(str(error)))
 
-        self._commit.wait(log, log_end, finished)
+        self._commit.wait(log, appended.log_end, finished)
 
-    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused:
-        """Return the partition's log, made when absent, or why nothing may be put there: the bare reason."""
+    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        """Return the partition's log, made when absent, or why nothing may be put there."""
         log = self._known_log_for_put(topic, partition)
         return log if log is not None else self._create_log(topic, partition)
 
-    def _known_log_for_put(self, topic: str, partition: int) -> PartitionLog | Refused | None:
+    def _known_log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal | None:
         """The same, in MetaQ's order of checks; ``None`` where the partition is to be made first."""
         if self.gate.shut_by is not None:
             return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
-            return Refused(FORBIDDEN, f"{self._partition_words('partition', partition)} has been closed")
+            return PartitionClosed(partition)
         if not self.config.accepts(topic):
-            return Refused(FAILED, f"The server do not accept topic {topic}")
+            return TopicUnknown(topic)
         settings = self.config.topic_settings(topic)
         if not 0 <= partition < settings.num_partitions:
-            return Refused(FAILED, f"wrong partition {partition}")
+            return PartitionUnknown(partition)
         if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
-            return Refused(FAILED, reason)
+            return DiskFull(reason)
         if not self.id_clock.is_believed():
-            return Refused(FAILED, self.id_clock.fault or "")
+            return ClockImplausible(self.id_clock.fault or "")
         return self.stores.get(topic, partition)
 
-    def _create_log(self, topic: str, partition: int) -> PartitionLog | Refused:
-        fault = self.more_partitions_refusal() or self.stores.refusal(topic, partition)
-        if fault is not None:
-            return Refused(FAILED, fault)
+    def _create_log(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        if (limit := self.more_partitions_refusal()) is not None:
+            return PartitionLimit(limit)
+        if (fault := self.stores.refusal(topic, partition)) is not None:
+            return StorageFailed(fault)
         try:
             return self.stores.get_or_create(topic, partition)
         except (OSError, MetaqError) as error:
             self.note_failure(topic, error)
-            return Refused(FAILED, str(error))
+            return StorageFailed(str(error))
 
     def more_partitions_refusal(self) -> str | None:
         """Return why no partition can be made beside those that there are, ``None`` if one can."""
@@ -324,16 +336,16 @@ class Engine:
 
     # ---- reading
 
-    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refused:
+    def get(self, topic: str, partition: int, offset: int, bytes_max: int) -> Slice | Refusal:
         """Return the bytes from ``offset`` on: at most ``bytes_max`` and maxTransferSize, none behind the readable end.
 
         They may begin and end inside a frame. If the frame at ``offset`` is longer than maxTransferSize and not than
-        ``bytes_max``, they are that one frame: a Java client puts no pieces together. Every other answer of
-        MetaQ is a ``Refused`` with its code and text.
+        ``bytes_max``, they are that one frame: a Java client puts no pieces together. Every other answer is a
+        ``Refusal``.
         """
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
-        if isinstance(log, Refused):
+        if isinstance(log, Refusal):
             return self._missed(topic, log)
         limit = self._system.transfer_bytes_max
         try:
@@ -341,7 +353,7 @@ class Engine:
             if bytes_max > limit and isinstance(found, Slice) and found.length == limit:
                 found = _whole_frame(log, found, bytes_max)
         except OSError as error:
-            return self.put_refused(topic, partition, str(error))  # MetaQ says "Put" here as well
+            return StorageFailed(str(error))
         if not isinstance(found, Slice):
             return self._missed(topic, self._nothing_at(log, offset, found))
         self.statistics.sent(topic, found.length)
@@ -349,55 +361,55 @@ class Engine:
 
     def get_types(
         self, topic: str, partition: int, offset: int, bytes_max: int, types: Sequence[str]
-    ) -> Selection | LargeFrame | Refused:
+    ) -> Selection | LargeFrame | Refusal:
         """Return the messages of ``types`` among about ``bytes_max`` bytes (and maxTransferSize) from ``offset`` on.
 
-        The refusals are those of ``get``. Beside them: 400 when ``offset`` is inside a message or a type is no name of
-        one, 500 for damage that nobody knew of.
+        The refusals are those of ``get``. Beside them: ``InsideMessage``, ``TypesInvalid``, and ``StorageFailed`` for
+        damage that nobody knew of.
         """
         self.statistics.get(topic)
         log = self._log_for_get(topic, partition, bytes_max)
-        if isinstance(log, Refused):
+        if isinstance(log, Refusal):
             return self._missed(topic, log)
         try:
             found = scan(log, offset, min(bytes_max, self._system.transfer_bytes_max), encode_types(types))
         except ValueError as fault:
-            return Refused(BAD_REQUEST, str(fault))
-        except InsideMessage as inside:
-            return Refused(BAD_REQUEST, f"offset {offset} is inside the message that begins at {inside.boundary}")
+            return TypesInvalid(str(fault))
+        except BetweenBoundaries as inside:
+            return InsideMessage(offset, inside.boundary)
         except (OSError, CorruptFrame) as error:
-            return Refused(FAILED, str(error))
+            return StorageFailed(str(error))
         if isinstance(found, AtEnd | Moved):
             return self._missed(topic, self._nothing_at(log, offset, found))
         self.statistics.sent(topic, found.frame_bytes)
         return found
 
-    def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refused:
+    def _log_for_get(self, topic: str, partition: int, bytes_max: int) -> PartitionLog | Refusal:
         if self._closed and (topic, partition) in self._closed:
-            return Refused(FORBIDDEN, f"{self._partition_words('Partition', partition)} has been closed")
+            return PartitionClosed(partition)
         log = self.stores.get(topic, partition)
         if log is None:
             return self._no_store(topic, partition)
         if bytes_max <= 0:
-            return Refused(BAD_REQUEST, f"Bad request,invalid max size:{bytes_max}")
+            return SizeInvalid(bytes_max)
         return log
 
-    def _missed(self, topic: str, refused: Refused) -> Refused:
-        if refused.code in (MOVED, NOT_FOUND):
+    def _missed(self, topic: str, refusal: Refusal) -> Refusal:
+        if isinstance(refusal, OffsetMoved | NothingAt | PartitionEmpty):
             self.statistics.get_missed(topic)
-            if refused.code == MOVED:
+            if isinstance(refusal, OffsetMoved):
                 self.statistics.offset(topic)
-        return refused
+        return refusal
 
-    def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refused:
+    def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refusal:
         if isinstance(found, Moved):
-            return Refused(MOVED, str(found.offset))
+            return OffsetMoved(found.offset)
         tell_end = self._system.update_consumer_offsets or offset == INT64_MAX
         if offset > log.readable_end and tell_end:
-            return Refused(MOVED, str(log.readable_end))
-        return Refused(NOT_FOUND, f"Could not find message at position {offset}")
+            return OffsetMoved(log.readable_end)
+        return NothingAt(offset)
 
-    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refused:
+    def offset(self, topic: str, partition: int, offset: int, question: OffsetQuestion) -> int | str | Refusal:
         """Answer one of the questions about positions in a partition.
 
         ``segment``: start of the segment that holds ``offset`` (MetaQ's own meaning). ``boundary``: the frame boundary
@@ -412,21 +424,21 @@ class Engine:
         try:
             return _ANSWERS[question](log, offset)
         except OSError as error:
-            return Refused(FAILED, str(error))
+            return StorageFailed(str(error))
 
-    def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refused:
+    def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refusal:
         """Return all of the bytes that gets from ``offset`` on would give, as far as they are in one file.
 
         For a reader that reads the file itself. The refusals are those of ``get``.
         """
         self.statistics.file_lookup(topic)
         log = self._log_for_get(topic, partition, 1)
-        if isinstance(log, Refused):
+        if isinstance(log, Refusal):
             return log
         try:
             found = log.read(offset, INT64_MAX)
         except OSError as error:
-            return Refused(FAILED, str(error))
+            return StorageFailed(str(error))
         return found if isinstance(found, Slice) else self._nothing_at(log, offset, found)
 
     # ---- closing partitions
@@ -451,27 +463,9 @@ class Engine:
         count = self.config.topic_settings(topic).num_partitions
         return all((topic, index) in self._closed for index in range(count))
 
-    # ---- texts
-
-    def put_refused(self, topic: str, partition: int, detail: str, code: int = FAILED) -> Refused:
-        """Return MetaQ's refusal of a put with its reason."""
-        broker = f"meta://{self._system.host_name}:{self.port}"
-        partition_key = f"[broker '{broker}'] [partition '{topic}-{partition}']"
-        return Refused(code, f"Put message to {partition_key} failed.Detail:{detail}")
-
-    def too_long(self, topic: str, partition: int, length: int, limit: int) -> Refused:
-        """Return the refusal of a put whose body has more bytes than are allowed."""
-        detail = f"message of {length} bytes is longer than {limit} bytes (maxMessageSize)"
-        return self.put_refused(topic, partition, detail)
-
-    def _no_store(self, topic: str, partition: int) -> Refused:
+    def _no_store(self, topic: str, partition: int) -> Refusal:
         fault = self.stores.refusal(topic, partition)
-        if fault is not None:
-            return Refused(FAILED, fault)
-        return Refused(NOT_FOUND, f"The topic `{topic}` in partition `{partition}` is not exists")
-
-    def _partition_words(self, word: str, partition: int) -> str:
-        return f"{word}[{self._system.broker_id}-{partition}]"
+        return PartitionEmpty(topic, partition) if fault is None else StorageFailed(fault)
 
 
 def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:

@@ -1,22 +1,135 @@
-"""What the engine answers: values that every frontend turns into its own replies. Expected outcomes, never exceptions.
+"""What the engine answers: typed values, which every frontend turns into its own replies. No protocol's words or codes.
 
-``code`` is MetaQ's status (HTTP numbers); texts are MetaQ's own wherever it has one. Source: docs/protocol.md.
+A ``Refusal`` is an expected outcome, never an exception: the request was not carried out, and nothing has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-OK, MOVED, BAD_REQUEST, FORBIDDEN, NOT_FOUND, FAILED, UNAVAILABLE = 200, 301, 400, 403, 404, 500, 503
+from metaq_broker.storage.partition_log import PartitionLog
 
 
-class Refused(NamedTuple):
-    """A request that was not carried out: status code and the text for the client."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was not carried out."""
 
-    code: int
-    text: str
+
+@dataclass(frozen=True, slots=True)
+class TopicUnknown(Refusal):
+    """The configuration accepts no messages for the topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUnknown(Refusal):
+    """The topic has no partition with this index."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClosed(Refusal):
+    """An operator closed the partition for puts and gets; index -1: all partitions of the topic."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEmpty(Refusal):
+    """Nothing was ever put to the partition, so there is no log to read."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumMismatch(Refusal):
+    """The body has not the checksum that came with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge(Refusal):
+    """The body of a message has more bytes than ``limit``."""
+
+    length: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInvalid(Refusal):
+    """A read that asks for no bytes."""
+
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMoved(Refusal):
+    """The offset is not stored; ``offset`` is the one to go on from."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NothingAt(Refusal):
+    """There is no message at ``offset`` yet."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class InsideMessage(Refusal):
+    """``offset`` lies inside the message that begins at ``boundary``."""
+
+    offset: int
+    boundary: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained(Refusal):
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypesInvalid(_Explained):
+    """A message type is no name of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInvalid(_Explained):
+    """A block is not the whole, correct frames that it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotMaster(_Explained):
+    """The broker is a slave, or was fenced by one that was promoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveOutOfSync(_Explained):
+    """The master of a synchronous pair has no slave in sync, so it must not acknowledge anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFull(_Explained):
+    """There is too little space on a disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockImplausible(_Explained):
+    """The clock shows a time that message ids must not be made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLimit(_Explained):
+    """No partition can be made beside those that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFailed(_Explained):
+    """A disk or a file failed, or a partition cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +137,16 @@ class Appended:
     """Messages that are written, not yet durable: one id and one byte offset each, all in partition ``index``.
 
     ``log_end`` is the partition's end behind them: they are acknowledged when that is durable. ``rejected`` maps
-    positions in the request to refusals; ids and offsets exist for the other positions only.
+    positions in the request to refusals; ids and offsets exist for the other positions only. ``log`` is ``None`` where
+    everything was rejected and no partition was made for it.
     """
 
     index: int
     message_ids: Sequence[int]
     offsets: Sequence[int]
     log_end: int
-    rejected: Mapping[int, Refused]
+    rejected: Mapping[int, Refusal]
+    log: PartitionLog | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +157,4 @@ class BlockAppended:
     first_id: int
     first_offset: int
     log_end: int
+    log: PartitionLog

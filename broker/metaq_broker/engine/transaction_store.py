@@ -13,7 +13,7 @@ from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.marks import Marks
@@ -25,25 +25,30 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class EngineStore:
-    """Implements ``TransactionStore`` on an engine and its group commit."""
+    """Implements ``TransactionStore`` on an engine and its group commit.
 
-    def __init__(self, engine: Engine, commit: GroupCommit) -> None:
+    ``texts`` makes status and text of a refusal.
+    """
+
+    def __init__(self, engine: Engine, commit: GroupCommit, texts: Callable[[Refusal], tuple[int, str]]) -> None:
         self._engine = engine
         self._commit = commit
+        self._texts = texts
         self._mark_bytes = engine.config.system.index_interval_bytes
 
     def check(self, topic: str, partition: int) -> None:
         """See ``TransactionStore``. Makes the partition's log, so that a commit cannot fail for want of it."""
         log = self._engine.log_for_put(topic, partition)
-        if isinstance(log, Refused):
-            raise TransactionRefused(log.text, code=log.code)
+        if isinstance(log, Refusal):
+            code, text = self._texts(log)
+            raise TransactionRefused(text, code=code)
         if (reason := self.check_space([])) is not None:
             raise TransactionRefused(reason)
         if log.failure is not None:
             raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
 
     def check_space(self, partition_keys: Iterable[tuple[str, int]]) -> str | None:
-        """See ``Room``."""
+        """See ``SpaceCheck``."""
         space, config = self._engine.space, self._engine.config
         if self._engine.id_clock.fault is not None:
             return self._engine.id_clock.fault

@@ -16,7 +16,7 @@ from typing import Final
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
-from metaq.protocols.text.filtered import TYPE_BYTES_MAX, Selection, select, type_of
+from metaq.formats.message_types import TYPE_BYTES_MAX, Selection, select, type_of
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
 
@@ -27,7 +27,7 @@ _PIECE_BYTES: Final = 1 << 18
 _HEADER: Final = struct.Struct(">iiqi")
 
 
-class InsideMessage(Exception):
+class BetweenBoundaries(Exception):
     """A scan cannot begin at the offset asked for: the message there begins at ``boundary``."""
 
     def __init__(self, boundary: int) -> None:
@@ -58,7 +58,7 @@ def scan(
     """Look at whole frames from ``offset`` on, about ``bytes_max`` bytes, at least one frame; keep those of ``types``.
 
     Raises:
-        InsideMessage: ``offset`` is not where a frame begins.
+        BetweenBoundaries: ``offset`` is not where a frame begins.
         CorruptFrame: The frame at ``offset`` is damaged. Later damage only ends the selection.
         OSError: The segment cannot be read.
     """
@@ -67,7 +67,7 @@ def scan(
         return found
     boundary = log.boundary(offset)
     if boundary != offset:
-        raise InsideMessage(boundary)
+        raise BetweenBoundaries(boundary)
     run = found.read()
     selection = select(run, offset, types)
     if selection.next_offset > offset:

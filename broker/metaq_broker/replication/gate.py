@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.outcomes import Refusal
 
 
 class PutGate:
     """Open at first. While it is shut, every put, and whatever makes a transaction's messages durable, is refused.
 
-    ``shut_by`` is that refusal: a code, and the bare reason. ``slave`` is what ``stats`` says the broker is.
+    ``shut_by`` is that refusal. ``slave`` is what ``stats`` says the broker is.
     """
 
-    shut_by: Refused | None = None
+    shut_by: Refusal | None = None
     slave: bool = False
 
-    def shut(self, code: int, reason: str) -> None:
+    def shut(self, refusal: Refusal) -> None:
         """Refuse from now on."""
-        self.shut_by = Refused(code, reason)
+        self.shut_by = refusal
 
     def open(self) -> None:
         """Take messages from now on."""

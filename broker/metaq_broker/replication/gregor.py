@@ -18,7 +18,14 @@ from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.model import INT64_MAX
 from metaq.protocols.text.commands import Copy, Sync
-from metaq_broker.engine.outcomes import FAILED, FORBIDDEN, MOVED, OK, Refused
+from metaq_broker.engine.outcomes import (
+    ChecksumMismatch,
+    NotMaster,
+    OffsetMoved,
+    Refusal,
+    StorageFailed,
+    TopicUnknown,
+)
 from metaq_broker.replication.agreement import Agreement, judge
 from metaq_broker.replication.appending import append_run
 from metaq_broker.replication.holdings import Holding
@@ -31,8 +38,8 @@ _LOG: Final = logging.getLogger(__name__)
 PROMOTED: Final = "this broker was promoted to master"
 """How every refusal begins that tells a former master that it must not acknowledge anything any more."""
 
-Answer = Callable[[int, str], None]
-"""Called once with code and text of the reply."""
+Answer = Callable[[int | Refusal], None]
+"""Called once: the offset at which a message is stored, or the new durable end of a copy; or why nothing was taken."""
 
 
 class SyncSlave:
@@ -52,29 +59,29 @@ class SyncSlave:
 
         async def carry_out() -> None:
             try:
-                answer(*await self.copy(command))
+                answer(await self.copy(command))
             except Exception as defect:
                 _LOG.exception("defect in taking a copy")
-                answer(FAILED, f"{type(defect).__name__}: {defect}")
+                answer(StorageFailed(f"{type(defect).__name__}: {defect}"))
 
         task = asyncio.get_running_loop().create_task(carry_out())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def copy(self, command: Copy) -> tuple[int, str]:
-        """Carry out a ``copy`` command; return code and text of the reply: 200 with the new durable end."""
+    async def copy(self, command: Copy) -> int | Refusal:
+        """Carry out a ``copy`` command; return the new durable end."""
         if self.fenced:
-            return FORBIDDEN, PROMOTED
+            return NotMaster(PROMOTED)
         try:
             log = await self._log_for(command)
             if log.end_offset != command.offset:
-                return MOVED, str(log.end_offset)
+                return OffsetMoved(log.end_offset)
             if append_run(self._local, log, command.segment_start, command.block) != len(command.block):
                 raise CopyRefused("the last frame of the piece is cut")
             await self._local.durable(log)
         except CopyRefused as refused:
-            return FAILED, str(refused)
-        return (FORBIDDEN, PROMOTED) if self.fenced else (OK, str(log.readable_end))
+            return StorageFailed(str(refused))
+        return NotMaster(PROMOTED) if self.fenced else log.readable_end
 
     async def _log_for(self, command: Copy) -> PartitionLog:
         partition_key = command.topic, command.partition
@@ -90,36 +97,36 @@ class SyncSlave:
         )
 
     def sync(self, command: Sync, answer: Answer) -> None:
-        """Carry out a ``sync`` command; ``answer`` with MetaQ's ``MSGID PARTITION OFFSET`` when it is durable."""
+        """Carry out a ``sync`` command; ``answer`` with the offset of the message when it is durable."""
         outcome = self._append_message(command)
-        if isinstance(outcome, Refused):
-            answer(*outcome)
+        if isinstance(outcome, Refusal):
+            answer(outcome)
             return
         log, offset = outcome
 
         def durable(error: Exception | None) -> None:
-            if error is not None or self.fenced:
-                answer(*(Refused(FORBIDDEN, PROMOTED) if self.fenced else Refused(FAILED, str(error))))
+            if self.fenced:
+                answer(NotMaster(PROMOTED))
             else:
-                answer(OK, f"{command.message_id} {command.partition} {offset}")
+                answer(offset if error is None else StorageFailed(str(error)))
 
         self._local.commit.schedule(log)
         self._local.commit.wait_durable(log, log.end_offset, durable)
 
-    def _append_message(self, command: Sync) -> tuple[PartitionLog, int] | Refused:
+    def _append_message(self, command: Sync) -> tuple[PartitionLog, int] | Refusal:
         if self.fenced:
-            return Refused(FORBIDDEN, PROMOTED)
+            return NotMaster(PROMOTED)
         engine, partition_key = self._local.engine, (command.topic, command.partition)
         if not engine.config.accepts(command.topic) or command.partition < 0:
-            return Refused(FAILED, f"The server do not accept topic {command.topic}")
+            return TopicUnknown(command.topic)
         crc = checksum(command.body)
         if command.checksum not in (None, -1, crc):
-            return Refused(FAILED, "Checksum failure,message may be corrupted when transfering on networking.")
+            return ChecksumMismatch()
         try:
             log = self._local.find(partition_key) or engine.stores.get_or_create(*partition_key)
             offset = log.append([encode_frame(command.message_id, command.flag, command.body, crc)])
         except (CopyRefused, LogFailed, OSError) as error:
             engine.note_failure(command.topic, error)
-            return Refused(FAILED, str(error))
+            return StorageFailed(str(error))
         engine.statistics.stored(command.topic, 1, log.end_offset - offset)
         return log, offset

@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from metaq.protocols.text.codes import NOT_FOUND, OK
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
 from metaq.protocols.text.extensions import EXT_ORDINAL
-from metaq_broker.engine.outcomes import NOT_FOUND, OK
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.appending import append_run, begin_segment
 from metaq_broker.replication.holdings import Holding, Place

@@ -15,9 +15,9 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.formats.frames import walk
 from metaq.model import Address
+from metaq.protocols.text.codes import FORBIDDEN, OK
 from metaq.protocols.text.commands import Copy, Get, Result, Sync, Value
 from metaq.protocols.text.extensions import EXT_COPY
-from metaq_broker.engine.outcomes import FORBIDDEN, OK
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
 from metaq_broker.replication.chunks import checked_frames
 from metaq_broker.replication.gregor import PROMOTED

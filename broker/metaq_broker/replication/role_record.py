@@ -42,7 +42,7 @@ def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
     """Return what the data folder says, ``None`` without a file (blocking).
 
     Raises:
-        StandingDamaged: It cannot be told.
+        RoleRecordDamaged: It cannot be told.
     """
     path = data_path / FILE_NAME
     if not files.exists(path):

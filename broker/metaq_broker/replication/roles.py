@@ -16,7 +16,7 @@ from metaq.model import Address
 from metaq_broker.admin.reload import Reloader
 from metaq_broker.clock import Clock
 from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
-from metaq_broker.engine.outcomes import FORBIDDEN
+from metaq_broker.engine.outcomes import NotMaster
 from metaq_broker.replication.config_follower import ConfigFollower
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
@@ -80,7 +80,7 @@ class Replication:
                 return
             self._gate.slave = True
             master = f" {role.master}" if role.master is not None else ""
-            self._gate.shut(FORBIDDEN, f"{NO_PUTS}{master}")
+            self._gate.shut(NotMaster(f"{NO_PUTS}{master}"))
         elif self.role_record is not None and not was_promoted:
             self._refuse_as_fenced(self.role_record)
             return
@@ -160,7 +160,7 @@ class Replication:
 
     def _refuse_as_fenced(self, role_record: RoleRecord) -> None:
         reason = f"this broker is fenced: its slave {role_record.by} was promoted and is the master now"
-        self._gate.shut(FORBIDDEN, reason)
+        self._gate.shut(NotMaster(reason))
         _LOG.error("fenced, no messages are taken", extra={"fields": {"by": role_record.by}})
 
     @property

@@ -28,7 +28,7 @@ from metaq.model import Address
 from metaq.protocols.text.commands import Version
 from metaq.protocols.text.extensions import EXT_COPY
 from metaq_broker.config.replication import SamsaConfig
-from metaq_broker.engine.outcomes import FAILED
+from metaq_broker.engine.outcomes import SlaveOutOfSync
 from metaq_broker.replication.holdings import holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
@@ -130,7 +130,7 @@ class SyncMaster:
 
     def _shut(self, reason: str) -> None:
         self.trouble = reason
-        self._gate.shut(FAILED, f"{DISCONNECTED}{reason}")
+        self._gate.shut(SlaveOutOfSync(f"{DISCONNECTED}{reason}"))
 
     def _out_of_step(self, reason: str) -> None:
         if reason != self.trouble and not self._stopping.is_set():

@@ -12,7 +12,6 @@ from typing import Final
 
 from metaq.errors import MetaqError
 from metaq.model import TransactionId, Xid
-from metaq_broker.engine.outcomes import FAILED
 
 XA_HEURISTIC_ROLLBACK: Final = 6
 XA_HEURISTIC_COMMIT: Final = 7
@@ -22,6 +21,9 @@ XA_RESOURCE_ERROR: Final = -3
 XA_UNKNOWN: Final = -4
 XA_PROTOCOL: Final = -6
 XA_DUPLICATE: Final = -8
+
+FAILED: Final = 500
+"""Status of a refusal."""
 
 CONFLICT: Final = 409
 """Status of a decision that comes too late."""

@@ -15,9 +15,9 @@ from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run, fetch, read_out
 from metaq.backends.metaq.session import Session
 from metaq.errors import CorruptFrame, ProtocolError
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
+from metaq.formats.message_types import Selection, decode_filtered, encode_types, select
 from metaq.protocols.text.commands import Get, GetFiltered, Result, Value
 from metaq.protocols.text.extensions import EXT_FILTER
-from metaq.protocols.text.filtered import Selection, decode_filtered, encode_types, select
 
 SCAN_BYTES: Final = 1 << 20
 """Bytes of the log that one request has looked at, if the caller does not say otherwise."""

@@ -18,11 +18,11 @@ from metaq.backends.metaq.fetch import GROUP
 from metaq.backends.metaq.session import Session
 from metaq.errors import DataMissing, ExtensionMissing, MetaqError, OffsetMoved
 from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_types import OFFSET_BYTES, encode_types
 from metaq.model import OffsetRange
 from metaq.net.retry import Attempts, RetryPolicy
 from metaq.protocols.text.commands import GetFiltered, Reply, Value
 from metaq.protocols.text.extensions import EXT_FILTER
-from metaq.protocols.text.filtered import OFFSET_BYTES, encode_types
 
 _ADDRESS_AND_LENGTH: Final = struct.Struct(">qi")
 

@@ -67,7 +67,7 @@ class GetFiltered(NamedTuple):
     """``fget TOPIC GROUP PARTITION OFFSET MAXSIZE TYPES OPAQUE``. Extension ``fget``.
 
     ``types`` are names of message types, joined by commas on the wire. ``max_bytes`` counts bytes of the log that are
-    looked at, not of the reply, which is a ``Value`` whose data ``metaq.protocols.text.filtered`` describes.
+    looked at, not of the reply, which is a ``Value`` whose data ``metaq.formats.message_types`` describes.
     """
 
     topic: str

@@ -14,8 +14,9 @@ from metaq_broker.admin.maintenance import MaintenanceRefused, PartitionMaintena
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Appended
+from metaq_broker.engine.outcomes import Appended, Refusal
 from metaq_broker.engine.stores import TopicStores
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
@@ -114,13 +115,13 @@ def play(root: Path, scenario: Scenario, fault: Fault | None) -> tuple[FaultyFil
     return files, *asyncio.run(run())
 
 
-@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+@pytest.mark.parametrize(("scenario", "states"), [(delete_one, DELETED), (move_two, MOVED)])
 def test_without_faults(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     _, done, served, _ = play(tmp_path, scenario, None)
     assert (done, served) == (True, states[-1])
 
 
-@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+@pytest.mark.parametrize(("scenario", "states"), [(delete_one, DELETED), (move_two, MOVED)])
 def test_any_call_that_fails(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     (tmp_path / "dry").mkdir()
     _, _, _, calls = play(tmp_path / "dry", scenario, None)
@@ -134,7 +135,7 @@ def test_any_call_that_fails(scenario: Scenario, states: list[Contents], tmp_pat
         assert reopened(files.restart(), root) == served, at
 
 
-@pytest.mark.parametrize(("story", "states"), [(delete_one, DELETED), (move_two, MOVED)])
+@pytest.mark.parametrize(("scenario", "states"), [(delete_one, DELETED), (move_two, MOVED)])
 def test_the_power_goes_at_any_call(scenario: Scenario, states: list[Contents], tmp_path: Path) -> None:
     (tmp_path / "dry").mkdir()
     _, _, _, calls = play(tmp_path / "dry", scenario, None)
@@ -206,7 +207,8 @@ def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Pa
                 await step
         harness.engine.open_partition("orders", 0)
         outcome = harness.engine.put("orders", 0, [0], [None], [b"x"])
-        assert refused in outcome.text  # type: ignore[union-attr]
+        assert isinstance(outcome, Refusal)
+        assert refused in RefusalTexts(0, "here", 8123).put("orders", 0, outcome).text
         go_on.set()
         assert await deleting == [0]
         assert harness.settled == ["orders-0"]

@@ -10,8 +10,9 @@ import pytest
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
-from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.outcomes import Appended, BlockAppended, PartitionClosed, PartitionLimit, Refusal
 from metaq_broker.engine.stores import TopicStores
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
@@ -44,7 +45,10 @@ def play(folder: Path, scenario: Scenario, more: str = "") -> None:
     asyncio.run(run())
 
 
-def put(engine: Engine, partition: int, topic: str = "t") -> Appended | Refused:
+TEXTS = RefusalTexts(5, "here", 8123)
+
+
+def put(engine: Engine, partition: int, topic: str = "t") -> Appended | Refusal:
     return engine.put(topic, partition, [0], [-1], [b"x"])
 
 
@@ -53,11 +57,13 @@ def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_pa
         assert isinstance(put(engine, 2), Appended)
         engine.close_partition("t", 2)
         refused = put(engine, 2)
-        assert isinstance(refused, Refused)
-        assert refused.code == 403
-        assert refused.text.endswith("[partition 't-2'] failed.Detail:partition[5-2] has been closed")
-        assert engine.get("t", 2, 0, 100) == Refused(403, "Partition[5-2] has been closed")
-        assert engine.get_types("t", 2, 0, 100, ["a"]) == Refused(403, "Partition[5-2] has been closed")
+        assert refused == PartitionClosed(2)
+        said = (
+            "Put message to [broker 'meta://here:8123'] [partition 't-2'] failed.Detail:partition[5-2] has been closed"
+        )
+        assert TEXTS.put("t", 2, PartitionClosed(2)) == (403, said)
+        assert engine.get("t", 2, 0, 100) == engine.get_types("t", 2, 0, 100, ["a"]) == PartitionClosed(2)
+        assert TEXTS.get("t", 2, PartitionClosed(2)) == (403, "Partition[5-2] has been closed")
         assert engine.offset("t", 2, 0, "segment") == 0, "the offset command ignores closing, as in MetaQ"
         engine.open_partition("t", 2)
         assert isinstance(put(engine, 2), Appended)
@@ -72,9 +78,7 @@ def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
         assert {engine.pick_partition("t") for _ in range(100)} == {2}
         engine.close_partition("t", 2)
         assert engine.pick_partition("t") == ANY_PARTITION
-        refused = put(engine, ANY_PARTITION)
-        assert isinstance(refused, Refused)
-        assert refused.code == 403
+        assert put(engine, ANY_PARTITION) == PartitionClosed(ANY_PARTITION)
 
     play(tmp_path, scenario)
 
@@ -93,8 +97,8 @@ def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str,
     def scenario(engine: Engine) -> None:
         engine.close_partition("other", 3)
         refused = put(engine, partition, topic)
-        assert isinstance(refused, Refused)
-        assert (refused.code, refused.text.partition("Detail:")[2]) == (code, detail)
+        assert isinstance(refused, Refusal)
+        assert TEXTS.plain(refused) == (code, detail)
 
     play(tmp_path, scenario)
 
@@ -103,9 +107,7 @@ def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
         assert isinstance(put(engine, 0), Appended)
         assert isinstance(put(engine, 1), Appended)
-        refused = put(engine, 2)
-        assert isinstance(refused, Refused)
-        assert refused.text.endswith("Detail:the broker has 2 partitions, maxPartitions allows no more")
+        assert put(engine, 2) == PartitionLimit("the broker has 2 partitions, maxPartitions allows no more")
         assert isinstance(put(engine, 0), Appended)
 
     play(tmp_path, scenario, "maxPartitions=2\n")

@@ -14,9 +14,10 @@ from metaq_broker.admin.maintenance import PartitionMaintenance
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
@@ -28,6 +29,8 @@ from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
 TOPIC = "t"
+
+TEXTS = RefusalTexts(5, "here", 8123)
 
 
 class Disk:
@@ -54,11 +57,11 @@ class Disk:
     async def put(self, body: bytes) -> str | None:
         """Put one message; return why it was refused, ``None`` when it was acknowledged."""
         outcome = self.engine.put(TOPIC, 0, [0], [-1], [body])
-        if not isinstance(outcome, Refused):
-            told: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
-            self.engine.when_durable(TOPIC, 0, outcome.log_end, 1, told.set_result)
+        if not isinstance(outcome, Refusal):
+            told: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+            self.engine.when_durable(outcome, 1, told.set_result)
             outcome = await asyncio.wait_for(told, 10)
-        return None if outcome is None else outcome.text
+        return None if outcome is None else TEXTS.put(TOPIC, 0, outcome).text
 
     def bodies(self) -> list[bytes]:
         return [frame.body for frame in self.log.scan(0)]
@@ -136,7 +139,7 @@ def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tm
             assert disk.bodies() == []
             done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
             unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
-            EngineStore(disk.engine, disk.commit).append([unit], done.set_result)
+            EngineStore(disk.engine, disk.commit, TEXTS.plain).append([unit], done.set_result)
             assert not done.done()
             assert await asyncio.wait_for(done, 10) is None
             assert disk.bodies() == [b"plain", b"committed"]

@@ -12,9 +12,10 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
-from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.outcomes import Appended, BlockAppended, ClockImplausible, Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
@@ -43,9 +44,9 @@ class Harness:
 
     def __init__(self, engine: Engine, commit: GroupCommit, clock: ManualClock) -> None:
         self.engine, self.clock = engine, clock
-        self.store = EngineStore(engine, commit)
+        self.store = EngineStore(engine, commit, RefusalTexts(5, "here", 8123).plain)
 
-    def put(self) -> Appended | Refused:
+    def put(self) -> Appended | Refusal:
         return self.engine.put("t", 0, [0], [-1], [b"x"])
 
     def time_of_put(self) -> int | None:
@@ -57,15 +58,14 @@ class Harness:
     def refused_everywhere(self) -> str:
         """Put in every way; all must be refused. Return the reason."""
         outcome = self.put()
-        assert isinstance(outcome, Refused)
-        assert outcome.code == 500
+        assert isinstance(outcome, ClockImplausible)
         block = bytearray(encode_frame(0, 0, b"x"))
-        assert isinstance(self.engine.put_block("t", 0, block, 1), Refused)
+        assert isinstance(self.engine.put_block("t", 0, block, 1), Refusal)
         assert self.engine.put_framed("t", 0, block, 1) is None
         with pytest.raises(TransactionRefused):
             self.store.check("t", 0)
-        assert self.store.room([("t", 0)]) is not None
-        return outcome.text
+        assert self.store.check_space([("t", 0)]) is not None
+        return outcome.reason
 
 
 def play(folder: Path, scenario: Callable[[Harness], None], now_ms: int = NOW) -> None:
@@ -100,7 +100,7 @@ def test_a_moment_with_a_wrong_clock_costs_that_moment(
         harness.clock.set_now_ms(NOW + 1)
         assert harness.time_of_put() == NOW + 1
         assert isinstance(harness.engine.put_block("t", 0, bytearray(encode_frame(0, 0, b"x")), 1), BlockAppended)
-        assert harness.store.room([("t", 0)]) is None
+        assert harness.store.check_space([("t", 0)]) is None
 
     with caplog.at_level(logging.WARNING):
         play(tmp_path, scenario)

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient
 from metaq_broker.clock import Clock
-from metaq_broker.engine.type_filter import SCAN_BYTES_MAX, InsideMessage, LargeFrame, scan
+from metaq_broker.engine.type_filter import SCAN_BYTES_MAX, BetweenBoundaries, LargeFrame, scan
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.storage.reads import AtEnd, Moved
 
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.message_types import Selection, decode_filtered
 from metaq.model import Message
 from metaq.protocols.text.commands import Result, Value
-from metaq.protocols.text.filtered import Selection, decode_filtered
 
 
 def frame(attribute: str | None, payload: bytes = b"x") -> bytes:
@@ -73,7 +73,7 @@ class TestScan:
     def test_every_offset_inside_of_a_message_is_refused_and_names_its_start(self, tmp_path: Path) -> None:
         log = log_with(tmp_path, [A, B])
         for offset in {*range(len(A + B))} - {0, len(A)}:
-            with pytest.raises(InsideMessage) as refusal:
+            with pytest.raises(BetweenBoundaries) as refusal:
                 scan(log, offset, 1 << 20, {b"a"})
             assert refusal.value.boundary == (0 if offset < len(A) else len(A))
 

@@ -23,7 +23,12 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
         services=SimpleNamespace(
-            engine=engine, buffers=BlockBuffers(), text_puts=TextPuts(), version="1", transactions=transactions
+            engine=engine,
+            buffers=BlockBuffers(),
+            text_puts=TextPuts(),
+            version="1",
+            transactions=transactions,
+            texts=None,
         ),
         received=memoryview(bytearray(1 << 17)),
         access_of=lambda transport: None,
@@ -57,7 +62,9 @@ def talk(own: str, peer: str) -> bytes:
 def unpaced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The sockets that the broker had no longer paced."""
     seen: list[Any] = []
-    monkeypatch.setattr("metaq_broker.frontends.net.connection.disable_pacing", lambda connected: seen.append(connected.family))
+    monkeypatch.setattr(
+        "metaq_broker.frontends.net.connection.disable_pacing", lambda connected: seen.append(connected.family)
+    )
     return seen
 
 

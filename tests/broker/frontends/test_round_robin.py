@@ -85,7 +85,7 @@ class Services:
         self.engine = SimpleNamespace(config=SimpleNamespace(system=system))
         self.report = self.transactions = self
         self.buffers, self.text_puts = BlockBuffers(), TextPuts()
-        self.version = "1"
+        self.version, self.texts = "1", None
         self._clock = clock
 
     def body(self, item: str) -> bytes:

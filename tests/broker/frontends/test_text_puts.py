@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -15,9 +16,10 @@ from fix_broker import RunningBroker, StartBroker, wait_until
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Refused
+from metaq_broker.engine.outcomes import Refusal, StorageFailed
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.frontends.text import text_puts as text_puts_module
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.replies import ReplyQueue
 from metaq_broker.frontends.text.session import TextServices, TextSession
 from metaq_broker.frontends.text.text_puts import CompiledRuns, TextPuts
@@ -76,7 +78,9 @@ class Harness:
         self.statistics = Statistics(clock.monotonic, lambda topic: True)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, self.statistics)
         nothing: Any = SimpleNamespace()
-        services = TextServices(self.engine, nothing, nothing, "1", text_puts=self.text_puts)
+        services = TextServices(
+            self.engine, nothing, nothing, "1", RefusalTexts(5, "here", 1), text_puts=self.text_puts
+        )
         self.queue = ReplyQueue(lambda: None)
         self.session = TextSession(services, self.queue, "peer")
 
@@ -171,8 +175,8 @@ def test_a_run_goes_through_the_compiled_code(tmp_path: Path, monkeypatch: pytes
 
 
 def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def when_durable(self: Engine, topic: str, index: int, end: int, count: int, done: Any) -> None:
-        done(Refused(500, "no disk"))
+    def when_durable(self: Engine, appended: Any, count: int, done: Callable[[Refusal | None], None]) -> None:
+        done(StorageFailed("no disk"))
 
     async def run() -> list[Reply]:
         harness = Harness(tmp_path, True, 1 << 30)
@@ -182,7 +186,12 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
         finally:
             harness.close()
 
-    assert asyncio.run(run()) == [Result(500, "no disk", opaque) for opaque in range(-50, 50)]
+    replies = asyncio.run(run())
+    assert [(reply.code, reply.opaque) for reply in replies if isinstance(reply, Result)] == [
+        (500, opaque) for opaque in range(-50, 50)
+    ]
+    said = "Put message to [broker 'meta://here:1'] [partition 't-0'] failed.Detail:no disk"
+    assert {reply.text for reply in replies if isinstance(reply, Result)} == {said}
 
 
 def test_loops_that_are_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

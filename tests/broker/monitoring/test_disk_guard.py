@@ -13,9 +13,10 @@ import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import ConfigError, parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Appended, BlockAppended, Refused
+from metaq_broker.engine.outcomes import Appended, BlockAppended, Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.disk_guard import DEFAULT_FREE_BYTES_MIN, DiskGuard, DiskLimits
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import DiskSpace, Files
@@ -31,6 +32,8 @@ from metaq.formats.message_id import IdWorker
 
 GIB = 1 << 30
 LIMITS = DiskLimits(free_bytes_min=1000, free_bytes_resume=1500, check_interval_ms=1000)
+
+TEXTS = RefusalTexts(0, "here", 8123)
 
 
 @dataclass
@@ -261,18 +264,19 @@ class Core:
         self.guard = DiskGuard(files, self.clock, limits, paths, at_once)
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(0), self.clock, statistics, self.guard)
-        self.store = EngineStore(self.engine, self.commit)
+        self.store = EngineStore(self.engine, self.commit, TEXTS.plain)
 
-    def put(self, partition: int = 0, body: bytes = b"message") -> Appended | Refused:
+    def put(self, partition: int = 0, body: bytes = b"message") -> Appended | Refusal:
         return self.engine.put("t", partition, [0], [-1], [body])
 
-    def put_block(self) -> BlockAppended | Refused:
+    def put_block(self) -> BlockAppended | Refusal:
         return self.engine.put_block("t", 0, encode_frame(0, 0, b"message"), 1)
 
     def detail(self, outcome: object) -> str:
-        assert isinstance(outcome, Refused)
-        assert outcome.code == 500
-        return outcome.text.partition("Detail:")[2]
+        assert isinstance(outcome, Refusal)
+        code, detail = TEXTS.plain(outcome)
+        assert code == 500
+        return detail
 
     def log(self) -> PartitionLog:
         log = self.stores.get("t", 0)
@@ -345,7 +349,7 @@ def test_a_full_disk_is_noticed_by_the_first_write_and_spoils_nothing(call: str,
         core.clock.advance(5000)
         await core.guard.check()
         for outcome in (core.put(), core.put_block(), core.put(1)):
-            assert not isinstance(outcome, Refused)
+            assert not isinstance(outcome, Refusal)
         await core.commit.drain()
         assert (core.log().failure, core.log().message_count) == (None, 3)
         core.commit.stop()

@@ -41,7 +41,7 @@ async def refusal(broker: Broker, *, force: bool = False) -> str:
     return str(refused.value)
 
 
-@pytest.mark.parametrize("standing", [RoleRecord(PROMOTED, 17), RoleRecord(FENCED, 18, "[::1]:8123")])
+@pytest.mark.parametrize("role_record", [RoleRecord(PROMOTED, 17), RoleRecord(FENCED, 18, "[::1]:8123")])
 def test_a_standing_is_read_back(tmp_path: Path, role_record: RoleRecord) -> None:
     assert read_role_record(Files(), tmp_path) is None
     write_role_record(Files(), tmp_path, role_record)

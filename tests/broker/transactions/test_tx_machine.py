@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RangeGroup, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.heuristics import Outcome
@@ -30,8 +30,8 @@ FATES = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "absent", Outcome.
 class Transactions(RuleBasedStateMachine):
     """Opens, prepared and ended transactions move between the bundles; ``promises`` knows the rest."""
 
-    opened: RangeGroup = RangeGroup("opened")
-    prepared: RangeGroup = RangeGroup("prepared")
+    opened: Bundle = Bundle("opened")
+    prepared: Bundle = Bundle("prepared")
 
     def __init__(self) -> None:
         super().__init__()

@@ -121,7 +121,7 @@ def test_an_accident_at_call_n(calls: int, first: int, fault: Fault, tmp_path: P
     for at in range(first, calls + 1, max(1, calls // SAMPLES)):
         root = tmp_path / f"at{at}"
         files, told = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
-        before = getattr(told, "world", None)
+        before = getattr(told, "harness", None)
         for round_ in range(2):
             ends_with_power = fault.error is None or at % 2
             files = files.crash(Random(at * 10 + round_)) if ends_with_power else files.restart()
@@ -135,7 +135,7 @@ def test_partitions_that_failed_recover_by_command(calls: int, tmp_path: Path) -
     for at in range(20, calls // 2, 3):
         fault = Fault(at, errno.EIO, 0.5, calls=frozenset({"pwrite", "fdatasync"}))
         files, told = accident(tmp_path / f"at{at}", fault)
-        harness = getattr(told, "world", None)
+        harness = getattr(told, "harness", None)
         if harness is None or not any(log.failure for log in harness.partitions.logs.logs()):
             continue
         files.fault = None

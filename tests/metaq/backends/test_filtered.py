@@ -15,10 +15,10 @@ from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError
 from metaq.formats.frames import encode_body, encode_frame, walk
+from metaq.formats.message_types import Selection, decode_filtered, encode_types, is_message_type, select
 from metaq.model import Message
 from metaq.protocols.text.commands import Result, Value
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_FILTER
-from metaq.protocols.text.filtered import Selection, decode_filtered, encode_types, is_message_type, select
 from metaq.testing.memory import MemoryBroker
 
 SEGMENT_BYTES, TRANSFER_BYTES = 4096, 3000

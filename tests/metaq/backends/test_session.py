@@ -230,7 +230,7 @@ def test_a_connection_that_ends_early_is_told_from_one_that_ends_in_a_reply(said
 
 
 @pytest.mark.parametrize(
-    ("nonsense", "what"),
+    ("protocol_error", "what"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "reply"),
         (b"value x 1\r\n", "x"),

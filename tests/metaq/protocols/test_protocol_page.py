@@ -9,6 +9,7 @@ import pytest
 from feeding import byte_by_byte, feed
 
 from metaq.formats.frames import walk, whole_bytes
+from metaq.formats.message_types import decode_filtered
 from metaq.protocols.text.commands import (
     Decide,
     Get,
@@ -39,7 +40,6 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     extensions_of,
 )
-from metaq.protocols.text.filtered import decode_filtered
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8")
 EXAMPLES = [line for block in re.findall(r"```wire\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

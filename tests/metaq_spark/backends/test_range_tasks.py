@@ -156,7 +156,7 @@ def test_a_slow_broker_is_told_with_its_deadline() -> None:
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "protocol_error",
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"value -1 1\r\n",
@@ -202,15 +202,15 @@ def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytes
     chunks, warm = 200, 40
     posted: list[tuple[Get, memoryview]] = []
 
-    def post(session: object, command: Get, timeout_s: float | None = None, room: memoryview | None = None) -> int:
-        assert room is not None
-        posted.append((command, room))
+    def post(session: object, command: Get, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
+        assert buffer is not None
+        posted.append((command, buffer))
         return len(posted) - 1
 
     def collect(session: object, opaque: int, timeout_s: float | None = None) -> Filled:
-        command, room = posted[opaque]
-        room[:] = chunk[: command.max_bytes]
-        return Filled(len(room), opaque)
+        command, buffer = posted[opaque]
+        buffer[:] = chunk[: command.max_bytes]
+        return Filled(len(buffer), opaque)
 
     monkeypatch.setattr("metaq.backends.metaq.session.Session.post", post)
     monkeypatch.setattr("metaq.backends.metaq.session.Session.collect", collect)

@@ -38,7 +38,7 @@ def progress(*sources: dict[str, Any], **more: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("at", "incarnation", "there", "unread", "remark"),
+    ("at", "incarnation", "there", "unread", "status_note"),
     [
         (100, None, available(0, 100), (100, 100), None),
         (100, None, available(0, 150), (100, 150), None),

@@ -112,7 +112,7 @@ def test_a_block_that_was_taken_is_not_written_to_any_more() -> None:
 def test_a_small_block_does_not_take_the_memory_of_a_large_one() -> None:
     block = OpenBlock(1 << 20, 10)
     assert list(FrameEncoder(pa.array([b"x" * 100]), None, Engine(0)).append(np.array([0]), block)) == []
-    assert len(block.room) < 1000
+    assert len(block.buffer) < 1000
 
 
 @pytest.mark.parametrize(("messages_max", "room_bytes"), [(1000, 10_000), (90, 1000)])
@@ -126,5 +126,5 @@ def test_only_a_block_that_was_full_of_bytes_has_the_next_one_take_all_of_its_me
     last = block.take()
     assert list(encoder.append(np.array([0]), block)) == []
     assert last.count == 101 - full[0].count
-    assert len(block.room) <= room_bytes
-    assert (len(block.room) == 10_000) == (messages_max == 1000)
+    assert len(block.buffer) <= room_bytes
+    assert (len(block.buffer) == 10_000) == (messages_max == 1000)

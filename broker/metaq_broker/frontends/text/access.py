@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from metaq.protocols.text.codes import FORBIDDEN
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
@@ -33,7 +34,7 @@ from metaq.protocols.text.commands import (
     Transaction,
 )
 from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.engine.outcomes import FORBIDDEN, Refused
+from metaq_broker.frontends.text.refusals import Refused
 
 _NAMES_SHOWN: Final = 5
 

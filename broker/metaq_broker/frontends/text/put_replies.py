@@ -7,11 +7,13 @@ a fraction of making each on its own. Source: docs/protocol.md (put).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 
+from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
-from metaq_broker.engine.outcomes import OK, Appended, Refused
+from metaq_broker.engine.outcomes import Appended, Refusal
+from metaq_broker.frontends.text.refusals import Refused
 from metaq_broker.frontends.text.replies import ReplyQueue
 
 
@@ -28,15 +30,22 @@ class PutReplies:
         self._report(positions, [encode(Result(refused.code, refused.text, opaque)) for opaque in opaques])
 
     def stored(
-        self, positions: Sequence[int], opaques: Sequence[int], appended: Appended
-    ) -> Callable[[Refused | None], None]:
-        """Prepare the replies of a group; return what reports them, with ``None`` or with a refusal for all."""
-        ready = success_replies(opaques, appended) if self._replies is None and not appended.rejected else None
-        replies = [] if ready is not None else _single_replies(opaques, appended)
+        self,
+        positions: Sequence[int],
+        opaques: Sequence[int],
+        appended: Appended,
+        worded: Callable[[Refusal], Refused],
+    ) -> Callable[[Refusal | None], None]:
+        """Prepare the replies of a group; return what reports them, with ``None`` or with a refusal for all.
 
-        def durable(refused: Refused | None) -> None:
-            if refused is not None:
-                self._report(positions, _refusals(opaques, appended, refused))
+        ``worded`` makes the text of a refusal.
+        """
+        ready = success_replies(opaques, appended) if self._replies is None and not appended.rejected else None
+        replies = [] if ready is not None else _single_replies(opaques, appended, worded)
+
+        def durable(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                self._report(positions, _refusals(opaques, appended, refusal, worded))
             elif ready is not None:
                 self._slot.complete(ready)
             else:
@@ -60,24 +69,30 @@ def success_replies(opaques: Sequence[int], appended: Appended) -> bytes:
     ids, offsets = appended.message_ids, appended.offsets
     id_chars, offset_chars = len(str(ids[0])), len(str(offsets[0]))
     if len(str(ids[-1])) != id_chars or len(str(offsets[-1])) != offset_chars:
-        return b"".join(_single_replies(opaques, appended))
+        return b"".join(map(_success_reply, opaques, repeat(appended), range(len(opaques))))
     # Ids and offsets grow, so all texts are as long as the first and the last: one template serves the whole run.
     length = id_chars + len(str(appended.index)) + offset_chars + 2
     template = f"result {OK} {length} %d\r\n%d {appended.index} %d".encode()
     return template * len(opaques) % tuple(chain.from_iterable(zip(opaques, ids, offsets, strict=True)))
 
 
-def _single_replies(opaques: Sequence[int], appended: Appended) -> list[bytes]:
-    replies = []
-    for position, (opaque, message_id, offset) in enumerate(
-        zip(opaques, appended.message_ids, appended.offsets, strict=True)
-    ):
-        code, text = appended.rejected.get(position) or (OK, f"{message_id} {appended.index} {offset}")
-        replies.append(encode(Result(code, text, opaque)))
-    return replies
+def _success_reply(opaque: int, appended: Appended, position: int) -> bytes:
+    text = f"{appended.message_ids[position]} {appended.index} {appended.offsets[position]}"
+    return encode(Result(OK, text, opaque))
 
 
-def _refusals(opaques: Sequence[int], appended: Appended, refused: Refused) -> list[bytes]:
+def _single_replies(opaques: Sequence[int], appended: Appended, worded: Callable[[Refusal], Refused]) -> list[bytes]:
+    rejected = appended.rejected
     return [
-        encode(Result(*(appended.rejected.get(position) or refused), opaque)) for position, opaque in enumerate(opaques)
+        encode(Result(*worded(rejected[position]), opaque))
+        if position in rejected
+        else _success_reply(opaque, appended, position)
+        for position, opaque in enumerate(opaques)
     ]
+
+
+def _refusals(
+    opaques: Sequence[int], appended: Appended, refusal: Refusal, worded: Callable[[Refusal], Refused]
+) -> list[bytes]:
+    rejected = appended.rejected
+    return [encode(Result(*worded(rejected.get(position, refusal)), opaque)) for position, opaque in enumerate(opaques)]

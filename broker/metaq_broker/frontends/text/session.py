@@ -16,7 +16,9 @@ from functools import partial
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
+from metaq.formats.message_types import encode_single_head
 from metaq.net.machine import boot_id
+from metaq.protocols.text.codes import FAILED, OK, UNAVAILABLE
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
@@ -37,15 +39,15 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.file_location import FileLocation, encode_file_location
-from metaq.protocols.text.filtered import encode_single_head
 from metaq.protocols.text.framed_puts import FramedPuts
 from metaq.protocols.text.put_runs import PutRun
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
-from metaq_broker.engine.outcomes import FAILED, OK, UNAVAILABLE, Refused
+from metaq_broker.engine.outcomes import Refusal, StorageFailed, TooLarge
 from metaq_broker.engine.type_filter import LargeFrame
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.text.access import Access
 from metaq_broker.frontends.text.put_replies import PutReplies
+from metaq_broker.frontends.text.refusals import RefusalTexts, Refused
 from metaq_broker.frontends.text.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.frontends.text.text_puts import TextPuts
 from metaq_broker.frontends.text.transactions import TransactionCommands
@@ -70,6 +72,7 @@ class TextServices:
     report: StatsReport
     transactions: TransactionCommands
     version: str
+    texts: RefusalTexts
     receiver: SyncSlave | None = None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
     text_puts: TextPuts = field(default_factory=TextPuts)
@@ -91,6 +94,7 @@ class TextSession:
         system = services.engine.config.system
         self._services = services
         self._engine = services.engine
+        self._texts = services.texts
         self._replies = replies
         self._peer = peer
         self._access = access
@@ -234,11 +238,12 @@ class TextSession:
             replies.refuse(positions, run.opaques, forbidden)
             return
         outcome = self._engine.put(topic, partition, run.flags, run.checksums, run.bodies)
-        if isinstance(outcome, Refused):
-            replies.refuse(positions, run.opaques, outcome)
+        worded = partial(self._texts.put, topic, partition)
+        if isinstance(outcome, Refusal):
+            replies.refuse(positions, run.opaques, worded(outcome))
             return
-        durable = replies.stored(positions, run.opaques, outcome)
-        self._engine.when_durable(topic, outcome.index, outcome.log_end, len(run.bodies), durable)
+        durable = replies.stored(positions, run.opaques, outcome, worded)
+        self._engine.when_durable(outcome, len(run.bodies), durable)
 
     def _put_framed(self, puts: FramedPuts) -> None:
         """Carry out a run of puts as one block; if that does not go smoothly, as the puts that they are."""
@@ -254,13 +259,14 @@ class TextSession:
         slot = self._replies.pending(count)
         replies = self._services.text_puts.replies(puts, outcome.index, outcome.first_offset)
 
-        def durable(refused: Refused | None) -> None:
-            if refused is None:
+        def durable(refusal: Refusal | None) -> None:
+            if refusal is None:
                 slot.complete(replies)
             else:
+                refused = self._texts.put(topic, puts.partition, refusal)
                 slot.complete(b"".join(encode(Result(*refused, opaque)) for opaque in puts.opaques.tolist()))
 
-        self._engine.when_durable(topic, outcome.index, outcome.log_end, count, durable)
+        self._engine.when_durable(outcome, count, durable)
 
     def _put_in_transaction(self, put: Put) -> None:
         self._services.transactions.put(self, put, self._replies)
@@ -279,24 +285,26 @@ class TextSession:
         if partition == ANY_PARTITION:
             partition = self._engine.pick_partition(batch.topic)
         outcome = self._engine.put_block(batch.topic, partition, batch.block, batch.count)
-        if isinstance(outcome, Refused):
-            self._refuse(outcome, batch.opaque)
+        worded = partial(self._texts.put, batch.topic, partition)
+        if isinstance(outcome, Refusal):
+            self._refuse(worded(outcome), batch.opaque)
             return
         text = f"{outcome.first_id} {outcome.index} {outcome.first_offset}"
         slot = self._replies.pending()
 
-        def durable(refused: Refused | None) -> None:
-            code, reply = (OK, text) if refused is None else refused
+        def durable(refusal: Refusal | None) -> None:
+            code, reply = (OK, text) if refusal is None else worded(refusal)
             slot.complete(encode(Result(code, reply, batch.opaque)))
 
-        self._engine.when_durable(batch.topic, outcome.index, outcome.log_end, batch.count, durable)
+        self._engine.when_durable(outcome, batch.count, durable)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
         if command.word == "put":
             self._engine.statistics.puts(command.topic, 1, command.length)
             self._engine.statistics.puts_failed(command.topic, 1)
-            self._refuse(self._engine.too_long(command.topic, command.partition, command.length, limit), command.opaque)
+            refusal = TooLarge(command.length, limit)
+            self._refuse(self._texts.put(command.topic, command.partition, refusal), command.opaque)
         else:
             text = f"{command.word} of {command.length} bytes is longer than {limit} bytes (maxBatchSize)"
             self._refuse(Refused(FAILED, text), command.opaque)
@@ -309,8 +317,10 @@ class TextSession:
     def _answer_get(self, command: Get) -> bytes | FileReply:
         topic, _group, partition, offset, bytes_max, opaque = command
         outcome = self._engine.get(topic, partition, offset, bytes_max)
-        if isinstance(outcome, Refused):
-            return encode(Result(outcome.code, outcome.text, opaque))
+        if isinstance(outcome, StorageFailed):  # MetaQ says "Put" here as well
+            return encode(Result(*self._texts.put(topic, partition, outcome), opaque))
+        if isinstance(outcome, Refusal):
+            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
         return FileReply(encode_value_line(outcome.length, opaque), outcome)
 
     def _get_filtered(self, command: GetFiltered) -> None:
@@ -319,8 +329,8 @@ class TextSession:
     def _answer_get_filtered(self, command: GetFiltered) -> bytes | FileReply | SlowReply:
         topic, _group, partition, offset, bytes_max, types, opaque = command
         outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
-        if isinstance(outcome, Refused):
-            return encode(Result(outcome.code, outcome.text, opaque))
+        if isinstance(outcome, Refusal):
+            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
         if isinstance(outcome, LargeFrame):
             head = encode_single_head(outcome.next_offset, outcome.frame.offset)
             line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
@@ -332,24 +342,22 @@ class TextSession:
 
     def _answer_offset(self, command: GetOffset) -> bytes:
         topic, _group, partition, offset, opaque, mode = command
-        outcome: int | str | Refused
         if mode == "file":
-            outcome = self._file_location(topic, partition, offset)
-        else:
-            outcome = self._engine.offset(topic, partition, offset, mode)
-        code, text = outcome if isinstance(outcome, Refused) else (OK, str(outcome))
-        return encode(Result(code, text, opaque))
+            return encode(Result(*self._file_location(topic, partition, offset), opaque))
+        outcome = self._engine.offset(topic, partition, offset, mode)
+        refused = self._texts.get(topic, partition, outcome) if isinstance(outcome, Refusal) else None
+        return encode(Result(*(refused or (OK, str(outcome))), opaque))
 
-    def _file_location(self, topic: str, partition: int, offset: int) -> str | Refused:
+    def _file_location(self, topic: str, partition: int, offset: int) -> tuple[int, str]:
         boot = boot_id()
         if not self._shares_files or boot is None:
             text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
-            return Refused(UNAVAILABLE, text)
+            return UNAVAILABLE, text
         found = self._engine.file_part(topic, partition, offset)
-        if isinstance(found, Refused):
-            return found
-        path = str(found.path.absolute())
-        return encode_file_location(FileLocation(found.position, found.length, *found.handle.identity(), boot, path))
+        if isinstance(found, Refusal):
+            return self._texts.get(topic, partition, found)
+        path, identity = str(found.path.absolute()), found.handle.identity()
+        return OK, encode_file_location(FileLocation(found.position, found.length, *identity, boot, path))
 
     def _stats(self, command: Stats) -> None:
         self._replies.ask(partial(self._answer_stats, command))
@@ -371,7 +379,14 @@ class TextSession:
             return
         slot = self._replies.pending()
 
-        def answer(code: int, text: str) -> None:
+        def answer(outcome: int | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                code, text = self._texts.plain(outcome)
+            else:
+                code = OK
+                text = (
+                    f"{command.message_id} {command.partition} {outcome}" if isinstance(command, Sync) else str(outcome)
+                )
             slot.complete(encode(Result(code, text, command.opaque)))
 
         if isinstance(command, Sync):

@@ -17,11 +17,11 @@ from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.formats.native_crc import crc32_address
 from metaq.model import INT32_MAX, INT32_MIN
+from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Put, Result
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.framed_puts import Framed, FramedPuts
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
-from metaq_broker.engine.outcomes import OK
 from metaq_broker.engine.put_block import BLOCKS
 
 BLOCK_BYTES: Final = 1 << 20

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
-from metaq_broker.engine.outcomes import OK
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.replies import PendingReply, ReplyQueue
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.replication.gate import PutGate
@@ -37,9 +38,9 @@ Visible = Callable[[frozenset[str]], bool]
 class TransactionCommands:
     """Carries out transaction commands for all connections; ``connection`` is any object that stands for one."""
 
-    def __init__(self, manager: TransactionManager, statistics: Statistics, gate: PutGate | None = None) -> None:
+    def __init__(self, manager: TransactionManager, statistics: Statistics, gate: PutGate, texts: RefusalTexts) -> None:
         """``gate`` may keep transactions from beginning and committing."""
-        self._gate = gate or PutGate()
+        self._gate, self._texts = gate, texts
         self._manager = manager
         self._statistics = statistics
         self._steps: Final[dict[str, Callable[[object, Transaction, ReplyQueue], None]]] = {
@@ -69,7 +70,7 @@ class TransactionCommands:
             self._recover(command, replies, visible)
             return
         if self._gate.shut_by is not None and command.type in _GATED:
-            replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
+            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
             return
         self._steps[command.type](connection, command, replies)
 
@@ -98,7 +99,7 @@ class TransactionCommands:
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
         """Record which branches a batch consists of; the reply names those of the first decision for it."""
         if self._gate.shut_by is not None:
-            replies.add(encode(Result(*self._gate.shut_by, command.opaque)))
+            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
             return
         slot = replies.pending()
 

@@ -1,0 +1,5 @@
+"""MetaQ's status codes, which are those of HTTP. Source: docs/protocol.md."""
+
+from __future__ import annotations
+
+OK, MOVED, BAD_REQUEST, FORBIDDEN, NOT_FOUND, FAILED, UNAVAILABLE = 200, 301, 400, 403, 404, 500, 503
