@@ -156,7 +156,7 @@ class FaultRun:
         began = time.monotonic()
         hit = self._in_time(shot) if shot.step is None else self._at_step(shot)
         if hit:
-            self.figures.kills[shot.victim, shot.partition_key] += 1
+            self.figures.kills[shot.victim, shot.target] += 1
             self._excuses = min(EXCUSES_MAX, self._excuses + 1)
             if shot.victim is Victim.DRIVER:
                 self.launch()
