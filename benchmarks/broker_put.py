@@ -217,9 +217,9 @@ class Bench:
             with self._bare_puts(request) as peer:
                 bare += round_trips(peer, request, self.seconds / 2)
         for percent in (50, 99):
-            pair = (statistics.quantiles(times, n=100)[percent - 1] for times in (ours, bare))
+            measured, floor = (statistics.quantiles(times, n=100)[percent - 1] for times in (ours, bare))
             name = f"broker, durable put, one at a time, p{percent}"
-            self.report.add(Figure(name, "ms", *pair, BARE_PUT, better="less"))
+            self.report.add(Figure(name, "ms", measured, floor, BARE_PUT, better="less"))
 
     def _gets(self, broker: Server) -> None:
         request = encode(Get(TOPIC, "g", 0, 0, GET_BYTES, OPAQUE))

@@ -24,11 +24,13 @@ from metaq.backends.metaq.puts import encode_block
 from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.net.transport import Timeouts
 from metaq_spark.backends.metaq.sessions import RetryingSessions
-from metaq_spark.columns.encode import Block
+from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.exactly_once.coordinator import Coordinator
 from metaq_spark.exactly_once.plan import plan_transaction
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
-from metaq_spark.options.parsing import Use, parse_sink_options
+from metaq_spark.options.parsing import parse_sink_options
+from metaq_spark.options.table import Use
 
 CASES: Final = (Case(100, 2_000_000), Case(1000, 500_000))
 AIM: Final = 0.6
@@ -66,7 +68,8 @@ def commit_ms(address: str, mebibytes: int) -> Callable[[], float]:
     """A function that writes so much from one task and returns how many milliseconds the driver's part took."""
     options = parse_sink_options({"brokers": address, "topic": TOPIC, "delivery": "exactly_once"}, Use.BATCH_WRITE)
     sessions = RetryingSessions(options, SessionPool(Timeouts(5.0, 60.0)))
-    block = Block(*encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120)))
+    data, count = encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120))
+    block = Block(memoryview(data), count, of_block(data))
     broker_address = Address.parse(address)
 
     def run() -> float:

@@ -55,7 +55,7 @@ class Listener:
         while True:
             told_ns, arrived_ns = ARRIVAL.unpack(self._socket.recv(ARRIVAL.size))
             if told_ns == sent_ns:
-                return (arrived_ns - sent_ns) / 1e6
+                return float(arrived_ns - sent_ns) / 1e6
 
     def close(self) -> None:
         self._socket.close()

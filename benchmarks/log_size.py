@@ -47,7 +47,8 @@ from metaq.backends.metaq.session import Session
 from metaq.formats.frames import walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, OffsetRange
-from metaq_spark.options.parsing import Use, parse_source_options
+from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.source.stream_reader import MetaQStreamReader
 
 SHARE = 0.01
@@ -113,7 +114,9 @@ class Log:
 def time_at(session: Session, offset: int) -> int:
     """When the broker took the message at ``offset``, in ms since 1970."""
     run = next(read_range(session, TOPIC, 0, OffsetRange(offset, offset + 1)))
-    return timestamp_ms(next(walk(run.data)).message_id)
+    time_ms = timestamp_ms(next(walk(run.data)).message_id)
+    assert time_ms is not None
+    return time_ms
 
 
 @dataclass(frozen=True)

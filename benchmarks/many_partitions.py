@@ -24,7 +24,7 @@ from broker_process import RunningBroker, running_broker
 from figures import Figure, Report, arguments
 from processes import below, running
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from spark_bench import TOPIC, spark
 
 from metaq.backends.metaq.batch_writer import BatchWriter

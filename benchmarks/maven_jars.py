@@ -37,7 +37,8 @@ class Artifact:
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
             raise ValueError(f"{text!r}: expected group:name:version")
-        return cls(*parts, whole)
+        group, name, version = parts
+        return cls(group, name, version, whole)
 
     def __str__(self) -> str:
         return f"{self.group}:{self.name}:{self.version}"

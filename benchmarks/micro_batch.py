@@ -29,7 +29,8 @@ from pathlib import Path
 from figures import Figure, Report, arguments, in_turn
 from processes import cpu_s
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark_bench import broker, importable_by_workers, spark
 from trivial import Trivial
 
@@ -91,7 +92,7 @@ class Bench:
         """Run a query for a block; the median of its full batches without the first ones."""
         with self._started(query) as running_query:
             while running_query.isActive and len(self._full(running_query)) < self._batches + WARM_UP_BATCHES:
-                running_query.awaitTermination(0.05)
+                running_query.awaitTermination(0.05)  # type: ignore[arg-type]  # Spark takes fractions
             if (failure := running_query.exception()) is not None:
                 raise failure
             return statistics.median(self._full(running_query)[WARM_UP_BATCHES:])

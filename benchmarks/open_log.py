@@ -25,6 +25,7 @@ from figures import Figure, Report, arguments
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
+from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import LogSettings, Verify
 
 from metaq.formats.frames import encode_frame
@@ -45,7 +46,9 @@ def build(folder: Path, settings: LogSettings, partitions: int, bytes_each: int,
     ids = IdWorker(0).reserve(MIB // message_bytes, Clock().now_ms())
     frames = [encode_frame(message_id, 0, bytes(message_bytes - 20)) for message_id in ids]
     block, step = b"".join(frames), max(1, MARK_BYTES // message_bytes)
-    marks = [(number * message_bytes, number) for number in range(0, len(frames), step)]
+    marks = Marks()
+    for number in range(0, len(frames), step):
+        marks.add(number * message_bytes, number)
     store = open_store(folder, settings)
     for index in range(partitions):
         log = store.get_or_create("bench", index)
@@ -113,7 +116,8 @@ def opening(report: Report, folder: Path, settings: LogSettings, runs: int) -> N
         "kill, cold, several threads": partial(once, "tail", many, clean=False, cold=True),
         "all verified, cold": partial(once, "full", 1, clean=True, cold=True),
     }
-    turns = [[way() for way in (partial(summed_cold, folder), *ways.values())] for _ in range(runs)]
+    every: list[Callable[[], float]] = [partial(summed_cold, folder), *ways.values()]
+    turns = [[way() for way in every] for _ in range(runs)]
     floor, *seconds = (statistics.median(times) for times in zip(*turns, strict=True))
     for name, each in zip(ways, seconds, strict=True):
         report.add(Figure(f"open: {name}", "s", each, floor, "bare CRC-32 of all bytes", "less"))

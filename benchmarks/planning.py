@@ -37,7 +37,8 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
-from metaq_spark.options.parsing import Use, parse_source_options
+from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
 

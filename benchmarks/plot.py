@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import matplotlib as mpl
 from figures import Figure, number
@@ -47,7 +47,7 @@ def draw(results: Results, *files: Path) -> None:
     """Write the picture to each file, in the form that its suffix says. The same results give the same bytes."""
     groups = [(outcome, figures) for outcome in results.outcomes if (figures := compared(outcome))]
     lines = panels(results)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(cast("Any", _STYLE)):
         picture = _picture(groups, lines)
         for file in files:
             picture.savefig(file, dpi=110, metadata={"Date": None} if file.suffix == ".svg" else {"Software": None})

@@ -53,7 +53,8 @@ def peak_bytes() -> int:
 
 def read(address: Address, first: int, end: int) -> None:
     """The task: reads everything, and prints its peak before, after ``first`` bytes, at the end, and the seconds."""
-    from metaq_spark.options.parsing import Use, parse_source_options
+    from metaq_spark.options.parsing import parse_source_options
+    from metaq_spark.options.table import Use
     from metaq_spark.source.partition_reader import RangePartition, read_partition
 
     options = parse_source_options({"brokers": str(address), "subscribe": TOPIC}, Use.BATCH_READ)

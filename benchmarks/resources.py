@@ -154,15 +154,15 @@ def report_cpu(report: Report, folder: Path, works: Sequence[Work], runs: int) -
 def report_memory(report: Report, folder: Path, works: Sequence[Work]) -> None:
     """Peaks of each work, each in processes of its own."""
     for work in works:
-        peaks = []
+        peaks: list[tuple[float, float]] = []
         for action_of in (work.ours, work.ceiling):
             with stage(folder) as (session, broker):
                 action_of(session, str(broker.address))()
                 python = max(peak_bytes(each.pid) for each in Processes(broker.pid).python())
                 peaks.append((python / MIB, peak_bytes(broker.pid) / MIB))
-        (python, broker_peak), (bound, idle) = peaks
+        (python_peak, broker_peak), (bound, idle) = peaks
         name = f"{work}, peak memory of"
-        report.add(Figure(f"{name} a Python worker", "MiB", python, bound, "ceiling", "less"))
+        report.add(Figure(f"{name} a Python worker", "MiB", python_peak, bound, "ceiling", "less"))
         report.add(Figure(f"{name} the broker", "MiB", broker_peak, idle, "idle broker", "less"))
 
 

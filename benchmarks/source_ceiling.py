@@ -71,7 +71,7 @@ class CeilingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         batch, left = ceiling_batch(self.payload_bytes, self.columns), partition.value
         with ExitStack() as stack:
-            received = self._server and stack.enter_context(Received(self._server))
+            received = stack.enter_context(Received(self._server)) if self._server else None
             while left > 0:
                 rows = min(left, batch.num_rows)
                 if received is not None:
@@ -117,7 +117,7 @@ class CeilingStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"row": 0}
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # the old form
         return {"row": self._reader.rows}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -140,7 +140,7 @@ class CeilingSource(DataSource):
     def reader(self, schema: StructType) -> CeilingReader:
         rows, payload_bytes, tasks = (int(self.options[name]) for name in ("rows", "payloadbytes", "tasks"))
         server = self.options.get("server")
-        return CeilingReader(rows, payload_bytes, tasks, self._columns, server and Address.parse(server))
+        return CeilingReader(rows, payload_bytes, tasks, self._columns, Address.parse(server) if server else None)
 
     def streamReader(self, schema: StructType) -> CeilingStreamReader:
         return CeilingStreamReader(self.reader(schema))

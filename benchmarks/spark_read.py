@@ -29,7 +29,7 @@ from typing import Final
 from bare_peer import listening, serve_slices
 from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from source_ceiling import REQUEST, SLICE_BYTES, CeilingSource
 from spark_bench import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 

@@ -84,7 +84,7 @@ class DropSink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DropWriter:
         server = self.options.get("server")
-        return DropWriter(server and Address.parse(server), int(self.options.get("payloadbytes", 0)))
+        return DropWriter(Address.parse(server) if server else None, int(self.options.get("payloadbytes", 0)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TrivialWriter:
         return TrivialWriter()
@@ -132,14 +132,14 @@ def measure(report: Report, session: SparkSession, address: str, cases: Sequence
     for case in cases:
         frame, topic = frame_of(session, case), f"{TOPIC}-{case.payload_bytes}"
         forms = [partial(write, frame, "metaq", brokers=address, topic=topic), partial(write, frame, "drop")]
-        pair = rates(case, [partial(seconds, form) for form in forms], runs)
+        measured, floor = rates(case, [partial(seconds, form) for form in forms], runs)
         name = f"write, {size_of(case)}, local[{slots}]"
-        report.add(Figure(name, "M rows/s", *pair, PEER, aim=AIMS[case.payload_bytes]))
+        report.add(Figure(name, "M rows/s", measured, floor, PEER, aim=AIMS[case.payload_bytes]))
     case, rows = cases[0], stream_of(session, cases[0])
     ours = partial(write_stream, rows, "metaq", case.rows, brokers=address, topic=TOPIC)
-    pair = rates(case, [ours, partial(write_stream, rows, "drop", case.rows)], runs)
+    measured, floor = rates(case, [ours, partial(write_stream, rows, "drop", case.rows)], runs)
     name = f"stream write, {size_of(case)}, local[{slots}]"
-    report.add(Figure(name, "M rows/s", *pair, PEER, aim=AIMS[case.payload_bytes]))
+    report.add(Figure(name, "M rows/s", measured, floor, PEER, aim=AIMS[case.payload_bytes]))
 
 
 def network(

@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from figures import Figure, Report, arguments, in_turn
 from pyspark.sql import DataFrame, SparkSession
@@ -113,13 +114,15 @@ def first_rows(given: argparse.Namespace, report: Report) -> None:
 
 def imports(given: argparse.Namespace, report: Report) -> None:
     sides = [program(f"{PLANNER}\n{OURS}", clock="process_time"), program(PLANNER, clock="process_time")]
-    ours, peer = in_turn([lambda side=side: seconds_of(side) for side in sides], given.runs, unmeasured=0)
+    ours, peer = in_turn([partial(seconds_of, side) for side in sides], given.runs, unmeasured=0)
     report.add(Figure("imports of the process that plans", "CPU s", ours, peer, "without ours", better="less"))
 
 
 def loops(given: argparse.Namespace, report: Report) -> None:
     """Cold and warm in one folder, which is a new one for each run."""
-    cold, warm, peer = [], [], []
+    cold: list[float] = []
+    warm: list[float] = []
+    peer: list[float] = []
     for _ in range(given.runs):
         with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
             for taken in (cold, warm):

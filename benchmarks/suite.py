@@ -42,7 +42,8 @@ def run(program: Program, arguments: Sequence[str], folder: Path = FOLDER, secon
         started = time.perf_counter()
         failed = _failure(command, seconds_max)
         seconds = round(time.perf_counter() - started, 1)
-        title, figures = program.name, ()
+        title = program.name
+        figures: tuple[Figure, ...] = ()
         if failed is None:
             try:
                 title, figures = _figures(file)

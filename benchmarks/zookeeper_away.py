@@ -26,7 +26,7 @@ from cluster_stage import BrokerProcess, running_brokers, running_zookeeper, unt
 from figures import Figure, Report, arguments
 from processes import below, running
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from spark_bench import spark
 
 from metaq.backends.metaq.batch_writer import BatchWriter

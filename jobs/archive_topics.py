@@ -90,7 +90,7 @@ def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, F
         where = TopicPartition(row.topic, Partition(row.broker_id, row.partition))
         available = Contents(row.messages, row.first_offset, row.last_offset, row.frame_bytes, row.replaced_attributes)
         found.setdefault(int(batch), {}).setdefault(where, {})[name] = available
-    return found
+    return {**found}
 
 
 def read_manifests(files: NumberedFiles) -> list[Manifest]:
@@ -145,7 +145,7 @@ class Archive:
             refuse_losses(pieces)
         return pieces
 
-    def _available(self) -> dict[TopicPartition, PartitionState]:
+    def _available(self) -> Mapping[TopicPartition, PartitionState]:
         chosen = [topic for topic in self._directory.topics() if is_chosen(topic, self._arguments)]
         missing = {*(self._arguments.topics or "").split(",")} - {"", *chosen, *(where.topic for where in self._places)}
         if missing:

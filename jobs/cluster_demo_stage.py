@@ -105,7 +105,16 @@ class Broker:
         self._process, self.address = self._start(port=0)
 
     def _start(self, port: int) -> tuple[Process, Address]:
-        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", self._config, "--port", str(port)]
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "metaq_broker.cli",
+            "start",
+            "-f",
+            self._config,
+            "--port",
+            str(port),
+        ]
         process = self._processes.start(self.name, command)
         process.wait_for(lambda: READY.search(process.said()) is not None, "it is ready")
         [address] = READY.findall(process.said())
@@ -137,7 +146,14 @@ class SparkCluster:
         if len(os.fsencode(self.processes.temporary)) > SOCKET_FOLDER_BYTES_MAX:
             settings.append("spark.python.unix.domain.socket.enabled=false")
         options = [part for setting in settings for part in ("--conf", setting)]
-        command = [SPARK_HOME / "bin" / "spark-submit", "--master", self.master, *options, job, *arguments]
+        command: list[str | Path] = [
+            SPARK_HOME / "bin" / "spark-submit",
+            "--master",
+            self.master,
+            *options,
+            job,
+            *arguments,
+        ]
         variables = {
             **_SPARK_VARIABLES,
             "SPARK_CONF_DIR": str(ROOT / "spark-conf"),
@@ -165,5 +181,10 @@ def start_spark(processes: Processes) -> SparkCluster:
 
 
 def _spark_daemon(processes: Processes, name: str, entry: str, *arguments: str | Path) -> Process:
-    command = [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{entry}", "--host", "127.0.0.1"]
+    command: list[str | Path] = [
+        SPARK_HOME / "bin" / "spark-class",
+        f"org.apache.spark.deploy.{entry}",
+        "--host",
+        "127.0.0.1",
+    ]
     return processes.start(name, [*command, "--port", "0", "--webui-port", "0", *arguments], _SPARK_VARIABLES)

@@ -12,7 +12,7 @@ import argparse
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 RETRIES = 10
 """Some fifty seconds: longer than a broker takes that crashed and is started again."""

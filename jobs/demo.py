@@ -146,7 +146,7 @@ def say(what: str, value: str) -> None:
 
 
 def counted(available: Count) -> str:
-    return f"{available.lines:,} lines, {available.bytes:,} bytes"
+    return f"{available.lines:,} lines, {available.byte_count:,} bytes"
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -159,7 +159,7 @@ def print_table(rows: Sequence[Row]) -> None:
 def print_result(result: Comparison, seconds: dict[str, float]) -> None:
     print()
     for what, took_s in seconds.items():
-        rate = f", {result.sent.lines / took_s:,.0f} lines/s, {result.sent.bytes / took_s / 1e6:,.1f} MB/s"
+        rate = f", {result.sent.lines / took_s:,.0f} lines/s, {result.sent.byte_count / took_s / 1e6:,.1f} MB/s"
         say(what, f"{took_s:.1f} s{rate if result.sent.lines >= LINES_FOR_A_RATE else ''}")
     say("sent", counted(result.sent))
     say("received", counted(result.received))

@@ -19,11 +19,11 @@ class Count:
     """Lines, and their bytes with line ends."""
 
     lines: int = 0
-    bytes: int = 0
+    byte_count: int = 0
 
     def add(self, line: bytes) -> None:
         self.lines += 1
-        self.bytes += len(line)
+        self.byte_count += len(line)
 
 
 @dataclass

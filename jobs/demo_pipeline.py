@@ -11,7 +11,8 @@ import lines_to_topic
 from demo_check import Comparison, Count, compare
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.consumer import Consumer
@@ -88,7 +89,7 @@ class Pipeline:
     def share_in(self, topic: str) -> float:
         """How much of the input, 0..1, the broker has in ``topic``. A message is stored behind a header."""
         stored = sum(len(there) for there in self._directory.ends([topic]).values())
-        expected = self._input.available.bytes + HEADER_BYTES * self._input.available.lines
+        expected = self._input.available.byte_count + HEADER_BYTES * self._input.available.lines
         return stored / expected if expected else 1.0
 
     def compare(self) -> Comparison:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -132,9 +133,10 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder),
     }
     with contextlib.ExitStack() as stopping:
+        settings_of_spark: dict[str, bool | float | int | str | None] = {**settings}
         # A JVM whose start is interrupted may stay behind for ever.
         with signals_held_back(), _standard_error_in(folder / "spark.log"):
-            session = builder.config(map=settings).getOrCreate()
+            session = builder.config(map=settings_of_spark).getOrCreate()
             stopping.callback(_stop_spark, session)
         session.sparkContext.addPyFile(str(ROOT / "jobs" / "lines_to_topic.py"))
         yield session
@@ -142,7 +144,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 def _stop_spark(session: SparkSession) -> None:
     """Stop the session and wait for its JVM, which otherwise outlives us for some seconds."""
-    gateway = session.sparkContext._gateway
+    gateway: Any = session.sparkContext._gateway
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

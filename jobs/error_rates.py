@@ -31,7 +31,7 @@ import re
 from job_report import JobReport, count_rows_out
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 HDFS_LINE = r"^(\d{6} \d{6}) \d+ ([A-Z]+) ([^:\s]+):"
 SYSLOG_LINE = r"^([A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}) \S+ ([^:\[\s]+)(?:\[\d+\])?: (.*)"

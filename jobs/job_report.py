@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 EVERY_S: Final = 5.0
 POLL_S: Final = 1.0
@@ -76,7 +76,7 @@ class JobReport:
         over = False
         while not over:
             try:
-                over = bool(query.awaitTermination(POLL_S))
+                over = bool(query.awaitTermination(POLL_S))  # type: ignore[arg-type]  # Spark takes fractions
             finally:
                 self._add(query, seen)
                 if rows_out is not None:

@@ -75,7 +75,8 @@ def list_files(source: str) -> list[tuple[str, int]]:
 
 def open_filesystem(source: str) -> tuple[fs.FileSystem, str]:
     """The file system of ``source`` and the path within it."""
-    return fs.FileSystem.from_uri(source if "://" in source else os.path.abspath(source))
+    filesystem, path = fs.FileSystem.from_uri(source if "://" in source else os.path.abspath(source))
+    return filesystem, str(path)
 
 
 def deal(files: Iterable[tuple[str, int]], partitions: int, block_bytes: int = BLOCK_BYTES) -> list[Block]:

@@ -40,7 +40,7 @@ from partition_places import (
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.fixed import FixedDirectory
@@ -169,10 +169,10 @@ class Mirror:
             "txnAppId": memory.name,
             "txnVersion": batch_id,
         }
-        rows = Observation()
-        counted = copies.observe(rows, F.count(F.lit(1)).alias("rows"))
+        seen = Observation()
+        counted = copies.observe(seen, F.count(F.lit(1)).alias("rows"))
         counted.write.format("metaq").mode("append").options(**options).save()
-        self.rows_out += rows.get["rows"]
+        self.rows_out += int(seen.get["rows"])
 
 
 def is_chosen(topic: str, arguments: argparse.Namespace) -> bool:

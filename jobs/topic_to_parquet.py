@@ -20,7 +20,7 @@ import re
 from job_report import JobReport, count_rows_out
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 FOLDERS = ("topic", "date", "hour")
 HOUR_S, DAY_S = 3600, 86_400

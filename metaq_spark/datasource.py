@@ -76,7 +76,8 @@ class MetaQDataSource(DataSource):
     def reader(self, schema: StructType) -> MetaQReader:
         """The batch read."""
         from metaq_spark.errors import TablesUnsupported
-        from metaq_spark.options.parsing import Use, parse_source_options
+        from metaq_spark.options.parsing import parse_source_options
+        from metaq_spark.options.table import Use
         from metaq_spark.source.batch_reader import MetaQReader
         from metaq_spark.source.pushdown import PushdownReader
         from metaq_spark.source.read_schema import check_read_schema
@@ -90,7 +91,8 @@ class MetaQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> MetaQStreamReader | RefusedStream:
         """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
         from metaq_spark.errors import ConnectorError
-        from metaq_spark.options.parsing import Use, parse_source_options
+        from metaq_spark.options.parsing import parse_source_options
+        from metaq_spark.options.table import Use
         from metaq_spark.source.read_schema import check_read_schema
         from metaq_spark.source.refused_stream import RefusedStream
         from metaq_spark.source.stream_reader import MetaQStreamReader
@@ -105,7 +107,8 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
         """The batch write."""
-        from metaq_spark.options.parsing import Use, parse_sink_options
+        from metaq_spark.options.parsing import parse_sink_options
+        from metaq_spark.options.table import Use
         from metaq_spark.sink.batch_writer import MetaQWriter
 
         return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
@@ -113,7 +116,8 @@ class MetaQDataSource(DataSource):
     @_plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
         """The streaming sink."""
-        from metaq_spark.options.parsing import Use, parse_sink_options
+        from metaq_spark.options.parsing import parse_sink_options
+        from metaq_spark.options.table import Use
         from metaq_spark.sink.stream_writer import MetaQStreamWriter
 
         return MetaQStreamWriter(parse_sink_options(self._raw, Use.STREAM_WRITE), schema, overwrite)

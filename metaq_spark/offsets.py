@@ -81,8 +81,8 @@ def read_progress(tree: Any) -> Progress:
         CheckpointError: It was written by a newer version, or is not an offset of this source.
     """
     version = tree.get("v") if isinstance(tree, dict) else None
-    known = type(version) is int  # true is no number here
-    if known and version > VERSION:
+    known = isinstance(version, int) and not isinstance(version, bool)
+    if isinstance(version, int) and known and version > VERSION:
         raise CheckpointError(
             tree, f"it was written by a newer metaq-spark (form {version}, known is {VERSION}); upgrade"
         )

@@ -20,7 +20,7 @@ from faults.fuzz.grammar import Grammar, Phrase
 from faults.fuzz.mutations import mutate, pieces
 from metaq.errors import ProtocolError
 from metaq.model import Address
-from metaq.protocols.text.commands import Reply
+from metaq.protocols.text.commands import Filled, Reply
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
 DEADLINE_S: Final = 20.0
@@ -126,6 +126,7 @@ class Attacker:
             while chunk := connection.recv(1 << 18):
                 decoder.receive_data(chunk)
                 while (reply := decoder.next_reply()) is not NEED_DATA:
+                    assert not isinstance(reply, Filled)  # no buffers were offered
                     replies.append(reply)
         except TimeoutError:
             raise FuzzFinding(f"the broker neither answered nor closed for {DEADLINE_S:g} s") from None

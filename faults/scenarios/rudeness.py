@@ -13,6 +13,7 @@ from faults.history import Put
 from faults.load.worker import Worker, put_command
 from metaq.backends.metaq.session import Session
 from metaq.model import Address
+from metaq.protocols.text.commands import Filled
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 
@@ -116,4 +117,5 @@ class Dribbler(Worker):
             if not chunk:
                 raise ConnectionError("closed by the broker")
             decoder.receive_data(chunk)
+        assert not isinstance(reply, Filled)  # no buffers were offered
         self.settle(put, reply)

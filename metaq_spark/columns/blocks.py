@@ -76,6 +76,6 @@ class OpenBlock:
     def take(self) -> Block:
         """The frames so far, as a block; the next frame begins another. There has to be one."""
         assert self.count > 0
-        block = Block(memoryview(self.buffer)[: self.used], self.count, self.fingerprint & MASK)
+        block = Block(self.buffer[: self.used].data, self.count, self.fingerprint & MASK)
         self.buffer, self.used, self.count, self.fingerprint = _EMPTY, 0, 0, 0
         return block

@@ -27,7 +27,8 @@ def of_frame(frame: Buffer, at: int = 0) -> int:
     head, flag = _HEAD.unpack_from(frame, at)
     mixed = (head ^ (flag & 1) << 63) * MULTIPLIERS[0] & MASK
     mixed = (mixed ^ mixed >> 32) * MULTIPLIERS[1] & MASK
-    return mixed ^ mixed >> 29
+    mixed ^= mixed >> 29
+    return int(mixed)
 
 
 def of_block(block: Buffer) -> int:

@@ -68,8 +68,8 @@ class JsonColumn:
 
     def __init__(self, kind: DataType) -> None:
         self._type, self._coerce = arrow_type(kind), _coercion(kind)
-        exact = {"parse_float": decimal.Decimal} if _has_decimals(kind) else {}
-        self._decoder = json.JSONDecoder(parse_constant=_refuse, **exact)
+        exact = decimal.Decimal if _has_decimals(kind) else None
+        self._decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=exact)
 
     def parse(self, column: pa.Array) -> pa.Array:
         """A binary column of JSON texts in UTF-8 as a column of the type."""

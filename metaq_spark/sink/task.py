@@ -97,7 +97,10 @@ def _deliver(plan: SinkPlan, pool: SessionPool) -> tuple[BatchName | None, str, 
     if plan.transaction is None:
         return None, "", AcknowledgedPuts(plan.options, pool)
     context = TaskContext.get()
-    local_property = context.getLocalProperty if context else {}.get
+
+    def local_property(name: str) -> str | None:
+        return context.getLocalProperty(name) if context else None
+
     batch, run = batch_of_task(plan.transaction, local_property), local_property(RUN_ID) or ""
     if plan.transaction.written:
         return batch, run, UnsentPuts()

@@ -82,7 +82,8 @@ class Narrowing:
 
     def take(self, condition: Filter, *, text_attribute: bool) -> bool:
         """Narrow by ``condition`` as far as possible; whether it then holds for every row exactly."""
-        path, value = getattr(condition, "attribute", ()), getattr(condition, "value", None)
+        path: Sequence[str] = getattr(condition, "attribute", ())
+        value = getattr(condition, "value", None)
         compare = _COMPARE.get(type(condition))
         if compare is None or len(path) != 1 or value is None:
             return False

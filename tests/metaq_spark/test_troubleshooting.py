@@ -23,7 +23,8 @@ from metaq_spark.exactly_once import coordinator
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.participants import require_extensions
 from metaq_spark.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
-from metaq_spark.options.parsing import Use, parse_source_options
+from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"

@@ -26,7 +26,8 @@ from metaq_spark.exactly_once.branches import BranchLimits
 from metaq_spark.exactly_once.coordinator import Conversation, Coordinator
 from metaq_spark.exactly_once.identity import BatchName
 from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts
-from metaq_spark.options.parsing import SinkOptions, Use, parse_sink_options
+from metaq_spark.options.parsing import SinkOptions, parse_sink_options
+from metaq_spark.options.table import Use
 
 TOPIC = "t"
 QUERY = "c0ffee00-0000-4000-8000-000000000001"

@@ -17,7 +17,8 @@ from metaq.model import Address, Message
 from metaq.protocols.text.commands import Command
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq_spark.options.parsing import SourceOptions, Use, parse_source_options
+from metaq_spark.options.parsing import SourceOptions, parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
 

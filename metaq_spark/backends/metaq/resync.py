@@ -130,7 +130,7 @@ class _DamagedRange:
         if not 0 <= length <= FRAME_BYTES_MAX or not any(header):
             return False
         body = read_slice(self._session, self._source, offset + HEADER_BYTES, length)
-        return len(body) == length and checksum(body) == stored
+        return len(body) == length and bool(checksum(body) == stored)
 
 
 def first_chain(data: bytes, *, exact: bool) -> int | None:

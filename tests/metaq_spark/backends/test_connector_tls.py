@@ -13,7 +13,8 @@ from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS
 from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import Use, parse_sink_options, parse_source_options
+from metaq_spark.options.parsing import parse_sink_options, parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 
 

@@ -13,7 +13,7 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.protocols.text.commands import GetOffset
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.frames import Cuts, Skip, Skipped
 
 A, B = (TopicPartition("orders", Partition(broker, 0)) for broker in (0, 1))

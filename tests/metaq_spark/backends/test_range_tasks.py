@@ -17,7 +17,7 @@ from metaq.protocols.text.commands import Command, Filled, Get, GetOffset
 from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
 from metaq_spark.columns.decode import BYTES_MAX
 from metaq_spark.errors import DataLoss, ReadFailed
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.partition_reader import RangePartition, read_partition
 
 SOURCE = TopicPartition("orders", Partition(0, 0))

@@ -8,7 +8,7 @@ from source_harness import ADDRESSES, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.testing.memory import MemoryTransport
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.range_groups import RangeGroup
 

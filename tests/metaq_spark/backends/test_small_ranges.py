@@ -13,7 +13,7 @@ from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.protocols.text.commands import Get, Reply, Result, Value
 from metaq_spark.backends.metaq.small_ranges import conversations, read_small
 from metaq_spark.errors import DataLoss
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.partition_reader import RangePartition
 from metaq_spark.source.range_groups import RangeGroup

@@ -21,7 +21,8 @@ from metaq_spark.exactly_once.identity import (
 )
 from metaq_spark.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
 from metaq_spark.exactly_once.task import branch_limits
-from metaq_spark.options.parsing import Use, parse_sink_options
+from metaq_spark.options.parsing import parse_sink_options
+from metaq_spark.options.table import Use
 
 QUERY = "c0ffee00-0000-4000-8000-000000000001"
 

@@ -13,7 +13,8 @@ from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.exactly_once.participants import Found, ParticipantMemory
-from metaq_spark.options.parsing import Use, parse_sink_options
+from metaq_spark.options.parsing import parse_sink_options
+from metaq_spark.options.table import Use
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
 ADDRESSES = (Address("b0", 1), Address("b1", 1))

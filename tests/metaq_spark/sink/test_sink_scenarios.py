@@ -17,7 +17,8 @@ from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq_spark.errors import PartitionAway, RowError
-from metaq_spark.options.parsing import Use, parse_sink_options
+from metaq_spark.options.parsing import parse_sink_options
+from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns
 from metaq_spark.sink.routes import ROUTE_AGE_S_MAX, RouteMemory
 from metaq_spark.sink.task import SinkPlan, WrittenMessages, write_batches

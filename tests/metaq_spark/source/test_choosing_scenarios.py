@@ -11,7 +11,7 @@ from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import TopicPartition
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
 

@@ -20,7 +20,8 @@ from metaq.testing.memory_partition import MemoryPartition
 from metaq_spark.backends.metaq.resync import first_chain
 from metaq_spark.columns.attribute_map import parse_pairs
 from metaq_spark.errors import DataLoss, OptionError
-from metaq_spark.options.parsing import Use, parse_source_options
+from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.damage import LETTER_BYTES_MAX
 

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from source_harness import NO_EXTENSIONS, Harness, at
 
 from metaq.protocols.text.commands import Get, GetOffset, Stats
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 
 

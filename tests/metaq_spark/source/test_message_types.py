@@ -13,7 +13,7 @@ from metaq.model import Message
 from metaq.protocols.text.commands import Command, Get, GetFiltered, Result
 from metaq.protocols.text.extensions import EXT_FILTER
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 
 TYPES = [None, "", "paid", "open", "paid late", "paid_late", "é"]

@@ -31,7 +31,7 @@ from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import Message
 from metaq.protocols.text.commands import Value
 from metaq.testing.memory import MemoryBroker
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.pushdown import PushdownReader
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from source_harness import Harness
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.options.parsing import Use
+from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.partition_reader import RangePartition
 from metaq_spark.source.range_groups import RangeGroup, grouped
