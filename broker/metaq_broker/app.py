@@ -45,7 +45,7 @@ from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConf
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
-from metaq_broker.frontends.net.server import TextServer, bind
+from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.session import TextServices
@@ -215,7 +215,9 @@ class Broker:
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)
         services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver)
-        server = TextServer(services, self.config.system, self._tls)
+        server = Server(
+            services.session, self.config.system, self._statistics, lambda: self._stores.partition_count, self._tls
+        )
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:
             await server.start(self._listener)

@@ -54,7 +54,7 @@ from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
-from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.flush import GroupCommit, OnReadable
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
 
@@ -283,6 +283,10 @@ class Engine:
             done(StorageFailed(str(error)))
 
         self._commit.wait(log, appended.log_end, finished)
+
+    def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
+        """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it."""
+        return self._commit.watch(topic, partition, callback)
 
     def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
         """Return the partition's log, made when absent, or why nothing may be put there."""

@@ -9,6 +9,7 @@ nevertheless, and is readable once the slave has it. Transactions wait: what the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit, OnDurable, _Partition
 from metaq_broker.storage.partition_log import PartitionLog
@@ -43,7 +44,7 @@ class PairedCommit(GroupCommit):
     def give_up(self, reason: str) -> None:
         """Refuse the puts that wait now."""
         for waiter in list(self._impatient):
-            self._call(waiter.tell, NotOnBoth(reason))
+            self._call(partial(waiter.tell, NotOnBoth(reason)))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return what was handed to ``send_missing`` and not settled yet."""
@@ -75,7 +76,7 @@ class PairedCommit(GroupCommit):
 
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
         while partition.waiters:
-            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
+            self._call(partial(partition.waiters.popleft()[1], NotOnBoth(reason)))
         self._end(partition, job, None)
 
 

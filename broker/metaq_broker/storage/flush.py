@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 
 from metaq_broker.monitoring.histogram import SECONDS, Histogram
@@ -28,6 +29,8 @@ from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
 OnDurable = Callable[[Exception | None], None]
+OnReadable = Callable[[int], None]
+"""Called with the new readable end of a partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class GroupCommit:
         self._policy_for = policy_for
         self._workers_max = workers
         self._partitions: dict[PartitionLog, _Partition] = {}
+        self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
         self._due: list[_Partition] = []
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
         self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
@@ -128,6 +132,21 @@ class GroupCommit:
             partition.waiters.append((end_offset, callback))
             if not partition.policy.waits_for_disk and not partition.due and not partition.syncing:
                 self._make_due(partition)  # the threshold and the timer would take their time
+
+    def watch(self, topic: str, index: int, callback: OnReadable) -> Callable[[], None]:
+        """Call ``callback`` whenever the readable end of a partition, there or not yet, moves up.
+
+        Return what ends it.
+        """
+        callbacks = self._watchers.setdefault((topic, index), [])
+        callbacks.append(callback)
+
+        def end() -> None:
+            callbacks.remove(callback)
+            if not callbacks:
+                self._watchers.pop((topic, index), None)
+
+        return end
 
     async def drain(self) -> None:
         """Make everything that was appended durable, and return when no sync is under way and nobody waits."""
@@ -254,8 +273,11 @@ class GroupCommit:
     def _end(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         partition.syncing = False
         self._under_way -= 1
+        before = partition.log.readable_end
         partition.log.complete_sync(job, error)
-        self._tell_waiters(partition)
+        self._notify_waiters(partition)
+        if self._watchers and partition.log.readable_end > before:
+            self._notify_watchers(partition.log)
         self._go_on(partition)
         settling, partition.settling = partition.settling, []
         for future in settling:
@@ -264,16 +286,20 @@ class GroupCommit:
         if not self._under_way and self._idle is not None:
             self._idle.set()
 
-    def _tell_waiters(self, partition: _Partition) -> None:
+    def _notify_watchers(self, log: PartitionLog) -> None:
+        for callback in list(self._watchers.get((log.topic, log.index), ())):
+            self._call(partial(callback, log.readable_end))
+
+    def _notify_waiters(self, partition: _Partition) -> None:
         log, waiters = partition.log, partition.waiters
         while waiters and waiters[0][0] <= log.readable_end:
-            self._call(waiters.popleft()[1], None)
+            self._call(partial(waiters.popleft()[1], None))
         while waiters and log.sync_failed:
-            self._call(waiters.popleft()[1], LogFailed(log.directory.name, log.failure or "its sync failed"))
+            self._call(partial(waiters.popleft()[1], LogFailed(log.directory.name, log.failure or "its sync failed")))
 
-    def _call(self, callback: OnDurable, error: Exception | None) -> None:
+    def _call(self, callback: Callable[[], None]) -> None:
         try:
-            callback(error)
+            callback()
         except Exception as failure:
             context = {"message": "a durability callback failed", "exception": failure}
             self._running_loop().call_exception_handler(context)

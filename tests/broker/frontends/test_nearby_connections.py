@@ -11,6 +11,7 @@ import pytest
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.net.connection import Connection
 from metaq_broker.frontends.net.round_robin import RoundRobin
+from metaq_broker.frontends.text.session import TextSession
 from metaq_broker.frontends.text.text_puts import TextPuts
 
 
@@ -19,19 +20,20 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
     system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000, local_reads=True)
     engine = SimpleNamespace(config=SimpleNamespace(system=system))
     transactions = SimpleNamespace(connection_lost=lambda owner: None)
+    services: Any = SimpleNamespace(
+        engine=engine,
+        buffers=BlockBuffers(),
+        text_puts=TextPuts(),
+        version="1",
+        transactions=transactions,
+        texts=None,
+    )
     return SimpleNamespace(
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
-        services=SimpleNamespace(
-            engine=engine,
-            buffers=BlockBuffers(),
-            text_puts=TextPuts(),
-            version="1",
-            transactions=transactions,
-            texts=None,
-        ),
+        sessions=lambda replies, client: TextSession(services, replies, client.peer, nearby=client.nearby),
         received=memoryview(bytearray(1 << 17)),
-        access_of=lambda transport: None,
+        names_of=lambda transport: None,
         opened=lambda connection: None,
         closed=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,

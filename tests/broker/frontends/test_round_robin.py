@@ -10,8 +10,8 @@ from typing import Any
 from metaq_broker.clock import ManualClock
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.net.connection import QUANTUM_S, READ_AHEAD_BYTES, Connection
+from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.round_robin import ROUND_S, RoundRobin
-from metaq_broker.frontends.text.replies import ReplyQueue
 from metaq_broker.frontends.text.session import TextSession
 from metaq_broker.frontends.text.text_puts import TextPuts
 
@@ -98,11 +98,12 @@ class Services:
 
 
 def server(loop: Loop) -> Any:
+    services: Any = Services(loop.clock)
     return SimpleNamespace(
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
-        services=Services(loop.clock),
-        access_of=lambda transport: None,
+        sessions=lambda replies, client: TextSession(services, replies, client.peer),
+        names_of=lambda transport: None,
         opened=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         round_robin=RoundRobin(loop),  # type: ignore[arg-type]

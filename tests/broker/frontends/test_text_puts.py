@@ -18,9 +18,9 @@ from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.outcomes import Refusal, StorageFailed
 from metaq_broker.engine.stores import TopicStores
+from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.text import text_puts as text_puts_module
 from metaq_broker.frontends.text.refusals import RefusalTexts
-from metaq_broker.frontends.text.replies import ReplyQueue
 from metaq_broker.frontends.text.session import TextServices, TextSession
 from metaq_broker.frontends.text.text_puts import CompiledRuns, TextPuts
 from metaq_broker.monitoring.statistics import Statistics

@@ -1,4 +1,4 @@
-"""One client connection on asyncio: moves bytes between the socket and a ``TextSession``, within limits.
+"""One client connection on asyncio: moves bytes between the socket and a session, within limits.
 
 Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
 with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
@@ -26,17 +26,16 @@ import logging
 import math
 import os
 import socket
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import Final, NoReturn, Protocol, cast
 
 from metaq.model import Buffer
 from metaq.net.loopback import disable_pacing, same_host
+from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
-from metaq_broker.frontends.text.replies import ReplyQueue
-from metaq_broker.frontends.text.session import TextSession
+from metaq_broker.frontends.net.replies import ReplyQueue
+from metaq_broker.frontends.net.round_robin import RoundRobin
+from metaq_broker.frontends.net.session import Client, SessionFactory
 from metaq_broker.storage.reads import Slice
-
-if TYPE_CHECKING:
-    from metaq_broker.frontends.net.server import TextServer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -72,10 +71,61 @@ RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """See the module. Its ``server`` gives it the services and the limits, and keeps the list of connections."""
+class Peer(Protocol):
+    """A client that counts as a connection. ``buffered_bytes`` of input and output wait in it."""
 
-    def __init__(self, server: TextServer) -> None:
+    peer: str
+    buffered_bytes: int
+
+    def finish(self) -> None:
+        """Answer what was received, take nothing more, then close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def idle_since(self, monotonic: float, /) -> bool:
+        """Say whether nothing happened since ``monotonic`` (loop time)."""
+
+
+class Host(Protocol):
+    """What a connection needs of its server."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def limits(self) -> SystemConfig: ...
+
+    @property
+    def sessions(self) -> SessionFactory: ...
+
+    @property
+    def round_robin(self) -> RoundRobin: ...
+
+    @property
+    def received(self) -> memoryview:
+        """Where connections receive what is copied at once."""
+
+    def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
+        """Return the names in a client's certificate, ``None`` where it need not show one."""
+
+    def opened(self, connection: Peer) -> None:
+        """Note a new connection."""
+
+    def closed(self, connection: Peer) -> None:
+        """Note that a connection is gone."""
+
+    def replaced(self, connection: Peer) -> None:
+        """Note that a handshake is done; its connection opens at once."""
+
+    def holds(self, connection: Connection, buffered_bytes: int) -> None:
+        """Note how many bytes wait in a connection."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. Its ``server`` gives it a session and the limits, and keeps the list of connections."""
+
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._loop = server.loop
         self._limits = server.limits
@@ -103,11 +153,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take the connection, or close it at once when there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
-        access = self._server.access_of(transport)
         nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
         if nearby:
             disable_pacing(transport.get_extra_info("socket"))
-        self._session = TextSession(self._server.services, self._replies, self.peer, access, nearby=nearby)
+        client = Client(self.peer, self._server.names_of(transport), nearby)
+        self._session = self._server.sessions(self._replies, client)
         self._socket: BorrowedSocket | None = None
         if transport.get_extra_info("ssl_object") is None:
             # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.

@@ -1,4 +1,4 @@
-"""Listens for text-protocol clients, keeps the list of connections, closes the idle ones and, at the end, all."""
+"""Listens for the clients of one protocol, keeps the list of connections, closes the idle ones and, at the end, all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Callable, Collection
 from typing import Final
 
 from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.frontends.net.acceptor import Acceptor
-from metaq_broker.frontends.net.connection import Connection
+from metaq_broker.frontends.net.connection import Connection, Peer
 from metaq_broker.frontends.net.round_robin import RoundRobin
+from metaq_broker.frontends.net.session import SessionFactory
 from metaq_broker.frontends.net.tls import TlsHandshake, names_of
-from metaq_broker.frontends.text.access import Access
-from metaq_broker.frontends.text.session import TextServices
+from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
 
 _LOG: Final = logging.getLogger(__name__)
@@ -47,15 +48,27 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-class TextServer:
-    """The listening socket and its connections, secured by ``tls`` if that is given."""
+class Server:
+    """The listening socket and its connections, secured by ``tls`` if that is given.
 
-    def __init__(self, services: TextServices, limits: SystemConfig, tls: ssl.SSLContext | None = None) -> None:
+    ``sessions`` makes the session of each; ``partition_count`` tells how many partitions need files of this process.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionFactory,
+        limits: SystemConfig,
+        statistics: Statistics,
+        partition_count: Callable[[], int],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._tls = tls
-        self.services = services
+        self._statistics = statistics
+        self._partition_count = partition_count
+        self.sessions = sessions
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self._connections: set[Connection | TlsHandshake] = set()
+        self._connections: set[Peer] = set()
         self._files = OpenFiles.of_process()
         self.round_robin: Final = RoundRobin(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
@@ -95,29 +108,29 @@ class TextServer:
 
     def _free_slots(self) -> int:
         assert self._acceptor is not None
-        arriving = sum(each not in self._connections for each in self._acceptor.arriving)
+        known: Collection[object] = self._connections
+        arriving = sum(each not in known for each in self._acceptor.arriving)
         return self.connections_max - len(self._connections) - arriving
 
     def _refused(self) -> None:
-        self.services.engine.statistics.connections_refused += 1
+        self._statistics.connections_refused += 1
 
     def _client(self) -> asyncio.BaseProtocol:
         return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
 
-    def access_of(self, transport: asyncio.BaseTransport) -> Access | None:
-        """Return what the client at the other end may do, ``None`` if everything."""
+    def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
+        """Return the names in a client's certificate, ``None`` where it need not show one."""
         if self._tls is None or self._tls.verify_mode == ssl.CERT_NONE:
             return None
-        engine = self.services.engine
-        return Access(names_of(transport.get_extra_info("peercert")), lambda: engine.config)
+        return names_of(transport.get_extra_info("peercert"))
 
     @property
     def connections_max(self) -> int:
         """How many connections there may be now."""
-        fit = self._files.connections_max(self.services.engine.stores.partition_count)
+        fit = self._files.connections_max(self._partition_count())
         return min(self.limits.connections_max, fit)
 
-    def opened(self, connection: Connection | TlsHandshake) -> None:
+    def opened(self, connection: Peer) -> None:
         """Note a new connection."""
         self._connections.add(connection)
         self._empty.clear()
@@ -146,11 +159,11 @@ class TextServer:
             largest.buffered_bytes = 0
             largest.abort()
 
-    def replaced(self, handshake: TlsHandshake) -> None:
+    def replaced(self, connection: Peer) -> None:
         """Note that a handshake is done; its connection opens at once."""
-        self._connections.discard(handshake)
+        self._connections.discard(connection)
 
-    def closed(self, connection: Connection | TlsHandshake) -> None:
+    def closed(self, connection: Peer) -> None:
         """Note that a connection is gone."""
         self._connections.discard(connection)
         self._count()
@@ -158,7 +171,7 @@ class TextServer:
             self._empty.set()
 
     def _count(self) -> None:
-        self.services.engine.statistics.connections = len(self._connections)
+        self._statistics.connections = len(self._connections)
 
     def _schedule_sweep(self) -> None:
         interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)

@@ -1,4 +1,4 @@
-"""TLS in front of the text protocol: the server's context, the handshake of a connection, the names of a client.
+"""TLS in front of a protocol: the server's context, the handshake of a connection, the names of a client.
 
 A connection counts from the moment it is accepted, so that clients that never finish their handshake are limited like
 all others; it becomes a ``Connection`` when the handshake is done.
@@ -13,14 +13,11 @@ import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.config.ini import ConfigError
-from metaq_broker.frontends.net.connection import Connection, peer_text
-
-if TYPE_CHECKING:
-    from metaq_broker.frontends.net.server import TextServer
+from metaq_broker.frontends.net.connection import Connection, Host, peer_text
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -104,7 +101,7 @@ class TlsHandshake(asyncio.Protocol):
 
     buffered_bytes = 0
 
-    def __init__(self, server: TextServer, context: ssl.SSLContext) -> None:
+    def __init__(self, server: Host, context: ssl.SSLContext) -> None:
         self._server = server
         self._context = context
         self._early: list[bytes] = []

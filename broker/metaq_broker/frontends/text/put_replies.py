@@ -13,8 +13,8 @@ from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
 from metaq_broker.engine.outcomes import Appended, Refusal
+from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.text.refusals import Refused
-from metaq_broker.frontends.text.replies import ReplyQueue
 
 
 class PutReplies:

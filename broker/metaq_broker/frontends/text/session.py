@@ -45,10 +45,11 @@ from metaq_broker.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.engine.outcomes import Refusal, StorageFailed, TooLarge
 from metaq_broker.engine.type_filter import LargeFrame
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
+from metaq_broker.frontends.net.replies import FileReply, ReplyQueue, SlowReply, never
+from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.text.access import Access
 from metaq_broker.frontends.text.put_replies import PutReplies
 from metaq_broker.frontends.text.refusals import RefusalTexts, Refused
-from metaq_broker.frontends.text.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.frontends.text.text_puts import TextPuts
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.stats_report import StatsReport
@@ -76,6 +77,12 @@ class TextServices:
     receiver: SyncSlave | None = None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
     text_puts: TextPuts = field(default_factory=TextPuts)
+
+    def session(self, replies: ReplyQueue, client: Client) -> TextSession:
+        """Make the session of a connection. Where clients show certificates, allow lists hold."""
+        engine = self.engine
+        access = None if client.names is None else Access(client.names, lambda: engine.config)
+        return TextSession(self, replies, client.peer, access, nearby=client.nearby)
 
 
 class TextSession:

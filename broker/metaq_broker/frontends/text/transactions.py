@@ -14,8 +14,8 @@ from typing import Final
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
+from metaq_broker.frontends.net.replies import PendingReply, ReplyQueue
 from metaq_broker.frontends.text.refusals import RefusalTexts
-from metaq_broker.frontends.text.replies import PendingReply, ReplyQueue
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.transactions.decisions import Decision

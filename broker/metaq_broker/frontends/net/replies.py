@@ -1,8 +1,9 @@
-"""Replies of one connection, kept in the order of its requests until they can go out. No socket, no clock.
+"""Replies of one connection, kept until they can go out. No socket, no clock.
 
 A slot is one of three: bytes that are ready; ``PendingReply``, bytes that are still waited for (an fsync, a commit); a
 question, which is answered when its turn comes, so that a read behind a put sees what that put stored. Replies behind
-an unfinished slot wait.
+an unfinished slot wait. That is for protocols whose replies come in the order of the requests. Others number their
+requests: their replies, and what the broker sends unasked, leave as they are ready (``push``).
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ class ReplyQueue:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._slots: deque[bytes | PendingReply | Question | None] = deque()
+        self._pushed: list[bytes] = []
         self.unanswered = 0
-        """Requests that have a slot here."""
+        """Requests that have a slot here, or were announced by ``expect``."""
         self.ready_bytes = 0
         """Bytes of replies that are ready and not yet taken."""
         self.ended = False
@@ -87,7 +89,18 @@ class ReplyQueue:
     @property
     def empty(self) -> bool:
         """Whether every request has been answered."""
-        return not self._slots
+        return not self._slots and not self._pushed
+
+    def expect(self, requests: int = 1) -> None:
+        """Count requests that ``push`` will answer."""
+        self.unanswered += requests
+
+    def push(self, data: bytes, answers: int = 0) -> None:
+        """Send before anything that is queued: the replies of ``answers`` expected requests, or what nobody asked for."""
+        self._pushed.append(data)
+        self.unanswered -= answers
+        self.ready_bytes += len(data)
+        self._wake()
 
     def add(self, data: bytes) -> None:
         """Queue one reply."""
@@ -115,6 +128,7 @@ class ReplyQueue:
         """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
         self._wake = _nobody
         self._slots.clear()
+        self._pushed.clear()
 
     def completed(self, data_bytes: int) -> None:
         """Note that a ``PendingReply`` got its bytes."""
@@ -126,8 +140,9 @@ class ReplyQueue:
 
         When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
         """
-        parts: list[bytes] = []
-        slots, size = self._slots, 0
+        parts, self._pushed = self._pushed, []
+        slots, size = self._slots, sum(map(len, parts))
+        self.ready_bytes -= size
         while slots and size < bytes_max and not self.ended:
             slot = slots[0]
             if slot is None or isinstance(slot, bytes | PendingReply):

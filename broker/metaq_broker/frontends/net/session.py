@@ -1,0 +1,66 @@
+"""The seam between connections and protocols: a connection moves bytes, a session knows what they mean.
+
+A connection makes one session with the factory that its server was given. The session gets the connection's reply
+queue and puts its replies there: in the order of the requests, or as they are ready, or unasked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from metaq.model import Buffer
+from metaq_broker.frontends.net.replies import ReplyQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is at the other end. ``peer`` is its address, for the log.
+
+    ``names``: those in its certificate, ``None`` where clients need not show one. ``nearby``: it is on this machine.
+    """
+
+    peer: str
+    names: frozenset[str] | None = None
+    nearby: bool = False
+
+
+class Session(Protocol):
+    """One client's conversation in one protocol."""
+
+    expects_block: bool
+    """Whether the next request most likely brings a large body."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and not carried out yet."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that hold them or are kept for the rest of a request."""
+
+    @property
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further request will be carried out."""
+
+    @property
+    def receive_data(self) -> Callable[[Buffer], None]:
+        """Takes bytes that were received; a copy of them is kept."""
+
+    @property
+    def buffer_filled(self) -> Callable[[int], None]:
+        """Notes that so many bytes were received into ``buffer``."""
+
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
+        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
+
+    def connection_lost(self) -> None:
+        """Forget the connection and what belongs to it."""
+
+
+SessionFactory = Callable[[ReplyQueue, Client], Session]
