@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test lint bench bench-check wheel clean java
+.PHONY: help demo cluster-demo test test-fast lint bench bench-check wheel clean java
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, wit
 
 test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
+
+test-fast: $(READY)  ## Run the tests that start no process and no Spark, about a minute
+	@$(BIN)/python -m pytest -m "not spark and not process and not slow" $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .

@@ -1,12 +1,20 @@
 """Loads the fixtures in fix_*.py beside this file, keeps the log as each test found it, and orders the run."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
+
+
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Most of a test's JVM is its start: no time for the optimising compiler, no threads for the garbage collector."""
+
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(variable, SHORT_LIVED_JVM)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -49,12 +49,12 @@ from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.session import TextServices
+from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.monitoring.ends_recorder import EndsRecorder
 from metaq_broker.monitoring.folder_watch import Places, Presence, watched_places
 from metaq_broker.monitoring.statistics import Statistics
-from metaq_broker.monitoring.stats_report import StatsReport
 from metaq_broker.open_files import raise_limit
 from metaq_broker.registration.own_session import OwnSession
 from metaq_broker.registration.wanted import BrokerNodes, broker_nodes

@@ -52,12 +52,10 @@ RULES = [
     forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
     # the broker's core knows no protocol, and its data no operating system
     *(
-        forbidden(
-            f"broker/metaq_broker/{part}",
-            *(f"metaq.protocols.text.{name}" for name in ("commands", "encode", "decode")),
-        )
-        for part in ("engine", "storage", "transactions")
+        forbidden(f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends")
+        for part in ("engine", "storage", "transactions", "retention", "config", "admin", "frontends/net")
     ),
+    forbidden("broker/metaq_broker/frontends/net", "metaq_broker.frontends.text", "metaq_broker.engine"),
     forbidden("broker/metaq_broker/engine", "socket", *CORE_ABOVE),
     forbidden("broker/metaq_broker/storage", "os", "socket", "metaq_broker.engine", *CORE_ABOVE, doors=("files.py",)),
     forbidden("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.engine.engine", *CORE_ABOVE),

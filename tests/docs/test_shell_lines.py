@@ -65,14 +65,14 @@ def parsed(line: str) -> Callable[[], object] | None:
     if words[0] == "make":
         return lambda: subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
     if words[:2] == ["python", "-m"] and words[2].partition(".")[0] == "faults":
-        return lambda: _parse_torture(words[2], words[3:])
+        return lambda: _parse_faults(words[2], words[3:])
     if words[0].endswith("python") and words[1].startswith("benchmarks/"):
         help_command = [sys.executable, words[1], "--help"]
         return lambda: _options_are_known(subprocess.check_output(help_command, cwd=ROOT, text=True), words[2:])
     return None
 
 
-def _parse_torture(module: str, arguments: list[str]) -> object:
+def _parse_faults(module: str, arguments: list[str]) -> object:
     import faults.cli
     import faults.fire.cli
     import faults.fuzz.__main__ as fuzz

@@ -70,3 +70,29 @@ def test_nothing_is_taken_behind_the_end_mark() -> None:
     queue.add(b"never sent")
     assert (queue.take(100).data, queue.ended) == (b"last", True)
     assert queue.take(100) == Output(b"", None)
+
+
+def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
+    woken = Woken()
+    queue = ReplyQueue(woken)
+    pending = queue.pending()
+    queue.expect(2)
+    assert (queue.unanswered, queue.empty) == (3, False)
+    queue.push(b"second reply ", answers=1)
+    queue.push(b"a request of the broker's own")
+    assert (woken.times, queue.unanswered, queue.ready_bytes) == (2, 2, 42)
+    assert queue.take(100) == Output(b"second reply a request of the broker's own", None)
+    assert (queue.ready_bytes, queue.waiting) == (0, True)
+    pending.complete(b"first reply ")
+    queue.push(b"third reply ", answers=1)
+    assert queue.take(100).data == b"third reply first reply "
+    assert (queue.unanswered, queue.empty, queue.ready_bytes) == (0, True, 0)
+
+
+def test_who_is_gone_gets_nothing_that_was_pushed() -> None:
+    woken = Woken()
+    queue = ReplyQueue(woken)
+    queue.push(b"late", answers=0)
+    queue.abandon()
+    queue.push(b"later")
+    assert woken.times == 1

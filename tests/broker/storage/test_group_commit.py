@@ -375,3 +375,46 @@ def test_drain_with_nothing_to_do_returns(tmp_path: Path) -> None:
 def test_no_workers_are_refused(workers: int) -> None:
     with pytest.raises(ValueError, match="workers"):
         GroupCommit(workers=workers)
+
+
+def test_a_watcher_hears_of_every_new_readable_end_until_it_stops(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        ends: list[int] = []
+        others: list[int] = []
+        async with committing() as commit:
+            log = open_log(tmp_path, files=QuickFiles())
+            stop = commit.watch(log.topic, log.index, ends.append)
+            commit.watch(log.topic, log.index + 1, others.append)
+            expected = []
+            for _ in range(3):
+                log.append(frames(2))
+                expected.append(log.end_offset)
+                commit.schedule(log)
+                await commit.settle(log)
+            assert (ends, others) == (expected, [])
+            stop()
+            log.append(frames(1))
+            commit.schedule(log)
+            await commit.drain()
+            assert ends == expected
+
+    asyncio.run(scenario())
+
+
+def test_a_watcher_that_fails_disturbs_nobody(tmp_path: Path) -> None:
+    def broken(end: int) -> None:
+        raise ValueError("a defect")
+
+    async def scenario() -> None:
+        ends: list[int] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        async with committing() as commit:
+            log = open_log(tmp_path, files=QuickFiles())
+            commit.watch(log.topic, log.index, broken)
+            commit.watch(log.topic, log.index, ends.append)
+            log.append(frames(1))
+            commit.schedule(log)
+            await commit.drain()
+            assert ends == [log.readable_end]
+
+    asyncio.run(scenario())

@@ -50,9 +50,9 @@ from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.text.access import Access
 from metaq_broker.frontends.text.put_replies import PutReplies
 from metaq_broker.frontends.text.refusals import RefusalTexts, Refused
+from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.text_puts import TextPuts
 from metaq_broker.frontends.text.transactions import TransactionCommands
-from metaq_broker.monitoring.stats_report import StatsReport
 from metaq_broker.replication.gregor import SyncSlave
 
 _LOG: Final = logging.getLogger(__name__)
