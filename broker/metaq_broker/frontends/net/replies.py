@@ -96,7 +96,7 @@ class ReplyQueue:
         self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:
-        """Send before anything that is queued: the replies of ``answers`` expected requests, or what nobody asked for."""
+        """Send before anything that is queued: replies of ``answers`` expected requests, or what nobody asked for."""
         self._pushed.append(data)
         self.unanswered -= answers
         self.ready_bytes += len(data)
