@@ -12,6 +12,7 @@ from typing import Any
 from metaq.errors import MetaqError
 from metaq.model import Partition, TopicPartition
 from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.lag_lookup import LagLookup
 from metaq_spark.checkpoint.folder import (
     CheckpointFolderError,
     add_batch,
@@ -22,7 +23,6 @@ from metaq_spark.checkpoint.folder import (
 from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_move
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
 from metaq_spark.checkpoint.sources import Source, is_move, read_sources
-from metaq_spark.lag.lookup import LagLookup
 from metaq_spark.lag.unread import PartitionLag
 from metaq_spark.options.parsing import BrokerOptions, parse_broker_options
 from metaq_spark.options.positions import Group, Position, Timestamps, parse_position

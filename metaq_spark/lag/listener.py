@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from metaq.errors import MetaqError
+from metaq_spark.backends.metaq.lag_lookup import LagLookup
 from metaq_spark.lag.gauges import LagGauges
-from metaq_spark.lag.lookup import LagLookup
 from metaq_spark.lag.progress import QueryProgress, SourceProgress, merged, read_query_progress
 from metaq_spark.lag.summary import summarize
 from metaq_spark.lag.unread import PartitionLag

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
+from metaq_spark.backends.metaq.exactly_once.contents import Contents
+from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
-from metaq_spark.exactly_once.contents import Contents
-from metaq_spark.exactly_once.coordinator import Coordinator
-from metaq_spark.exactly_once.identity import BatchName
-from metaq_spark.exactly_once.plan import TransactionPlan
 from metaq_spark.sink.task import WrittenMessages
 
 _log = logging.getLogger(__name__)

@@ -1,18 +1,14 @@
 """How blocks of messages reach their brokers: the seam between a task that makes them and what is promised about them.
 
-``AcknowledgedPuts`` is at-least-once delivery; ``metaq_spark.exactly_once.task`` has the other one.
+The backends implement it: ``backends/metaq/acknowledged_puts.py`` for at-least-once, ``backends/metaq/exactly_once``.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Protocol
 
-from metaq.backends.metaq.batch_writer import BatchWriter
-from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.columns.blocks import Block
-from metaq_spark.options.parsing import SinkOptions
 
 
 class Delivery(Protocol):
@@ -30,39 +26,6 @@ class Delivery(Protocol):
 
     def give_up(self, error: BaseException) -> None:
         """Let go of the connections, because the task failed with ``error``."""
-
-
-class AcknowledgedPuts:
-    """Every block is stored when ``finish`` returns; some may be stored twice, and those of a failed task stay."""
-
-    def __init__(self, options: SinkOptions, pool: SessionPool) -> None:
-        self._options, self._pool = options, pool
-        self._sessions = ExitStack()
-        self._writers: dict[Address, BatchWriter] = {}
-
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Delivery``."""
-        writer = self._writers.get(address) or self._connect(address, target.topic)
-        writer.write(target.partition.index, block.data, block.count, target.topic)
-
-    def _connect(self, address: Address, topic: str) -> BatchWriter:
-        options = self._options
-        session = self._sessions.enter_context(self._pool.lease(address))
-        pause_s = options.retry_interval_ms / 1000
-        writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
-        self._writers[address] = writer
-        return self._writers[address]
-
-    def finish(self) -> tuple[Xid, ...]:
-        """See ``Delivery``; there is nothing to commit."""
-        for writer in self._writers.values():
-            writer.flush()
-        self._sessions.close()
-        return ()
-
-    def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
-        self._sessions.__exit__(type(error), error, error.__traceback__)
 
 
 class UnsentPuts:

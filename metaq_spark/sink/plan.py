@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from metaq_spark.exactly_once.plan import plan_transaction
+from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.sink.columns import find_sink_columns

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.cluster import Cluster, SessionPool
 from metaq_spark.errors import PartitionAway
 from metaq_spark.options.parsing import BrokerOptions
 

@@ -14,21 +14,21 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, Partition, TopicPartition, Xid
-from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.acknowledged_puts import AcknowledgedPuts
+from metaq_spark.backends.metaq.cluster import SessionPool, pool_with
+from metaq_spark.backends.metaq.exactly_once.contents import Count, Counts
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
+from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.memory import keep_freed_memory
-from metaq_spark.exactly_once.contents import Count, Counts
-from metaq_spark.exactly_once.identity import BatchName
-from metaq_spark.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
-from metaq_spark.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SinkOptions
 from metaq_spark.sink.columns import SinkColumns
-from metaq_spark.sink.delivery import AcknowledgedPuts, Delivery, UnsentPuts
+from metaq_spark.sink.delivery import Delivery, UnsentPuts
 from metaq_spark.sink.gathering import OpenBlocks
 from metaq_spark.sink.routes import Route, RouteMemory, address_of, shared_routes
 from metaq_spark.sink.routing import Router

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.cluster import Cluster, SessionPool
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.offsets import Progress, Ranges, incarnations_of
 from metaq_spark.options.parsing import SourceOptions

@@ -19,15 +19,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
-from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.cluster import SessionPool, pool_with
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
 from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.damage import damage_handler
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ def read_partition(
         CorruptFrame: A message does not match its checksum, or is none, and the option ``onCorrupt`` is ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
+    from metaq_spark.backends.metaq.dead_letters import damage_handler
     from metaq_spark.backends.metaq.range_task import RangeTask
 
     keep_freed_memory()

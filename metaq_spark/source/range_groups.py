@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq_spark.backends.metaq.cluster import SessionPool
 from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.source.partition_reader import RangePartition, read_partition

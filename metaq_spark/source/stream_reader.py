@@ -28,11 +28,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from metaq.backends.metaq.pool import SessionPool
 from metaq.errors import BrokerError, DataMissing
 from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.cluster import Cluster, SessionPool
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
 from metaq_spark.options.parsing import SourceOptions

@@ -13,10 +13,8 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
-from metaq.backends.metaq.session import Session
 from metaq.errors import TopicNotFound
 from metaq.model import TopicPartition
-from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.offsets import Holdings
 from metaq_spark.options.parsing import SourceOptions
@@ -74,11 +72,7 @@ def _named(options: SourceOptions) -> set[TopicPartition]:
 
 def _unknowable(partitions: Iterable[TopicPartition], cluster: Cluster) -> set[TopicPartition]:
     """Those on brokers that do not tell incarnations."""
-
-    def tells(session: Session, asked: list[TopicPartition]) -> dict[TopicPartition, bool]:
-        return dict.fromkeys(asked, EXT_INCARNATION in session.extensions)
-
-    return {where for where, told in cluster.ask_each(sorted(partitions), tells).items() if not told}
+    return {where for where, told in cluster.tells_incarnations(sorted(partitions)).items() if not told}
 
 
 def _text(partitions: list[TopicPartition]) -> str:

@@ -36,6 +36,11 @@ RULES = [
     forbidden("metaq_spark", "metaq_broker"),
     forbidden("broker/metaq_broker", "metaq_spark", *SPARK),
     forbidden("jobs", "metaq_broker"),
+    # only the backend of the connector speaks to brokers
+    *(
+        forbidden(f"metaq_spark/{part}", "metaq.protocols", "metaq.backends")
+        for part in ("source", "sink", "options", "columns", "checkpoint", "lag", "offsets.py", "datasource.py")
+    ),
     # inside metaq: model, formats, protocols, net, backends, discovery, client
     forbidden("metaq/formats", *(f"metaq.{name}" for name in ("protocols", "net", "backends", *ABOVE)), *IO),
     forbidden("metaq/protocols", *(f"metaq.{name}" for name in ("net", "backends", *ABOVE)), *IO),

@@ -18,11 +18,11 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
 from metaq.model import Address, Xid
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.backends.metaq.exactly_once import coordinator
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.participants import require_extensions
+from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
 from metaq_spark.errors import BatchConflict, BatchSuperseded, BranchLost, ReadFailed
-from metaq_spark.exactly_once import coordinator
-from metaq_spark.exactly_once.identity import BatchName
-from metaq_spark.exactly_once.participants import require_extensions
-from metaq_spark.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
 from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns

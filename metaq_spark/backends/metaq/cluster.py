@@ -21,10 +21,13 @@ from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.retry import persist
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
+from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.discovery import directory_of
 from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options.parsing import BrokerOptions
 from metaq_spark.options.selection import Assigned, Matching, Selection, chosen, topics_of
+
+__all__ = ["Cluster", "SessionPool", "pool_with"]
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -134,6 +137,14 @@ class Cluster:
     def known_address(self, where: TopicPartition) -> Address | None:
         """The broker that served a partition before, if one did; nobody is asked."""
         return self._addresses.get(where.partition.broker_id)
+
+    def tells_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
+        """Whether the brokers of ``partitions`` tell incarnations."""
+
+        def tells(session: Session, asked: list[TopicPartition]) -> dict[TopicPartition, bool]:
+            return dict.fromkeys(asked, EXT_INCARNATION in session.extensions)
+
+        return self.ask_each(partitions, tells)
 
     def ask_each(
         self,

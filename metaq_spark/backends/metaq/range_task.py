@@ -18,7 +18,7 @@ from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissin
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.retry import Attempts
 from metaq.protocols.text.extensions import EXT_FILTER
-from metaq_spark.backends.metaq.resync import next_frame
+from metaq_spark.backends.metaq.resync import next_frame, read_slice
 from metaq_spark.columns.decode import RunDecoder, measure_run
 from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.source.damage import Damage, DamageHandler
@@ -134,7 +134,7 @@ class RangeTask:
             raise CorruptFrame(str(self._source), found.offset, found.reason) from found
         following = self._ask(lambda: next_frame(self._session, self._source, found.offset, self._end))
         damage = Damage(self._source, OffsetRange(found.offset, following), found.reason)
-        self._ask(lambda: self._handler.handle(damage, self._session))
+        self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
         self.position = following
 
     def _pass_gap(self, moved: OffsetMoved) -> None:
@@ -142,7 +142,7 @@ class RangeTask:
         at = moved.asked
         if moved.to > at and not self._handler.fails and self._ask(self._first_offset) <= at:
             damage = Damage(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
-            self._ask(lambda: self._handler.handle(damage, self._session))
+            self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
         else:
             self._report_loss(f"{self._source}: {moved}")
         self.position = moved.to if moved.to > at else self._end

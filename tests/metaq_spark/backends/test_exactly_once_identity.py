@@ -7,9 +7,8 @@ import pickle
 import pytest
 
 from metaq.model import Xid, parse_transaction_id
-from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
-from metaq_spark.exactly_once.coordinator import decider
-from metaq_spark.exactly_once.identity import (
+from metaq_spark.backends.metaq.exactly_once.coordinator import decider
+from metaq_spark.backends.metaq.exactly_once.identity import (
     FORMAT_ID,
     BatchName,
     BranchName,
@@ -19,8 +18,9 @@ from metaq_spark.exactly_once.identity import (
     single_write,
     superseded,
 )
-from metaq_spark.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
-from metaq_spark.exactly_once.task import branch_limits
+from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
+from metaq_spark.backends.metaq.exactly_once.task import branch_limits
+from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
 from metaq_spark.options.parsing import parse_sink_options
 from metaq_spark.options.table import Use
 

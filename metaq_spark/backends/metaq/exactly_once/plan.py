@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq_spark.backends.metaq.discovery import masters_of
+from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
+from metaq_spark.backends.metaq.exactly_once.participants import Participants, shared_participants
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
-from metaq_spark.exactly_once.coordinator import Coordinator
-from metaq_spark.exactly_once.identity import BatchName, named_write, single_write
-from metaq_spark.exactly_once.participants import Participants, shared_participants
 from metaq_spark.options.parsing import SinkOptions
 
 QUERY_ID: Final = "sql.streaming.queryId"
