@@ -14,9 +14,8 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType
 
 from metaq.model import TopicPartition
-from metaq_spark.columns.attribute_map import attribute_maps
 from metaq_spark.columns.schema import arrow_schema
-from metaq_spark.columns.text import text_of
+from metaq_spark.columns.text import attribute_maps, text_of
 from metaq_spark.source.row_layout import RowLayout
 
 RAW_COLUMNS: Final = ("offset", "message_id", "timestamp", "attribute", "value")

@@ -19,7 +19,7 @@ from metaq.errors import MetaqError
 from metaq_broker.engine.engine import Engine
 from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.names import folder_name
+from metaq_broker.storage.folders import folder_name
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.report import RecoveryReport
 

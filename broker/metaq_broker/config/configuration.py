@@ -26,7 +26,7 @@ from metaq_broker.config.keys import (
 )
 from metaq_broker.config.replication import PLUGINS, Role, check_master, read_role
 from metaq_broker.config.shared import shared_text
-from metaq_broker.storage.names import topic_fault
+from metaq_broker.storage.folders import topic_fault
 from metaq_broker.storage.settings import Verify
 
 _TOPIC_PREFIX = "topic="

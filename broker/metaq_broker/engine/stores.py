@@ -14,9 +14,9 @@ from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.open_files import PARTITION_FILES, OpenFiles
 from metaq_broker.storage.errors import is_out_of_files
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.losses import Loss
-from metaq_broker.storage.names import parse_folder_name
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.settings import LogSettings
 

@@ -14,9 +14,8 @@ from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused

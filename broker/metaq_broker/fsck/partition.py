@@ -24,10 +24,10 @@ from metaq_broker.storage.damage import read_quarantine
 from metaq_broker.storage.durable_ends import NotedEnd, known_ends
 from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
 from metaq_broker.storage.loading import Loaded, load
 from metaq_broker.storage.losses import Losses, loss_of_end
-from metaq_broker.storage.names import parse_folder_name
 from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
 from metaq_broker.storage.settings import LogSettings
 

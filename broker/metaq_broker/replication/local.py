@@ -12,7 +12,7 @@ from metaq_broker.engine.engine import Engine
 from metaq_broker.replication.holdings import Holding, Place
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.storage.names import folder_name, topic_fault
+from metaq_broker.storage.folders import folder_name, topic_fault
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
 from metaq_broker.storage.seeding import seed_partition

@@ -27,7 +27,7 @@ from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.partition_copy import PartitionCopy
-from metaq_broker.storage.names import folder_name
+from metaq_broker.storage.folders import folder_name
 
 _LOG: Final = logging.getLogger(__name__)
 

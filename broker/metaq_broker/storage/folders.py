@@ -1,7 +1,8 @@
-"""Removing a partition's folder, and giving it another name, so that a crash leaves no partition half there.
+"""Folders of partitions: their names, removing one and giving it another name.
 
-A folder that is to go first loses its name in one step: ``TOPIC-INDEX.being-deleted`` is nobody's partition. What a
-crash leaves of such folders is removed at the next start.
+The name is ``TOPIC-INDEX``, split at the last dash. A crash leaves no partition half there: a folder that is to go
+first loses its name in one step, ``TOPIC-INDEX.being-deleted`` is nobody's partition. What a crash leaves of such
+folders is removed at the next start.
 
 Source: docs/operations.md, "Partitions".
 """
@@ -62,3 +63,37 @@ def _remove(files: Files, doomed: Path) -> None:
         files.unlink(doomed / name)
     files.rmdir(doomed)
     files.fsync_dir(doomed.parent)
+
+
+TOPIC_BYTES_MAX = 200
+"""Longest topic name in UTF-8. File systems allow 255 bytes for a folder's name; the index and a margin go off."""
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return why ``topic`` cannot be stored, ``None`` if it can. What can be stored cannot leave the data folder."""
+    if topic in ("", ".", ".."):
+        return "it is not a folder name"
+    if "/" in topic or "\0" in topic:
+        return "it contains a slash or a zero byte"
+    try:
+        size = len(topic.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    return f"it takes {size} bytes in UTF-8, {TOPIC_BYTES_MAX} are possible" if size > TOPIC_BYTES_MAX else None
+
+
+def folder_name(topic: str, index: int) -> str:
+    """Return the name of a partition's folder."""
+    return f"{topic}-{index}"
+
+
+def parse_folder_name(name: str) -> tuple[str, int]:
+    """Return topic and index of a partition's folder.
+
+    Raises:
+        ValueError: The name is not TOPIC-INDEX with a plain decimal index.
+    """
+    topic, dash, digits = name.rpartition("-")
+    if not topic or not dash or not (digits.isascii() and digits.isdigit()) or str(int(digits)) != digits:
+        raise ValueError(f"folder name {name!r}: expected TOPIC-INDEX, for example orders-0")
+    return topic, int(digits)

@@ -31,11 +31,18 @@ from metaq_broker.storage.errors import (
     is_out_of_files,
 )
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.folders import DELETED_SUFFIX, delete_folder, finish_deletions, rename_folder
+from metaq_broker.storage.folders import (
+    DELETED_SUFFIX,
+    delete_folder,
+    finish_deletions,
+    folder_name,
+    parse_folder_name,
+    rename_folder,
+    topic_fault,
+)
 from metaq_broker.storage.handles import OPEN_HANDLES_MAX, HandleCache
 from metaq_broker.storage.losses import FOLDER, Loss, Losses, loss_of_end
 from metaq_broker.storage.lost_end import LostEnd, find_lost_end
-from metaq_broker.storage.names import folder_name, parse_folder_name, topic_fault
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.segment import find_segment_files
 from metaq_broker.storage.settings import LogSettings, Verify

@@ -75,3 +75,11 @@ class Marks:
                 kept.add(offset, ordinal)
                 next_mark = offset + mark_bytes
         return kept
+
+
+class BlockPart(NamedTuple):
+    """A part of a unit: ``messages`` whole frames, and where some of them begin."""
+
+    block: Buffer
+    messages: int
+    marks: Marks

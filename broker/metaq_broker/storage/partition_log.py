@@ -23,21 +23,19 @@ from metaq.formats.frames import Frame
 from metaq.model import Buffer, OffsetRange
 from metaq_broker.clock import Clock
 from metaq_broker.storage import lookup
-from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.durable_ends import KnownEnd
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.handles import FileHandle, HandleCache
 from metaq_broker.storage.incarnation import Incarnation
 from metaq_broker.storage.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.loading import Loaded, load
-from metaq_broker.storage.marks import Marks
-from metaq_broker.storage.names import parse_folder_name
-from metaq_broker.storage.reads import AtEnd, Moved, Slice
+from metaq_broker.storage.marks import BlockPart, Marks
+from metaq_broker.storage.reads import AtEnd, Moved, Slice, scan
 from metaq_broker.storage.removal import remove_segment_files
 from metaq_broker.storage.report import RecoveryReport
-from metaq_broker.storage.scanning import scan
 from metaq_broker.storage.segment import Segment, SegmentInfo, index_path, segment_info, segment_path, unnamed_path
 from metaq_broker.storage.settings import LogSettings, Verify
 from metaq_broker.storage.sync import SyncJob

@@ -24,9 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from metaq.model import Xid
+from metaq.model import TransactionId, Xid
 from metaq_broker.transactions.records import Decided, Ends
-from metaq_broker.transactions.refusals import already_decided, decisions_full, newer_decision
+from metaq_broker.transactions.refusals import already_decided, decisions_full, newer_decision, query_over
 
 KEPT_PER_QUERY: Final = 2
 NO_PARTITION: Final = -1
@@ -148,3 +148,36 @@ def _size(decided: Decided) -> int:
 
 def _key_bytes(keys: Iterable[Xid]) -> int:
     return sum(len(key.global_id) * 2 + len(key.branch) * 2 + len(key.unique) + 16 for key in keys)
+
+
+QUERIES_MAX: Final = 10_000
+"""How many are remembered, the newest; an older one has no task under way any more."""
+
+
+class EndedQueries:
+    """The queries that have ended since the start: their writer has finished or given up.
+
+    A task that the writer no longer waits for may still be on its way to PREPARE. What it prepares would lie there for
+    ever, because nobody decides about this query again. So branches of such a query (by their unique qualifier) can be
+    neither begun nor prepared. A restart rolls back what is open, so nothing need be remembered longer than the broker
+    runs.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+
+    def note(self, query_id: str) -> None:
+        """Remember that a query is over."""
+        self._names.pop(query_id, None)
+        self._names[query_id] = None
+        if len(self._names) > QUERIES_MAX:
+            del self._names[next(iter(self._names))]
+
+    def refuse(self, key: TransactionId) -> None:
+        """Let pass the branches of other queries.
+
+        Raises:
+            TransactionRefused: The query is over.
+        """
+        if isinstance(key, Xid) and key.unique in self._names:
+            raise query_over(key)

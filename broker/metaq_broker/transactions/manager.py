@@ -31,8 +31,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings
 from metaq_broker.transactions.deciding import Deciding, Question, Told
-from metaq_broker.transactions.decisions import Decision, Decisions
-from metaq_broker.transactions.ended_queries import EndedQueries
+from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries
 from metaq_broker.transactions.ending import Ending, Voted
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.group_sync import GroupSync, WhenDurable

@@ -16,11 +16,10 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.fsck.partition import check_partition
 from metaq_broker.retention.policy import Removal, RetentionPolicy
 from metaq_broker.retention.segment_retirement import SegmentRetirement
-from metaq_broker.storage.block_parts import BlockPart
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused

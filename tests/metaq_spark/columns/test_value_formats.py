@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaq_spark.columns.attribute_map import attribute_maps, parse_pairs
 from metaq_spark.columns.json_values import JsonColumn
 from metaq_spark.columns.schema import arrow_type
+from metaq_spark.columns.text import attribute_maps, parse_pairs
 from metaq_spark.source.row_layout import ATTRIBUTE_MAP
 from metaq_spark.source.value_schema import parse_value_schema
 

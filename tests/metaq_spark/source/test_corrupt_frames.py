@@ -18,7 +18,7 @@ from metaq.model import Message
 from metaq.protocols.text.commands import Command, Get, Reply, Result, Value
 from metaq.testing.memory_partition import MemoryPartition
 from metaq_spark.backends.metaq.resync import first_chain
-from metaq_spark.columns.attribute_map import parse_pairs
+from metaq_spark.columns.text import parse_pairs
 from metaq_spark.errors import DataLoss, OptionError
 from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
