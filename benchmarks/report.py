@@ -1,6 +1,6 @@
-"""Writes the figures of a run into docs/performance.md, between its two marks, and the plot beside it.
+"""Writes the figures of a run into docs/figures.md, between its two marks.
 
-    python benchmarks/report.py [RESULTS] [--page docs/performance.md]
+    python benchmarks/report.py [RESULTS] [--page docs/figures.md]
 
 Everything outside the marks is written by hand and stays. The same results give the same page.
 """
@@ -15,11 +15,10 @@ from typing import Final
 
 from check import MARGINS
 from figures import HEAD, Figure, number, row
-from plot import draw
 from programs import BESIDE, FOLDER, SUITE
 from results import Outcome, Results, WrongResults
 
-PAGE: Final = FOLDER.parent / "docs" / "performance.md"
+PAGE: Final = FOLDER.parent / "docs" / "figures.md"
 BEGIN: Final = "<!-- figures: what follows is written by benchmarks/report.py -->"
 END: Final = "<!-- end of the figures -->"
 
@@ -41,13 +40,12 @@ def replaced(page: str, figures: str) -> str:
     return f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}"
 
 
-def lines(results: Results, plot: str) -> Iterator[str]:
-    """Everything between the marks; ``plot`` is the picture's place as seen from the page."""
+def lines(results: Results) -> Iterator[str]:
+    """Everything between the marks."""
     yield from _run(results)
     yield from ("", "### Aims", "", *_aims(results))
     for outcome in results.failed:
         yield from ("", f"`{outcome.name}` failed ({outcome.failed}) and has no figures.")
-    yield from ("", f"![Every figure beside its ceiling or peer]({plot})")
     for outcome in results.outcomes:
         yield from _table(outcome)
     yield from (
@@ -117,14 +115,12 @@ def _not_run(in_suite: bool) -> str:
 
 
 def write(results: Results, page: Path) -> None:
-    """Write the page, and the plot beside it under the page's name.
+    """Write the page.
 
     Raises:
         WrongPage: for a page without the marks; nothing is written then.
     """
-    plot = page.with_suffix(".svg")
-    text = replaced(page.read_text(encoding="utf-8"), "\n".join(lines(results, plot.name)))
-    draw(results, plot)
+    text = replaced(page.read_text(encoding="utf-8"), "\n".join(lines(results)))
     page.write_text(text, encoding="utf-8")
 
 
@@ -139,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (WrongResults, WrongPage) as wrong:
         print(wrong, file=sys.stderr)
         return 2
-    print(f"{given.page.name} and {given.page.with_suffix('.svg').name} have the figures of {given.results}")
+    print(f"{given.page.name} has the figures of {given.results}")
     return 0
 
 

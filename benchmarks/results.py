@@ -55,7 +55,7 @@ class Results:
         """Write the file, and the folder that it is in."""
         file.parent.mkdir(parents=True, exist_ok=True)
         content = {"format": FORMAT, **self.about, "programs": [asdict(outcome) for outcome in self.outcomes]}
-        file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        file.write_text(_lines(content) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -77,3 +77,18 @@ class Results:
 def _outcome(content: dict[str, Any]) -> Outcome:
     figures = tuple(Figure(**figure) for figure in content.pop("figures"))
     return Outcome(**{**content, "arguments": tuple(content["arguments"]), "figures": figures})
+
+
+def _lines(value: object, indent: str = "") -> str:
+    """Return JSON in which a value that holds no list of objects, such as a figure, takes one line."""
+    if isinstance(value, dict) and any(_is_nested(each) for each in value.values()):
+        rows = [f"{indent} {json.dumps(key)}: {_lines(each, indent + ' ')}" for key, each in value.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
+        rows = [f"{indent} {_lines(each, indent + ' ')}" for each in value]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value)

@@ -1,4 +1,4 @@
-"""What is written between the marks of docs/performance.md; the plot; which figures become lines."""
+"""What is written between the marks of docs/figures.md; the plot; which figures become lines."""
 
 from __future__ import annotations
 
@@ -34,16 +34,15 @@ class TestPage:
         assert "of last month" not in text
 
     def test_the_same_results_give_the_same_files(self, page: Path) -> None:
-        plot = page.with_suffix(".svg")
         report.write(RESULTS, page)
-        once = page.read_bytes(), plot.read_bytes()
+        once = page.read_bytes()
         report.write(RESULTS, page)
-        assert (page.read_bytes(), plot.read_bytes()) == once
+        assert page.read_bytes() == once
 
     def test_it_has_figures_machine_programs_and_margins(self, page: Path) -> None:
         report.write(RESULTS, page)
         text = page.read_text()
-        for expected in (row(MET), row(MISSED), "| processor | a fast one |", "`0123456789ab`", "(performance.svg)"):
+        for expected in (row(MET), row(MISSED), "| processor | a fast one |", "`0123456789ab`"):
             assert expected in text
         assert all(f"(../benchmarks/{program.file})" in text for program in (*SUITE, *BESIDE))
         assert all(f"| {margin.kind} | {margin.part:.0%} |" in text for margin in MARGINS)
