@@ -10,11 +10,16 @@ import pytest
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
 
 
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.ui.enabled=false"
 """Most of a test's JVM is its start: no time for the optimising compiler, no threads for the garbage collector."""
 
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, SHORT_LIVED_JVM)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: many tests wait for others most of their time."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -100,6 +100,23 @@ RUN = {
 """What the tests below run as it stands, with the addresses and the folders of the test."""
 
 
+END_OF_JOB = "---- end of the job\n"
+
+DRIVER = f"""
+import runpy, shlex, sys
+for line in sys.argv[1:]:
+    job, *arguments = shlex.split(line)
+    sys.argv = [job, *arguments]
+    try:
+        runpy.run_path(job, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code:
+            sys.exit(f"{{line}}: {{ended.code}}")
+    print({END_OF_JOB!r}, end="", flush=True)
+"""
+"""Runs jobs, each given as one argument, as ``spark-submit`` does."""
+
+
 class Terminal:
     """Runs shell lines in ``folder``, with the brokers of the docs standing for one that runs."""
 
@@ -126,6 +143,28 @@ class Terminal:
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def run_jobs(self, texts: Sequence[str]) -> list[str]:
+        """Run lines with ``spark-submit`` one after the other in one driver, which starts Spark once for all of them.
+
+        Return what each printed.
+        """
+        lines = [self.line(text).partition(" spark-submit ")[2] for text in texts]
+        assert all(lines), texts
+        environment = self.environment | {
+            "SPARK_CONF_DIR": "spark-conf",
+            "PYTHONPATH": os.pathsep.join(["jobs", os.environ.get("PYTHONPATH", "")]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", DRIVER, *lines],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout.split(END_OF_JOB)[:-1]
 
     def run_until(self, text: str, words: str, then: Callable[[str], object] = str) -> str:
         """Run a line that goes on until it has printed ``words``, call ``then``, and end it as Ctrl-C does."""
@@ -254,12 +293,17 @@ def test_the_jobs_run(start_broker: StartBroker, tmp_path: Path, folder: Path) -
     with SessionPool().lease(broker.address) as session:
         for topic in ("orders", "payments"):
             put(session, topic, 0, Message(b"first", "paid"))
-    assert "2 rows in, 2 rows out" in terminal.run(the_line("jobs/lines_to_topic.py"))
-    assert "usage" in terminal.run(the_line("jobs/mirror_topics.py --help"))
-    assert "2 rows out" in terminal.run(the_line("--topics orders,payments --output archive"))
-    terminal.run(the_line("--output archive --verify"))
-    terminal.run(the_line("jobs/replay_range.py"))
     assert "mirror_topics" in terminal.run_until(the_line("--pattern 'orders.*'"), "1 rows out")
-    assert "1 rows out" in terminal.run(the_line("jobs/restore_topic.py"))
+    expected = {
+        "jobs/lines_to_topic.py": "2 rows in, 2 rows out",
+        "jobs/mirror_topics.py --help": "usage",
+        "--topics orders,payments --output archive": "2 rows out",
+        "--output archive --verify": "",
+        "jobs/replay_range.py": "",
+        "jobs/restore_topic.py": "1 rows out",
+    }
+    printed = terminal.run_jobs([the_line(start) for start in expected])
+    missing = [text for words, text in zip(expected.values(), printed, strict=True) if words not in text]
+    assert not missing
     shown = terminal.run(the_line("checkpoint show").replace(" progress ", " progress/mirror "))
     assert "orders/0-0" in shown
