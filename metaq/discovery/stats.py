@@ -1,7 +1,7 @@
 """Reads what ``stats`` answers, of a Java broker or of ours. Pure: text in, values out.
 
 Lines are ``STATS`` ... ``END``, ended by CR LF, tokens separated by one space; ``config`` is the raw server.ini.
-Source: docs/protocol.md (stats), docs/operations.md (configuration).
+Source: docs/protocol.md (stats), docs/configuration.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands of the control socket by name.
 
-Source: docs/operations.md, "The control socket".
+Source: docs/administration.md, "The control socket".
 """
 
 from __future__ import annotations

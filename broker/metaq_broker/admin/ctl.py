@@ -3,7 +3,7 @@
 Exit status: 0 done, 1 refused or failed, 2 wrong arguments, 3 no broker there or no answer. With ``--json`` the result,
 or ``{"error": {...}}``, is one JSON document on standard output.
 
-Source: docs/operations.md, "Operating a running broker".
+Source: docs/administration.md, "Operating a running broker".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All of it runs on the event loop; what takes time on the disk runs in worker thr
 moved is out of service meanwhile: whoever asks for it is told so. One that is recovered goes on being read. Nobody can
 do two things to a partition at a time.
 
-Source: docs/operations.md, "Partitions".
+Source: docs/administration.md, "Partitions".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 Several requests may follow each other on one connection; each is answered before the next one is read.
 
-Source: docs/operations.md, "The control socket".
+Source: docs/administration.md, "The control socket".
 """
 
 from __future__ import annotations

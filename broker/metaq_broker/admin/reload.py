@@ -6,7 +6,7 @@ retention, statistics. Everything else, and the folder of a topic that is there,
 topics go on inheriting what ``[system]`` said at the start. A topic whose section is gone is accepted until the
 restart, as in MetaQ. Nothing is ever taken from a connection or a message that is under way.
 
-Source: docs/operations.md, "Reload".
+Source: docs/administration.md, "Reload".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A file is UTF-8 or, as MetaQ's own samples are, GBK. ``;`` and ``#`` start a comment only at the beginning of a line, so
 that a value may hold them. ``=`` or ``:`` ends the key, whichever comes first.
 
-Source: docs/operations.md (configuration).
+Source: docs/configuration.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Every key of server.ini: its name, how its value is read, its default, and what an error says is allowed.
 
 The tables are the single place that knows key names. ``REQUIRED`` keys must be given and not blank, as in MetaQ; all
-others have MetaQ's default, except ``hostName`` (see docs/operations.md).
+others have MetaQ's default, except ``hostName`` (see docs/configuration.md).
 
-Source: docs/operations.md (configuration).
+Source: docs/configuration.md.
 """
 
 from __future__ import annotations

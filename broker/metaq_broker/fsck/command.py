@@ -2,7 +2,7 @@
 
 Exit status: 0 no problems, 1 problems (repaired ones too), 2 it could not be checked, or the disk failed in a repair.
 
-Source: docs/operations.md, "Checking the data".
+Source: docs/administration.md, "Checking the data".
 """
 
 from __future__ import annotations

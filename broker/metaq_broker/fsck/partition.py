@@ -4,7 +4,7 @@ Both are ``log.loading.load`` with every segment examined, first on a disk that 
 is going to cut off in files ``OFFSET.cut`` (bytes from OFFSET on) and ``START.meta.new.cut`` (a segment that never got
 its name), durable before anything is cut.
 
-Source: docs/operations.md, "Checking the data".
+Source: docs/administration.md, "Checking the data".
 """
 
 from __future__ import annotations

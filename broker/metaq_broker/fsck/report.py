@@ -1,4 +1,4 @@
-"""Findings as text for people and as JSON for programs. The JSON document is described in docs/operations.md."""
+"""Findings as text for people and as JSON for programs. The JSON document is described in docs/administration.md."""
 
 from __future__ import annotations
 

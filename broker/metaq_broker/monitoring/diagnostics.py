@@ -10,7 +10,7 @@ and counted; whatever differs goes into fields::
 Events that clients can cause as often as they like, and those that tell nothing bad, are limited: ``LINES_MAX`` of a
 kind in ``WINDOW_S``; the next line of that kind says in ``suppressed`` how many were left out.
 
-Source: docs/operations.md, "The log".
+Source: docs/administration.md, "The log".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Counters are those that the broker keeps anyway: nothing is counted for the sake of metrics but what ``statistics.py``
 says. Names follow RocketMQ's where it has one. Topics get a label of their own up to a limit; the rest share one.
 
-Source: docs/operations.md, "Metrics".
+Source: docs/administration.md, "Metrics".
 """
 
 from __future__ import annotations

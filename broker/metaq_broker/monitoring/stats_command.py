@@ -1,6 +1,6 @@
 """``metaq-broker stats``: what brokers say of themselves, over the network, a Java broker as well.
 
-Source: docs/operations.md, "Watching it".
+Source: docs/administration.md, "Watching it".
 """
 
 from __future__ import annotations

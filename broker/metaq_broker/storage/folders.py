@@ -4,7 +4,7 @@ The name is ``TOPIC-INDEX``, split at the last dash. A crash leaves no partition
 first loses its name in one step, ``TOPIC-INDEX.being-deleted`` is nobody's partition. What a crash leaves of such
 folders is removed at the next start.
 
-Source: docs/operations.md, "Partitions".
+Source: docs/administration.md, "Partitions".
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from metaq_broker.admin.answers import ANSWERS
 from metaq_broker.admin.ctl import add_ctl_command
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "administration.md").read_text()
 
 
 def section(title: str) -> str:
