@@ -115,12 +115,12 @@ class Trial:
         """
         try:
             image = self._survey(session)
-            told = [] if self.rules.disk_is_full else failures(session)
+            described = [] if self.rules.disk_is_full else failures(session)
         except MetaqError as error:
             raise self.fail([f"the broker cannot be read: {error}"], {}) from error
         for partition_key, partition in image.items():
             self.history.seen(partition_key, partition.frames)
-        self._judge(image, [f"the broker says: {line}" for line in told])
+        self._judge(image, [f"the broker says: {line}" for line in described])
         return image
 
     def _survey(self, session: Session) -> Image:
@@ -139,11 +139,11 @@ class Trial:
         """
         self._judge(survey_files(self.broker.data), [])
 
-    def _judge(self, image: Image, told: list[str]) -> None:
+    def _judge(self, image: Image, described: list[str]) -> None:
         rules = self.rules
         case = Case(self.history, image, rules.retention, rules.readable_at_once, rules.disk_is_full)
         anomalies = check(case)
-        lines = told + [f"in the broker's log: {line}" for line in self.broker.complaints()]
+        lines = described + [f"in the broker's log: {line}" for line in self.broker.complaints()]
         lines += _report(anomalies, case)
         if lines:
             raise self.fail(lines, image)

@@ -21,7 +21,7 @@ from metaq.model import INT64_MAX, Address, Message, OffsetRange
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, GetOffset
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq.testing.scripted import Expect, HangUp, Say, ScriptedTransport, Step
+from metaq.testing.scripted import Disconnect, Expect, Say, ScriptedTransport, Step
 
 ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)
@@ -66,7 +66,7 @@ class LoopbackPeer:
                 case Say(data, size):
                     for at in range(0, len(data), size):
                         connection.sendall(data[at : at + size])
-                case HangUp():
+                case Disconnect():
                     return
         while connection.recv(4096):  # silent until the client goes
             pass

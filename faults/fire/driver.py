@@ -143,8 +143,8 @@ class SparkDriver:
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of its log, without the frames of Java tracebacks."""
-        told = (line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat "))
-        return "\n".join(list(told)[-lines:])
+        described = (line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat "))
+        return "\n".join(list(described)[-lines:])
 
     def _tell(self, line: str) -> None:
         stdin = self._process.stdin

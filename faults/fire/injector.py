@@ -12,7 +12,7 @@ from pathlib import Path
 from faults.fire.hold import Hold
 from faults.fire.proxy import Cut, Sighting
 from faults.fire.shots import Shot
-from faults.fire.steps import Moment, Step, told
+from faults.fire.steps import Moment, Step, described
 from metaq.protocols.text.commands import Reply, Result
 
 Kill = Callable[[Shot, Sighting], bool]
@@ -107,5 +107,5 @@ class FaultInjector:
 
 def _line(arrow: str, sighting: Sighting, rest: str) -> str:
     step = sighting.step
-    what = told(sighting.command) if step is not Step.PUT or rest == "" else step.value
+    what = described(sighting.command) if step is not Step.PUT or rest == "" else step.value
     return f"{arrow} broker {sighting.broker_id} port {sighting.peer_port}: {what}{rest}"

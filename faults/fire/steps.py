@@ -55,7 +55,7 @@ def step_of(command: Command | Oversized) -> Step | None:
             return None
 
 
-def told(command: Command | Oversized) -> str:
+def described(command: Command | Oversized) -> str:
     """Return a request in one line, without payloads, for the record of what happened."""
     match command:
         case Put() | PutBatch():

@@ -12,7 +12,7 @@ from faults.fire.broker_pair import PORTION
 from faults.fire.driver import Drained, Ended, Failed
 from faults.fire.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, FireTrouble, PromiseBroken
 from faults.fire.hold import DelayedRequest, Hold
-from faults.fire.steps import Step, told
+from faults.fire.steps import Step, described
 from metaq.protocols.text.commands import Result
 
 
@@ -72,7 +72,7 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
 
 def _caught(fault_run: FaultRun, held: DelayedRequest) -> None:
     fault_run.driver.suspend()
-    fault_run.record.write(f"## held, and its driver stopped: {told(held.sighting.command)}")
+    fault_run.record.write(f"## held, and its driver stopped: {described(held.sighting.command)}")
     fault_run.events.put(held)
 
 
@@ -96,7 +96,7 @@ def _end_of(fault_run: FaultRun, life: int) -> str:
 
 def _judge(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
     told_yes = [
-        f"a driver that had been replaced was told yes: {told(sighting.command)}"
+        f"a driver that had been replaced was told yes: {described(sighting.command)}"
         for sighting, reply in hold.heard
         if sighting.step is Step.DECIDE and isinstance(reply, Result) and reply.code == 200
     ]

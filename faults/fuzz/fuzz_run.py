@@ -94,11 +94,11 @@ class FuzzRun:
         with self._at_work(witness):
             for thread in running:
                 thread.start()
-            told = time.monotonic()
+            described = time.monotonic()
             while any(thread.is_alive() for thread in running) and not self._stop.wait(WATCH_INTERVAL_S):
                 self._look_at_process()
-                if time.monotonic() - told > TELL_INTERVAL_S:
-                    told = time.monotonic()
+                if time.monotonic() - described > TELL_INTERVAL_S:
+                    described = time.monotonic()
                     self._tell(self._progress(witness))
             for thread in running:
                 thread.join(END_PATIENCE_S)

@@ -93,8 +93,8 @@ class Grammar:
         frames = [self._frame() for _ in range(count)]
         block = b"".join(frames)
         key = f"{self._key()} " if self._random.random() < 0.3 else ""
-        told = self._edge(str(self._random.choice((count, count, count, count + 1))))
-        head = f"mput {self._topic()} {self._partition()} {self._length(len(block))} {told} "
+        described = self._edge(str(self._random.choice((count, count, count, count + 1))))
+        head = f"mput {self._topic()} {self._partition()} {self._length(len(block))} {described} "
         return self._line(f"{head}{key}{opaque}", block)
 
     def _get(self, opaque: int) -> bytes:

@@ -79,7 +79,7 @@ class Decider(BranchWorker):
         except TransactionError as error:
             self._refused(steps, branches, error)
             return
-        self._told(steps, branches, decided)
+        self._note_answers(steps, branches, decided)
         self.work_off(session)
         if self.random.random() < REPLAY_CHANCE:
             self._replay(session, decided)
@@ -97,7 +97,7 @@ class Decider(BranchWorker):
             self._asked.clear()
             self._to_end += ((branch, StepKind.ROLLBACK) for branch in branches)
 
-    def _told(self, steps: list[Step], branches: BranchSet, decided: tuple[Xid, ...]) -> None:
+    def _note_answers(self, steps: list[Step], branches: BranchSet, decided: tuple[Xid, ...]) -> None:
         """Write down which set was decided for this batch, and plan what follows from it."""
         chosen = next((each for each in self._asked if _xids(each) == decided), None)
         outcome = Outcome.OK if chosen is branches else Outcome.FAILED

@@ -40,7 +40,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class Disconnect:
     """The peer closes the connection."""
 
 
@@ -49,7 +49,7 @@ class Refuse:
     """The only step of a script: nobody accepts this connection."""
 
 
-Step = Expect | Say | HangUp | Refuse
+Step = Expect | Say | Disconnect | Refuse
 
 
 class ScriptedStream:
@@ -117,7 +117,7 @@ class ScriptedStream:
                     self._to_hear = data
                 case Say(data, size):
                     self._incoming.extend(data[at : at + size] for at in range(0, len(data), size))
-                case HangUp():
+                case Disconnect():
                     self._incoming.append(b"")
                     self._hung_up = True
 

@@ -18,10 +18,10 @@ SEED = 20
 
 
 def test_ten_kills_under_load_lose_nothing(tmp_path: Path) -> None:
-    told: list[str] = []
-    loop = KillLoop(KillOptions(SEED, ROUNDS, rounds_per_chapter=5, haste=True), tmp_path, told.append)
+    described: list[str] = []
+    loop = KillLoop(KillOptions(SEED, ROUNDS, rounds_per_chapter=5, haste=True), tmp_path, described.append)
     loop.run()
-    assert sum("all is there" in line for line in told) == loop.figures.rounds == ROUNDS
+    assert sum("all is there" in line for line in described) == loop.figures.rounds == ROUNDS
     assert loop.figures.kills + loop.figures.stops >= ROUNDS
     assert min(loop.figures.messages, loop.figures.committed, loop.figures.prepared, loop.figures.messages_read) > 0
     assert list(tmp_path.iterdir()) == []

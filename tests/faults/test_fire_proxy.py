@@ -54,7 +54,7 @@ class Script:
     """An observer that writes down what it is told, and cuts where it is told to."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Step]] = []
+        self.described: list[tuple[str, Step]] = []
         self.cut_at: tuple[str, Step] | None = None
 
     def asked(self, sighting: Sighting) -> None:
@@ -67,7 +67,7 @@ class Script:
         self._note("answered", sighting)
 
     def _note(self, moment: str, sighting: Sighting) -> None:
-        self.told.append((moment, sighting.step))
+        self.described.append((moment, sighting.step))
         if self.cut_at == (moment, sighting.step):
             raise Cut
 
@@ -91,8 +91,8 @@ def test_it_is_as_if_it_were_not_there_but_for_the_observer(script: tuple[Script
         client.send(encode(Quit()))
         assert client.rest() == b""
     steps = [Step.BEGIN, Step.PUT, Step.PUT, Step.PREPARE]
-    assert [step for moment, step in observer.told if moment == "asked"] == steps
-    assert [step for moment, step in observer.told if moment == "answered"] == steps
+    assert [step for moment, step in observer.described if moment == "asked"] == steps
+    assert [step for moment, step in observer.described if moment == "answered"] == steps
 
 
 @pytest.mark.process

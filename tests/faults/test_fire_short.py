@@ -17,15 +17,15 @@ SEED = 20
 
 
 def test_five_kills_and_a_zombie_leave_every_message_exactly_once(tmp_path: Path) -> None:
-    told: list[str] = []
-    fault_run = FaultRun(tmp_path, SEED, Delivery.EXACTLY_ONCE, told.append)
+    described: list[str] = []
+    fault_run = FaultRun(tmp_path, SEED, Delivery.EXACTLY_ONCE, described.append)
 
     def zombie(fault_run: FaultRun) -> None:
         fault_run.drain()
-        told.append(bring_back(fault_run, Return(Step.DECIDE)))
+        described.append(bring_back(fault_run, Return(Step.DECIDE)))
 
     fault_run.run(SHORT, zombie)
     assert fault_run.figures.missed == []
     assert fault_run.figures.kills.total() == len(SHORT)
     assert fault_run.figures.copies == fault_run.figures.messages > 0
-    assert "too late" in told[-1]
+    assert "too late" in described[-1]

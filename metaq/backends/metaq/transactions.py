@@ -215,7 +215,7 @@ class Transactions:
 
     def settle(self, posted: Posted) -> str:
         """Wait for the answer to a step that was posted; its text."""
-        return self._told(lambda: self._session.text_of(self._session.wait(posted.opaque), posted.command))
+        return self._read_answer(lambda: self._session.text_of(self._session.wait(posted.opaque), posted.command))
 
     def _step(
         self,
@@ -227,9 +227,9 @@ class Transactions:
         return self._ask(Transaction(key, self._session_id, type_, 0, timeout_s, unique))
 
     def _ask(self, command: Transaction | Decide) -> str:
-        return self._told(lambda: self._session.ask(command))
+        return self._read_answer(lambda: self._session.ask(command))
 
-    def _told(self, answer: Callable[[], str]) -> str:
+    def _read_answer(self, answer: Callable[[], str]) -> str:
         try:
             return answer()
         except BrokerError as error:

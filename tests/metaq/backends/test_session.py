@@ -26,7 +26,7 @@ from metaq.protocols.text.commands import (
 )
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker
-from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
+from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport
 
 
 def result(text: bytes, opaque: int, code: int = 200) -> bytes:
@@ -130,7 +130,7 @@ def test_extensions_are_asked_once_per_connection(version: bytes, extensions: se
 
 
 def test_commands_without_reply_are_sent_as_they_are() -> None:
-    session, transport = scripted_session(Expect(b"transaction TX:s:1 s END 0\r\nquit\r\n"), HangUp())
+    session, transport = scripted_session(Expect(b"transaction TX:s:1 s END 0\r\nquit\r\n"), Disconnect())
     session.send(Transaction(LocalTransactionId("s", 1), "s", "END", 0))
     session.send(Quit())
     assert session.outstanding == 0
@@ -223,7 +223,7 @@ def test_a_deadline_of_one_call_goes_before_that_of_the_session() -> None:
     ],
 )
 def test_a_connection_that_ends_early_is_told_from_one_that_ends_in_a_reply(said: bytes, reason: str) -> None:
-    session, _ = scripted_session(Expect(b"version 1\r\n"), *([Say(said)] if said else []), HangUp())
+    session, _ = scripted_session(Expect(b"version 1\r\n"), *([Say(said)] if said else []), Disconnect())
     with pytest.raises(ConnectionFailed, match=f"^broker {ADDRESS}: version failed: the broker {reason}"):
         session.call(Version(0))
     assert session.closed
@@ -264,7 +264,7 @@ def test_message_bytes_in_place_of_a_text_are_nonsense() -> None:
 
 
 def test_a_broken_session_is_not_used_again() -> None:
-    session, _ = scripted_session(Expect(b"get t g 0 0 10 1\r\nget t g 0 1 10 2\r\n"), HangUp())
+    session, _ = scripted_session(Expect(b"get t g 0 0 10 1\r\nget t g 0 1 10 2\r\n"), Disconnect())
     first, second = session.post(get()), session.post(get(1))
     with pytest.raises(ConnectionFailed):
         session.wait(first)
@@ -288,7 +288,7 @@ def test_an_interrupted_call_leaves_a_closed_session() -> None:
 def test_reopening_starts_a_fresh_conversation() -> None:
     transport = ScriptedTransport(
         [
-            [Expect(b"version 1\r\n"), Say(result(b"x;ext=mput", 1)), Expect(b"get t g 0 0 10 2\r\n"), HangUp()],
+            [Expect(b"version 1\r\n"), Say(result(b"x;ext=mput", 1)), Expect(b"get t g 0 0 10 2\r\n"), Disconnect()],
             [Refuse()],
             [Expect(b"version 3\r\n"), Say(result(b"x", 3))],
         ]

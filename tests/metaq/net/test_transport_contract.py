@@ -11,7 +11,7 @@ import pytest
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address
 from metaq.net.transport import TCP, Stream, Timeouts
-from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport, Step
+from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport, Step
 
 Play = Callable[..., Stream]
 
@@ -67,7 +67,7 @@ def test_recv_returns_no_more_than_asked_and_keeps_the_rest(play: Play) -> None:
 
 
 def test_bytes_are_received_into_a_buffer_and_no_further(play: Play) -> None:
-    stream, buffer = play(Say(b"abcdef"), HangUp()), bytearray(b"......")
+    stream, buffer = play(Say(b"abcdef"), Disconnect()), bytearray(b"......")
     filled = 0
     while filled < 4:
         filled += stream.recv_into(memoryview(buffer)[filled:4], 5)
@@ -86,7 +86,7 @@ def test_a_megabyte_arrives_whole(play: Play) -> None:
 
 
 def test_the_end_is_empty_bytes_as_often_as_asked(play: Play) -> None:
-    stream = play(Say(b"bye"), HangUp())
+    stream = play(Say(b"bye"), Disconnect())
     assert receive(stream, 3) == b"bye"
     assert [stream.recv(10, 5), stream.recv(10, 5)] == [b"", b""]
     stream.close()
@@ -100,7 +100,7 @@ def test_silence_is_a_missed_deadline_that_names_the_peer(play: Play) -> None:
 
 
 def test_readable_tells_bytes_and_the_end_from_silence(play: Play) -> None:
-    stream = play(Expect(b"go"), Say(b"x"), Expect(b"on"), HangUp())
+    stream = play(Expect(b"go"), Say(b"x"), Expect(b"on"), Disconnect())
     assert not stream.readable()
     stream.send(b"go", 5)
     wait_readable(stream)
@@ -124,7 +124,7 @@ def test_a_closed_stream_fails_and_can_be_closed_again(play: Play) -> None:
 
 
 def test_sending_to_a_peer_that_hung_up_fails_sooner_or_later(play: Play) -> None:
-    stream = play(HangUp())
+    stream = play(Disconnect())
     assert stream.recv(1, 5) == b""
 
     def send_on() -> None:

@@ -14,7 +14,7 @@ from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, Filled, Get, GetOffset
-from metaq.testing.scripted import Expect, HangUp, Refuse, Say, ScriptedTransport
+from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport
 from metaq_spark.columns.decode import BYTES_MAX
 from metaq_spark.errors import DataLoss, ReadFailed
 from metaq_spark.options.table import Use
@@ -168,7 +168,7 @@ def test_a_slow_broker_is_told_with_its_deadline() -> None:
     ],
 )
 def test_nonsense_is_told_at_once_and_not_asked_for_again(protocol_error: bytes) -> None:
-    pool, transport = script([Expect(ASK), Say(protocol_error), HangUp()])
+    pool, transport = script([Expect(ASK), Say(protocol_error), Disconnect()])
     with pytest.raises(
         ReadFailed, match=r"orders/0-0 could not be read from offset 0 on: broker b0:1: .*Check that the"
     ):
@@ -179,7 +179,7 @@ def test_nonsense_is_told_at_once_and_not_asked_for_again(protocol_error: bytes)
 def test_a_reply_cut_in_the_middle_is_asked_for_again() -> None:
     whole = b"value 21 2\r\n" + frame(b"x")
     pool, transport = script(
-        [Expect(ASK), Say(b"value 21 1\r\n" + frame(b"x")[:9]), HangUp()],
+        [Expect(ASK), Say(b"value 21 1\r\n" + frame(b"x")[:9]), Disconnect()],
         [Refuse()],
         [Expect(b"get orders metaq-spark 0 0 21 2\r\n"), Say(whole, chunk_bytes=1)],
     )

@@ -103,7 +103,7 @@ class TransactionCommands:
             return
         slot = replies.pending()
 
-        def told(decision: Decision | TransactionRefused) -> None:
+        def answer(decision: Decision | TransactionRefused) -> None:
             if isinstance(decision, TransactionRefused):
                 _complete(slot, command.opaque, decision)
             else:
@@ -111,7 +111,7 @@ class TransactionCommands:
                 _complete(slot, command.opaque, None, _KEYS_END.join([*contents, *map(str, decision.branches)]))
 
         query_id, batch_id, branches = command.query_id, command.batch_id, command.branches
-        self._manager.decide(query_id, batch_id, branches, told, command.own, command.contents)
+        self._manager.decide(query_id, batch_id, branches, answer, command.own, command.contents)
 
     def connection_lost(self, connection: object) -> None:
         """Roll back the local transactions that the connection began."""
@@ -166,13 +166,13 @@ class TransactionCommands:
     def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
         slot = replies.pending()
 
-        def told(decision: Decision | TransactionRefused | None) -> None:
+        def answer(decision: Decision | TransactionRefused | None) -> None:
             if isinstance(decision, TransactionRefused):
                 _complete(slot, command.opaque, decision)
             else:
                 _complete(slot, command.opaque, None, "" if decision is None else str(decision.batch_id))
 
-        self._manager.last_decided(command.unique or "", told)
+        self._manager.last_decided(command.unique or "", answer)
 
     def _end(self, _connection: object, command: Transaction, _replies: ReplyQueue) -> None:
         self._manager.end(command.key)  # END is the one command without a reply
