@@ -47,7 +47,10 @@ class RunDecoder:
         engine: Engine | None = None,
         layout: RowLayout | None = None,
         types: tuple[str, ...] | None = None,
+        end: int = 0,
     ) -> None:
+        """``end``: the offset behind the last byte that will come, 0 if that is not known."""
+        self._end = end
         self._maker = BatchMaker(source, layout or RowLayout(), types)
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
         self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(self._maker, *self._limits)
@@ -61,7 +64,7 @@ class RunDecoder:
             CorruptFrame: A frame's header is impossible or its checksum is wrong. The rows before it are kept inside,
             and the decoder is ready for what follows behind it.
         """
-        yield from self._move_on(len(data))
+        yield from self._move_on(len(data), self._end - base_offset)
         yield from self._decoder.decode(data, base_offset)
 
     def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
@@ -77,10 +80,10 @@ class RunDecoder:
         """Yield the rows still inside, if any."""
         return self._decoder.flush()
 
-    def _move_on(self, byte_count: int) -> Iterator[pa.RecordBatch]:
+    def _move_on(self, byte_count: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
         """Change to the compiled decoder when it is time."""
         if isinstance(self._decoder, PlainDecoder):
-            kernels = self._engine.kernels_for(byte_count)
+            kernels = self._engine.kernels_for(byte_count, task_bytes_left)
             if kernels is not None:
                 yield from self._decoder.flush()
                 self._decoder = CompiledDecoder(self._maker, *self._limits, kernels)

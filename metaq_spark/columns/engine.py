@@ -2,7 +2,8 @@
 
 Loading numba costs a Python worker half a second, and Spark ends a worker whenever it needs only the first rows of a
 task (``show``, ``limit``). A process therefore handles its first ``PLAIN_BYTES_MAX`` bytes in plain Python, which
-takes about as long, and loads numba when that was not the end of it. Where numba is missing, everything is plain.
+takes about as long, and loads numba when that was not the end of it. A task that has gone on beyond the first rows
+(``FIRST_BYTES``) and has ``TASK_BYTES_MIN`` before it loads numba at once. Where numba is missing, everything is plain.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from types import ModuleType
 from typing import Final
 
 PLAIN_BYTES_MAX: Final = 16 << 20
+
+FIRST_BYTES: Final = 2 << 20
+"""About what Spark takes of a task that only has to show its first rows."""
+
+TASK_BYTES_MIN: Final = 8 << 20
+"""Worth loading numba for: a worker is used again, so what it has loaded serves the tasks behind this one, too."""
 
 NO_NUMBA: Final = "METAQ_SPARK_NO_NUMBA"
 """Environment variable: ``1`` makes the connector do without numba."""
@@ -62,10 +69,16 @@ class Engine:
     """Counts the bytes that a process has handled without kernels."""
 
     def __init__(self, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
-        self._plain_bytes_left = plain_bytes_max
+        self._plain_bytes_max = self._plain_bytes_left = plain_bytes_max
 
-    def kernels_for(self, byte_count: int) -> ModuleType | None:
-        """The kernels to handle the next ``byte_count`` bytes with; ``None`` = in plain Python."""
+    def kernels_for(self, byte_count: int, task_bytes_left: int = 0) -> ModuleType | None:
+        """The kernels to handle the next ``byte_count`` bytes with; ``None`` = in plain Python.
+
+        ``task_bytes_left``: what the task has before it, these included, as far as it knows.
+        """
+        begun = self._plain_bytes_left <= self._plain_bytes_max - FIRST_BYTES
+        if begun and task_bytes_left >= TASK_BYTES_MIN:
+            self._plain_bytes_left = 0
         if self._plain_bytes_left > 0:
             self._plain_bytes_left -= byte_count
             return None

@@ -49,7 +49,7 @@ class RangeTask:
         self._policy = options.retry_policy
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._filter_here = options.message_types is None
-        self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types)
+        self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types, end=offsets.end)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows of the range, as far as data loss and damage are accepted."""

@@ -199,6 +199,7 @@ class Harness:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.go_on = asyncio.Event()
+        self.writers: list[asyncio.StreamWriter] = []
         self.finished = 0
         commands = {"echo": self.echo, "slow": self.slow, "broken": self.broken, "no": self.no, "large": self.large}
         self.server = ControlServer(directory, commands)
@@ -223,7 +224,9 @@ class Harness:
         return {"text": "x" * 5_000_000}
 
     async def client(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_unix_connection(self.directory / SOCKET_NAME, limit=1 << 23)
+        reader, writer = await asyncio.open_unix_connection(self.directory / SOCKET_NAME, limit=1 << 23)
+        self.writers.append(writer)
+        return reader, writer
 
     async def ask(self, line: bytes) -> dict[str, Any]:
         reader, writer = await self.client()
@@ -245,6 +248,10 @@ async def harness(directory: Path) -> AsyncIterator[Harness]:
         made.go_on.set()
         await made.server.quiesce(5)
         await made.server.close()
+        for writer in made.writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 def run(scenario: Callable[[Harness], Awaitable[None]], directory: Path) -> None:

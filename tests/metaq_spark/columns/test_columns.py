@@ -25,7 +25,7 @@ from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
 from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
-from metaq_spark.columns.engine import NO_NUMBA, Engine, numba_kernels
+from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, Engine, numba_kernels
 from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.schema import ARROW_SCHEMA
@@ -289,6 +289,15 @@ def test_a_process_starts_plain_and_goes_on_compiled() -> None:
     decoder = RunDecoder(SOURCE, 10, 1000, Engine(plain_bytes_max=1000))
     assert [row["value"] for row in rows(decoder, runs)] == [payload for payload, _ in items]
     assert isinstance(decoder._decoder, CompiledDecoder)
+
+
+def test_a_task_with_much_before_it_goes_on_compiled_behind_its_first_rows() -> None:
+    engine = Engine()
+    assert engine.kernels_for(FIRST_BYTES, 1 << 30) is None
+    assert engine.kernels_for(1, TASK_BYTES_MIN - 1) is None
+    assert engine.kernels_for(1, TASK_BYTES_MIN) is not None
+    assert engine.kernels_for(1) is not None
+    assert Engine().kernels_for(1, 1 << 30) is None
 
 
 @pytest.fixture
