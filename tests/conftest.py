@@ -17,11 +17,6 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_
     os.environ.setdefault(variable, SHORT_LIVED_JVM)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: many tests wait for others most of their time."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the files with long tests first: processes take files in order, and none is to end with a long one."""
     long_files = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("spark")}
