@@ -38,6 +38,7 @@ from metaq_broker.engine.outcomes import (
     PartitionClosed,
     PartitionEmpty,
     PartitionLimit,
+    PartitionUnavailable,
     PartitionUnknown,
     Refusal,
     SizeInvalid,
@@ -314,7 +315,7 @@ class Engine:
         if (limit := self.more_partitions_refusal()) is not None:
             return PartitionLimit(limit)
         if (fault := self.stores.refusal(topic, partition)) is not None:
-            return StorageFailed(fault)
+            return PartitionUnavailable(fault)
         try:
             return self.stores.get_or_create(topic, partition)
         except (OSError, MetaqError) as error:
@@ -469,7 +470,7 @@ class Engine:
 
     def _no_store(self, topic: str, partition: int) -> Refusal:
         fault = self.stores.refusal(topic, partition)
-        return PartitionEmpty(topic, partition) if fault is None else StorageFailed(fault)
+        return PartitionEmpty(topic, partition) if fault is None else PartitionUnavailable(fault)
 
 
 def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:

@@ -128,8 +128,13 @@ class PartitionLimit(_Explained):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionUnavailable(_Explained):
+    """The partition could not be opened, or is out of service."""
+
+
+@dataclass(frozen=True, slots=True)
 class StorageFailed(_Explained):
-    """A disk or a file failed, or a partition cannot be used."""
+    """A disk or a file failed."""
 
 
 @dataclass(frozen=True, slots=True)

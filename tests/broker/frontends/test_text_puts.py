@@ -30,7 +30,7 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
 from metaq.formats.message_id import IdWorker
-from metaq.protocols.text.commands import Get, Put, Reply, Result
+from metaq.protocols.text.commands import Get, GetOffset, Put, Reply, Result
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 
@@ -192,6 +192,24 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
     ]
     said = "Put message to [broker 'meta://here:1'] [partition 't-0'] failed.Detail:no disk"
     assert {reply.text for reply in replies if isinstance(reply, Result)} == {said}
+
+
+def test_a_get_from_a_partition_out_of_service_says_why_and_a_put_also_where(tmp_path: Path) -> None:
+    async def run() -> list[Reply]:
+        harness = Harness(tmp_path, False, 1 << 30)
+        try:
+            harness.stores.store_of("t").take_offline("t", 0, "it is being moved")
+            commands = [Get("t", "g", 0, 0, 100, 1), GetOffset("t", "g", 0, 0, 2), Put("t", 0, b"x", 0, 3)]
+            return await harness.send(b"".join(map(encode, commands)), 1 << 20)
+        finally:
+            harness.close()
+
+    where = "Put message to [broker 'meta://here:1'] [partition 't-0'] failed.Detail:"
+    assert asyncio.run(run()) == [
+        Result(500, "it is being moved", 1),
+        Result(500, "it is being moved", 2),
+        Result(500, f"{where}it is being moved", 3),
+    ]
 
 
 def test_loops_that_are_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

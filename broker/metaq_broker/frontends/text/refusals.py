@@ -18,6 +18,7 @@ from metaq_broker.engine.outcomes import (
     PartitionClosed,
     PartitionEmpty,
     PartitionLimit,
+    PartitionUnavailable,
     PartitionUnknown,
     Refusal,
     SizeInvalid,
@@ -53,9 +54,12 @@ def _details(broker_id: int) -> dict[type[Refusal], Callable[..., str]]:
     def reason(refusal: StorageFailed) -> str:
         return refusal.reason
 
-    explained = (TypesInvalid, BlockInvalid, NotMaster, SlaveOutOfSync, DiskFull, ClockImplausible, PartitionLimit)
+    explained = (
+        *(TypesInvalid, BlockInvalid, NotMaster, SlaveOutOfSync, DiskFull, ClockImplausible),
+        *(PartitionLimit, PartitionUnavailable, StorageFailed),
+    )
     return {
-        **dict.fromkeys((*explained, StorageFailed), reason),
+        **dict.fromkeys(explained, reason),
         TopicUnknown: lambda it: f"The server do not accept topic {it.topic}",
         PartitionUnknown: lambda it: f"wrong partition {it.partition}",
         PartitionClosed: lambda it: f"partition[{broker_id}-{it.partition}] has been closed",
