@@ -55,7 +55,9 @@ def readable(client: WireClient, index: int = 0) -> bool:
 @pytest.mark.parametrize("made_again", [False, True])
 def test_a_removed_data_folder_stops_puts(made_again: bool, broker: RunningBroker, data: Path) -> None:
     client = broker.client()
-    shutil.rmtree(data)
+    # In one step, so that no check sees a partition without its folder while the data folder is still there.
+    doomed = data.rename(data.with_name("doomed"))
+    shutil.rmtree(doomed)
     if made_again:
         data.mkdir()
     assert f"{data} was removed or replaced" in refused_soon(client)
