@@ -115,7 +115,7 @@ def test_a_stream_into_the_topic(java_topic: JavaTopic, tmp_path: Path) -> None:
 
 
 def test_exactly_once_is_refused_before_anything_is_sent(java_topic: JavaTopic) -> None:
-    says = rf"exactly_once: broker {java_topic.brokers} does not offer .*must be a metaq-broker of this project"
+    says = rf"exactly_once: broker {java_topic.brokers} does not offer .*must be a metaq-broker of this version"
     with pytest.raises(PySparkException, match=says):
         java_topic.write(numbered(java_topic, 10), delivery="exactly_once")
     assert java_topic.values() == []
