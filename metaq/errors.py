@@ -3,7 +3,8 @@
 ::
 
     MetaqError
-    ├── ProtocolError          the peer (or the caller) broke the text protocol
+    ├── ProtocolError          the peer (or the caller) broke the protocol
+    ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
@@ -31,7 +32,7 @@ class MetaqError(Exception):
 
 
 class ProtocolError(MetaqError):
-    """Bytes that are not the text protocol. ``what`` says which rule; ``line`` is the offending line, shortened.
+    """Bytes that are not the protocol. ``what`` says which rule; ``line`` is the offending line or header, shortened.
 
     ``address`` is the broker that sent them, where that is known.
     """
@@ -44,6 +45,19 @@ class ProtocolError(MetaqError):
     def __str__(self) -> str:
         broker = f"broker {self.address}: " if self.address else ""
         return f"{broker}{self.what}: {self.line!r}" if self.line else f"{broker}{self.what}"
+
+
+class FieldError(MetaqError):
+    """Field ``field`` of ``command`` is missing (``value`` is ``None``) or is not what is ``allowed``."""
+
+    def __init__(self, command: str, field: str, value: object, allowed: str) -> None:
+        self.command, self.field, self.allowed = command, field, allowed
+        self.value = None if value is None else str(value)[:200]
+        super().__init__(command, field, self.value, allowed)
+
+    def __str__(self) -> str:
+        what = "is missing" if self.value is None else f"is {self.value!r}"
+        return f"field {self.field!r} of {self.command} {what}; it must be {self.allowed}"
 
 
 class ConnectionFailed(MetaqError):

@@ -1,0 +1,143 @@
+"""Frames of the remoting protocol: bytes in, commands out, and the other way round. No socket, no clock.
+
+::
+
+    L1 i32 = 4 + header length + body length
+    L2 i32 = codec << 24 | header length
+    header, body
+
+Feed what was received and take what is complete::
+
+    for command in decoder.receive(chunk):
+        ...
+
+A ``ProtocolError`` is final: nobody can say where the next frame begins. Close the connection without an answer, as
+RocketMQ's own servers do. What came before the wrong frame is handed out first.
+
+Source: docs/remoting-protocol.md, "Frames".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from metaq.errors import FieldError, ProtocolError
+from metaq.model import Buffer
+from metaq.protocols.remoting.binary_header import read_binary, write_binary
+from metaq.protocols.remoting.command import Codec, RemotingCommand
+from metaq.protocols.remoting.json_header import read_json, write_json
+
+FRAME_BYTES_MAX: Final = 16 << 20
+"""Longest frame with L1, unless the caller says otherwise. Java's limit, too."""
+
+HEADER_BYTES_MAX: Final = 8 << 20
+"""Longest header, unless the caller says otherwise: the ids of the largest batch of messages fit."""
+
+HEADER_BYTES_LIMIT: Final = (1 << 24) - 1
+"""What the 24 bits of its length can say."""
+
+_WORD: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">iI")
+_BODY_BYTES_LIMIT: Final = (1 << 31) - 1 - HEADER_BYTES_LIMIT - _WORD.size
+
+
+def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
+    """Return ``command`` as a frame, with its header in ``codec`` or, if that is ``None``, in its own.
+
+    Raises:
+        FieldError: A field, the header or the body does not fit the format.
+    """
+    codec = command.codec if codec is None else codec
+    for field, value in (("code", command.code), ("opaque", command.opaque), ("flag", command.flag)):
+        if not -(1 << 31) <= value < 1 << 31:
+            raise FieldError(str(command.code), field, value, "a number of 32 bits")
+    header = write_json(command) if codec is Codec.JSON else write_binary(command)
+    if len(header) > HEADER_BYTES_LIMIT:
+        raise FieldError(str(command.code), "header", f"{len(header)} bytes", f"at most {HEADER_BYTES_LIMIT} bytes")
+    if len(command.body) > _BODY_BYTES_LIMIT:
+        raise FieldError(str(command.code), "body", f"{len(command.body)} bytes", f"at most {_BODY_BYTES_LIMIT} bytes")
+    head = _HEAD.pack(_WORD.size + len(header) + len(command.body), codec << 24 | len(header))
+    return b"".join((head, header, command.body))
+
+
+class FrameDecoder:
+    """Decodes the commands of one direction of a connection. See the module."""
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
+        """Start with nothing received. Both limits count bytes; the frame's is with L1."""
+        self._length_max = frame_bytes_max - _WORD.size
+        self._header_bytes_max = min(header_bytes_max, HEADER_BYTES_LIMIT)
+        self._received = bytearray()
+        self._missing = 0  # bytes below which no look at what was received is worth it
+        self._error: ProtocolError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received and not yet decoded."""
+        return len(self._received)
+
+    def receive(self, chunk: Buffer) -> Iterator[RemotingCommand]:
+        """Take the next bytes of the stream, in a piece of any size; return the commands that are complete.
+
+        The bytes are taken at once. Commands that are not taken from the iterator come out of that of the next call.
+
+        Raises:
+            ProtocolError: The bytes are no frame (raised by the iterator); final.
+        """
+        if self._error is None:
+            self._received += chunk
+        return self._commands()
+
+    def _commands(self) -> Iterator[RemotingCommand]:
+        while (command := self._next()) is not None:
+            yield command
+
+    def _next(self) -> RemotingCommand | None:
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._take()
+        except ProtocolError as error:
+            self._error, self._received = error, bytearray()
+            raise
+
+    def _take(self) -> RemotingCommand | None:
+        received = self._received
+        if len(received) < max(self._missing, _WORD.size):
+            return None
+        (length,) = _WORD.unpack_from(received)
+        self._check_length(length)
+        if len(received) < _HEAD.size:
+            return None
+        codec, header_length = received[_WORD.size], _HEAD.unpack_from(received)[1] & HEADER_BYTES_LIMIT
+        self._check_header(codec, header_length, length)
+        end = _WORD.size + length
+        if len(received) < end:
+            self._missing = end
+            return None
+        body_start = _HEAD.size + header_length
+        with memoryview(received) as view:
+            header, body = bytes(view[_HEAD.size : body_start]), bytes(view[body_start:end])
+        del received[:end]
+        self._missing = 0
+        return read_json(header, body) if codec == Codec.JSON else read_binary(header, body)
+
+    def _check_length(self, length: int) -> None:
+        if length < _WORD.size:
+            raise ProtocolError(f"frame with a length of {length}, below {_WORD.size}", bytes(self._received[:64]))
+        if length > self._length_max:
+            limit = self._length_max + _WORD.size
+            what = f"frame of {length + _WORD.size} bytes, above the limit of {limit}"
+            raise ProtocolError(what, bytes(self._received[:64]))
+
+    def _check_header(self, codec: int, header_length: int, length: int) -> None:
+        if codec not in (Codec.JSON, Codec.BINARY):
+            raise ProtocolError(f"frame with a header of type {codec}, not 0 or 1", bytes(self._received[:64]))
+        if not 0 < header_length <= length - _WORD.size:
+            what = f"frame of length {length} with a header of {header_length} bytes"
+            raise ProtocolError(what, bytes(self._received[:64]))
+        if header_length > self._header_bytes_max:
+            what = f"header of {header_length} bytes, above the limit of {self._header_bytes_max}"
+            raise ProtocolError(what, bytes(self._received[:64]))

@@ -1,0 +1,121 @@
+"""The JSON header (type 0): a command without its body as text, in the form that Java's fastjson writes and reads.
+
+Reading accepts what real clients send: missing and unknown keys, numbers, booleans and null in ``extFields``, numbers
+as text, any language. Writing gives the bytes that Java gives, key for key.
+
+Source: docs/remoting-protocol.md, "JSON header".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from metaq.errors import ProtocolError
+from metaq.protocols.remoting.command import Codec, RemotingCommand
+
+OPENINGS_MAX: Final = 65_536
+"""Objects and lists in one header. A header has two objects; more braces stand in texts, such as properties."""
+QUOTES_MAX: Final = 262_144
+"""Quotation marks in one header. Many short texts take much more memory than their bytes: this bounds it."""
+
+_SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_ESCAPED: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
+_INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04X}"
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` as a JSON string, with the escapes that fastjson uses."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def write_json(command: RemotingCommand) -> bytes:
+    """Return the header of ``command``. A lone surrogate becomes a question mark, as in Java."""
+    ext = ",".join([f"{quoted(name)}:{quoted(value)}" for name, value in command.ext.items()])
+    remark = "" if command.remark is None else f',"remark":{quoted(command.remark)}'
+    language = f',"language":{quoted(command.language)}' if command.language else ""
+    return (
+        f'{{"code":{command.code:d},"extFields":{{{ext}}},"flag":{command.flag:d}{language},"opaque":{command.opaque:d}'
+        f'{remark},"serializeTypeCurrentRPC":"JSON","version":{command.version:d}}}'
+    ).encode("utf-8", "replace")
+
+
+def read_json(header: bytes, body: bytes) -> RemotingCommand:
+    """Return the command of which ``header`` is the header.
+
+    Raises:
+        ProtocolError: ``header`` is no JSON object, or a field of it cannot be what it should be.
+    """
+    fields = _load(header)
+    language, remark = fields.get("language"), fields.get("remark")
+    return RemotingCommand(
+        code=_number(fields, "code", 0, header),
+        ext=_ext(fields.get("extFields"), header),
+        body=body,
+        opaque=_number(fields, "opaque", 0, header),
+        flag=_number(fields, "flag", 0, header),
+        remark=None if remark is None else _text(remark),
+        language="" if language is None else _text(language),
+        version=_number(fields, "version", 0, header),
+        codec=Codec.JSON,
+    )
+
+
+def _load(header: bytes) -> dict[str, Any]:
+    if len(header) > OPENINGS_MAX:
+        if header.count(b"{") + header.count(b"[") > OPENINGS_MAX:
+            raise ProtocolError(f"JSON header with more than {OPENINGS_MAX} objects and lists", header)
+        if header.count(b'"') > QUOTES_MAX:
+            raise ProtocolError(f"JSON header with more than {QUOTES_MAX} quotation marks", header)
+    try:
+        fields = _DECODER.decode(header.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"header is no JSON ({error})", header) from None
+    if not isinstance(fields, dict):
+        raise ProtocolError("header is no JSON object", header)
+    return fields
+
+
+class _Literal(str):
+    """A number with a fraction or an exponent, as it was written: nothing here calculates with it."""
+
+    __slots__ = ()
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_Literal, parse_constant=_Literal)
+
+
+def _number(fields: dict[str, Any], name: str, default: int, header: bytes) -> int:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 11:
+        value = int(value)
+    if not isinstance(value, int) or not _INT32_MIN <= value <= _INT32_MAX:
+        raise ProtocolError(f"header field {name!r} is {str(value)[:40]!r}, not a 32-bit number", header)
+    return int(value)
+
+
+def _ext(value: Any, header: bytes) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ProtocolError("header field 'extFields' is no JSON object", header)
+    for each in value.values():
+        if type(each) is not str:
+            return {name: _text(item) for name, item in value.items() if item is not None}
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
