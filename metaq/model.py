@@ -1,7 +1,8 @@
 """The nouns of the queue: messages, partitions, offset ranges and transaction names.
 
-Values only. Offsets are byte positions of a frame's first byte in its partition, never counts. What names a
-partition is a tuple: such names are keys by the thousand, and a tuple's hash and order are computed in C.
+Values only, for MetaQ and RocketMQ alike. In MetaQ an offset is the byte position of a frame's first byte in its
+partition; in RocketMQ it is a message's number in its queue, without gaps. What names a partition is a tuple: such
+names are keys by the thousand, and a tuple's hash and order are computed in C.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Buffer = bytes | bytearray | memoryview
 
 _UNIQUE = re.compile(r"[^ \t\r\n:]+")
 _SESSION = re.compile(r"[^ \t\r\n:]+")
+_BROKER_NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +55,43 @@ class Message:
 
 
 class Partition(NamedTuple):
-    """One partition of a topic: ``broker_id`` 0..1023 and ``index`` >= 0. Orders numerically, prints as ``0-3``."""
+    """One partition (RocketMQ: queue) of a topic: the ``broker`` that has it, and its ``index`` >= 0 there.
 
-    broker_id: int
+    In MetaQ a broker is an id, 0..1023, and a partition prints as ``0-3``. In RocketMQ a broker is a name, and a queue
+    prints as ``broker-a:3``. Partitions of one system have a total order; those of two are never compared.
+    """
+
+    broker: int | str
     index: int  # type: ignore[assignment]  # in place of the method of tuples
 
     def __str__(self) -> str:
-        return f"{self.broker_id}-{self.index}"
+        return f"{self.broker}:{self.index}" if isinstance(self.broker, str) else f"{self.broker}-{self.index}"
+
+    @property
+    def broker_id(self) -> int:
+        """The broker of a MetaQ partition.
+
+        Raises:
+            TypeError: This is a RocketMQ queue, whose broker has a name.
+        """
+        if not isinstance(self.broker, int):
+            raise TypeError(f"queue {self}: expected a MetaQ partition, whose broker has an id")
+        return self.broker
+
+    @property
+    def broker_name(self) -> str:
+        """The broker of a RocketMQ queue.
+
+        Raises:
+            TypeError: This is a MetaQ partition, whose broker has an id.
+        """
+        if not isinstance(self.broker, str):
+            raise TypeError(f"partition {self}: expected a RocketMQ queue, whose broker has a name")
+        return self.broker
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """Read ``"0-3"``.
+        """Read a MetaQ partition, ``"0-3"``.
 
         Raises:
             ValueError: The text is not two decimal numbers joined by a dash.
@@ -72,6 +100,27 @@ class Partition(NamedTuple):
         if match is None:
             raise ValueError(f"partition {text!r}: expected BROKER_ID-INDEX, for example 0-3")
         return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def parse_queue(cls, text: str) -> Partition:
+        """Read a RocketMQ queue, ``"broker-a:3"``. What follows the last colon is the queue id.
+
+        Raises:
+            ValueError: There is no broker name, or no decimal number behind the last colon.
+        """
+        name, _, queue_id = text.rpartition(":")
+        if not _BROKER_NAME.fullmatch(name) or not re.fullmatch(r"[0-9]+", queue_id):
+            raise ValueError(f"queue {text!r}: expected BROKER_NAME:QUEUE_ID, for example broker-a:3")
+        return cls(name, int(queue_id))
+
+    @classmethod
+    def parse_any(cls, text: str) -> Partition:
+        """Read the name of a partition of either system; only a queue's has a colon.
+
+        Raises:
+            ValueError: The text is neither.
+        """
+        return cls.parse_queue(text) if ":" in text else cls.parse(text)
 
 
 class TopicPartition(NamedTuple):
@@ -86,7 +135,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Half-open byte range ``[start, end)``. A frame belongs to the range that holds its first byte."""
+    """Half-open range of offsets ``[start, end)``. A message belongs to the range that holds its offset."""
 
     start: int
     end: int

@@ -1,9 +1,10 @@
-"""What a query's progress looks like: a byte offset for every partition, and its form in Spark's checkpoint.
+"""What a query's progress looks like: an offset for every partition, and its form in Spark's checkpoint.
 
-An offset is the first byte *not yet* read. An incarnation says which life of the partition it belongs to, where the
-broker tells. The checkpoint holds::
+An offset is that of the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
+incarnation says which life of the partition it belongs to, where the broker tells. The checkpoint holds::
 
     {"v": 2, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
+    {"v": 2, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {}}
 
 A query that was moved by hand (docs/checkpoints.md) has ``"moved": true`` in the offset of one batch: that batch reads
 nothing, and the next one goes on from there.
@@ -27,13 +28,16 @@ from metaq_spark.errors import CheckpointError
 VERSION: Final = 2
 
 Offsets = Mapping[TopicPartition, int]
-"""The next byte to read of every known partition."""
+"""The next offset to read of every known partition."""
 
 Ranges = Mapping[TopicPartition, OffsetRange]
-"""A byte range of each of some partitions."""
+"""A range of offsets of each of some partitions."""
 
 Holdings = Mapping[TopicPartition, PartitionState]
-"""What the brokers hold of every partition: first byte, readable end, and which life of it this is."""
+"""What the brokers hold of every partition: first offset, readable end, and which life of it this is."""
+
+ParsePartition = Callable[[str], Partition]
+"""From the name of a partition as text; raises ValueError."""
 
 _KEYS: Final = {1: {"v", "topics"}, 2: {"v", "topics", "incarnations"}}
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
@@ -74,8 +78,8 @@ def from_json(tree: Any) -> dict[TopicPartition, int]:
     return dict(read_progress(tree).offsets)
 
 
-def read_progress(tree: Any) -> Progress:
-    """Read the checkpoint form.
+def read_progress(tree: Any, parse_partition: ParsePartition = Partition.parse_any) -> Progress:
+    """Read the checkpoint form. ``parse_partition``: that of the system that the query reads, if it is known.
 
     Raises:
         CheckpointError: It was written by a newer version, or is not an offset of this source.
@@ -91,8 +95,10 @@ def read_progress(tree: Any) -> Progress:
         raise CheckpointError(
             tree, 'expected {"v": 2, "topics": {...}, "incarnations": {...}}; is this the checkpoint of another source?'
         )
-    offsets = dict(_entries(tree, "topics", _offset))
-    incarnations = dict(_entries(tree, "incarnations", _incarnation)) if version == VERSION else {}
+    offsets = dict(_entries(tree, "topics", parse_partition, _offset))
+    if len({type(where.partition.broker) for where in offsets}) > 1:
+        raise CheckpointError(tree, "it names partitions of MetaQ and queues of RocketMQ; a source reads one of them")
+    incarnations = dict(_entries(tree, "incarnations", parse_partition, _incarnation)) if version == VERSION else {}
     return Progress(offsets, incarnations, moved)
 
 
@@ -103,25 +109,29 @@ def _tree(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value
     return topics
 
 
-def _entries(tree: dict[str, Any], key: str, read: Callable[[Any], _Value]) -> Iterator[tuple[TopicPartition, _Value]]:
+def _entries(
+    tree: dict[str, Any], key: str, parse_partition: ParsePartition, read: Callable[[Partition, Any], _Value]
+) -> Iterator[tuple[TopicPartition, _Value]]:
     topics = tree[key]
     if not isinstance(topics, dict) or not all(isinstance(partitions, dict) for partitions in topics.values()):
         raise CheckpointError(tree, f"{key} must map each topic to its partitions")
     for topic, partitions in topics.items():
         for name, value in partitions.items():
             try:
-                yield TopicPartition(topic, Partition.parse(name)), read(value)
+                partition = parse_partition(name)
+                yield TopicPartition(topic, partition), read(partition, value)
             except ValueError as error:
                 raise CheckpointError(tree, f"{topic}/{name}: {error}") from None
 
 
-def _offset(value: Any) -> int:
+def _offset(partition: Partition, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
-        raise ValueError(f"{value!r} is no byte offset")
+        kind = "byte offset" if isinstance(partition.broker, int) else "queue offset"
+        raise ValueError(f"{value!r} is no {kind}")
     return value
 
 
-def _incarnation(value: Any) -> str:
+def _incarnation(_: Partition, value: Any) -> str:
     if not isinstance(value, str) or not _INCARNATION.fullmatch(value):
         raise ValueError(f"{value!r} is no incarnation, which has 32 hexadecimal digits")
     return value

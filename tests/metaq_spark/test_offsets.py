@@ -17,7 +17,13 @@ LIFE = "0123456789abcdef" * 2
 partitions = st.builds(
     TopicPartition, st.text(min_size=1), st.builds(Partition, st.integers(0, 1023), st.integers(0, 5000))
 )
-progress = st.dictionaries(partitions, st.integers(0, 2**63 - 1))
+queues = st.builds(
+    TopicPartition,
+    st.text(min_size=1),
+    st.builds(Partition, st.from_regex(r"[A-Za-z0-9:._-]+", fullmatch=True), st.integers(0, 5000)),
+)
+offset = st.integers(0, 2**63 - 1)
+progress = st.dictionaries(partitions, offset) | st.dictionaries(queues, offset)
 
 
 def test_the_form() -> None:
@@ -32,6 +38,25 @@ def test_the_form() -> None:
     assert json.dumps(to_json(offsets)) == text % "{}"
     assert from_json(json.loads(text % "{}")) == offsets
     assert read_progress(to_json(offsets, incarnations)) == Progress(offsets, incarnations)
+
+
+def test_the_form_with_the_queues_of_named_brokers() -> None:
+    offsets = {
+        TopicPartition("orders", Partition("rack:1:b", 10)): 5,
+        TopicPartition("orders", Partition("rack:1:b", 9)): 123,
+    }
+    text = '{"v": 2, "topics": {"orders": {"rack:1:b:9": 123, "rack:1:b:10": 5}}, "incarnations": {}}'
+    assert json.dumps(to_json(offsets)) == text
+    assert from_json(json.loads(text)) == offsets
+
+
+def test_the_checkpoint_of_the_other_system_is_refused() -> None:
+    queues, partitions = to_json({TopicPartition("t", Partition("b", 1)): 5}), to_json({})
+    with pytest.raises(CheckpointError, match="expected BROKER_ID-INDEX"):
+        read_progress(queues, Partition.parse)
+    partitions["topics"] = {"t": {"0-1": 5}}
+    with pytest.raises(CheckpointError, match="expected BROKER_NAME:QUEUE_ID"):
+        read_progress(partitions, Partition.parse_queue)
 
 
 def test_the_first_form_is_still_read() -> None:
@@ -73,6 +98,8 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
         ('{"v": 1, "topics": {"a": {"0-0": -1}}}', ["a/0-0: -1 is no byte offset"]),
         ('{"v": 1, "topics": {"a": {"0-0": "1"}}}', ["a/0-0: '1' is no byte offset"]),
         ('{"v": 1, "topics": {"a": {"0-0": false}}}', ["a/0-0: False is no byte offset"]),
+        ('{"v": 2, "topics": {"a": {"b:0": -1}}, "incarnations": {}}', ["a/b:0: -1 is no queue offset"]),
+        ('{"v": 2, "topics": {"a": {"b:0": 1, "0-0": 1}}, "incarnations": {}}', ["MetaQ", "RocketMQ"]),
         ('{"v": [1], "topics": {}}', ["expected"]),
         ("[]", ["expected"]),
         ("7", ["expected"]),
