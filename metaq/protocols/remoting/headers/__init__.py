@@ -1,0 +1,73 @@
+"""Typed headers: one frozen dataclass a request, and one a response that has fields.
+
+::
+
+    asked = PullMessage(consumer_group="g", topic="T", queue_id=0, ...)
+    command = to_request(asked, opaque=7, broker_name="broker-a")
+    parse_request(command) == asked
+    PullMessageResponse.from_ext(answer.ext).next_begin_offset
+
+``fields`` tells how a declaration becomes the wire's names and types.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.command import Codec, RemotingCommand, request
+from metaq.protocols.remoting.headers import administration, clients, offsets, pulls, routes, sends, transactions
+from metaq.protocols.remoting.headers.fields import Header, Request, Response
+
+_MODULES: Final = (sends, pulls, offsets, clients, transactions, routes, administration)
+
+
+def _declared(kind: type[Header]) -> list[type[Header]]:
+    return [
+        value
+        for module in _MODULES
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    ]
+
+
+REQUESTS: Final[dict[int, type[Request]]] = {
+    code: each for each in _declared(Request) if issubclass(each, Request) for code in (each.CODE, *each.OTHER_CODES)
+}
+"""The class of each code that has one."""
+
+RESPONSES: Final[dict[int, type[Response]]] = {
+    each.CODE: each for each in _declared(Response) if issubclass(each, Response)
+}
+"""The class of the answer to each code whose answer has fields."""
+
+
+def to_request(
+    header: Request,
+    body: bytes = b"",
+    *,
+    code: RequestCode | None = None,
+    opaque: int = 0,
+    oneway: bool = False,
+    broker_name: str | None = None,
+    codec: Codec = Codec.JSON,
+) -> RemotingCommand:
+    """Return the command that asks for ``header``; ``code`` is one of its class, ``None`` = the usual one.
+
+    ``broker_name`` goes with every request to a broker: proxies refuse those without.
+    """
+    code = header.CODE if code is None else code
+    ext = header.ext(code)
+    if broker_name is not None:
+        ext["n" if code in header.SHORT_CODES else "bname"] = broker_name
+    return request(code, ext, body, opaque=opaque, oneway=oneway, codec=codec)
+
+
+def parse_request(command: RemotingCommand) -> Request | None:
+    """Return what ``command`` asks for, ``None`` if its code has no class here.
+
+    Raises:
+        FieldError: A field is missing or of another type.
+    """
+    header = REQUESTS.get(command.code)
+    return None if header is None else header.from_ext(command.ext, command.code)

@@ -1,0 +1,131 @@
+"""Clients and groups: who is there, who has which queue, and what a broker asks of a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, Request, Response, Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartBeat(Request):
+    """Tell a broker which groups a client has; the body says it."""
+
+    CODE = RequestCode.HEART_BEAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartBeatResponse(Response):
+    """What a broker of 5.x tells beside its version; one of 4.x sends no fields."""
+
+    CODE = RequestCode.HEART_BEAT
+
+    is_support_heart_beat_v2: Annotated[bool | None, Wire("IS_SUPPORT_HEART_BEAT_V2")] = None
+    is_sub_change: Annotated[bool | None, Wire("IS_SUB_CHANGE")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterClient(Request):
+    """Say goodbye, for one group of each kind. C++ sends an empty name for the kind that it does not mean."""
+
+    CODE = RequestCode.UNREGISTER_CLIENT
+
+    client_id: Annotated[str, Wire("clientID")]
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckClientConfig(Request):
+    """Compile the subscription in the body."""
+
+    CODE = RequestCode.CHECK_CLIENT_CONFIG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerListByGroup(Request):
+    """Return the ids of a group's members, as JSON; code 1 if there are none."""
+
+    CODE = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyConsumerIdsChanged(Request):
+    """Tell a client that the members of its group changed. From a broker, one-way."""
+
+    CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockBatchMq(Request):
+    """Lock the queues in the body for a member; it gets those that no other has."""
+
+    CODE = RequestCode.LOCK_BATCH_MQ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlockBatchMq(Request):
+    """Give back the queues in the body."""
+
+    CODE = RequestCode.UNLOCK_BATCH_MQ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerConnectionList(Request):
+    """Return the connections and subscriptions of a group, as JSON."""
+
+    CODE = RequestCode.GET_CONSUMER_CONNECTION_LIST
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetProducerConnectionList(Request):
+    """Return the connections of a producer group, as JSON."""
+
+    CODE = RequestCode.GET_PRODUCER_CONNECTION_LIST
+
+    producer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerRunningInfo(Request):
+    """Ask a client, by way of its broker, what it is doing."""
+
+    CODE = RequestCode.GET_CONSUMER_RUNNING_INFO
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeMessageDirectly(Request):
+    """Have a client consume one message at once, by way of its broker."""
+
+    CODE = RequestCode.CONSUME_MESSAGE_DIRECTLY
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: I32 | None = None
+    group_sys_flag: I32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetConsumerStatusFromClient(Request):
+    """Ask a client for its offsets of a topic. From a broker."""
+
+    CODE = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+    topic: str
+    group: str
+    client_addr: str | None = None

@@ -1,0 +1,187 @@
+"""How a typed header and a command's ``ext`` become each other.
+
+A header is a frozen dataclass, and its declaration is the one table of its fields: the attribute's name gives the name
+on the wire (``queue_id`` is ``queueId``) unless a ``Wire`` in the annotation says another, the annotation its type, the
+default whether it may be missing. A ``Wire`` may give a second name, the single letter that sends of version 2 use.
+
+Real clients write numbers and booleans in their own ways, and send fields that nobody knows; what Java reads is read
+here, and what Java would leave null gives an error that names the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Self, get_args, get_type_hints
+
+from metaq.errors import FieldError
+from metaq.protocols.remoting.codes import RequestCode, name_of
+
+I32 = Annotated[int, 32]
+"""A signed number of 32 bits."""
+I64 = Annotated[int, 64]
+"""A signed number of 64 bits."""
+
+_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Other names of a field on the wire than its attribute has."""
+
+    name: str = ""
+    short: str = ""
+
+
+def _read_number(bits: int) -> Callable[[str], int]:
+    limit = 1 << bits - 1
+
+    def read(text: str) -> int:
+        if not _NUMBER.fullmatch(text) or not -limit <= (number := int(text)) < limit:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _read_boolean(text: str) -> bool:
+    return text.lower() == "true"  # as Java does: a C++ client says "0" for false
+
+
+def _write_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """One type of field: its name in tables, what is allowed, and its two directions."""
+
+    name: str
+    allowed: str
+    read: Callable[[str], Any]
+    write: Callable[[Any], str]
+
+
+_TEXT: Final = FieldType("text", "a text", str, str)
+_BOOLEAN: Final = FieldType("boolean", "true or false", _read_boolean, _write_boolean)
+_NUMBERS: Final = {
+    bits: FieldType(f"i{bits}", f"a number of {bits} bits", _read_number(bits), str) for bits in (32, 64)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderField:
+    """One row of the table."""
+
+    attribute: str
+    name: str
+    short: str
+    type: FieldType
+    required: bool
+
+
+_KNOWN: Final[dict[type[Header], tuple[HeaderField, ...]]] = {}
+
+
+def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
+    """Return the fields of ``header`` in the order of their declaration."""
+    found = _KNOWN.get(header)
+    if found is None:
+        hints = get_type_hints(header, include_extras=True)
+        declared = dataclasses.fields(header)  # type: ignore[arg-type]
+        found = tuple(_field(each.name, hints[each.name], each.default is dataclasses.MISSING) for each in declared)
+        _KNOWN[header] = found
+    return found
+
+
+def _field(attribute: str, hint: Any, required: bool) -> HeaderField:
+    hint, names = _without_names(hint)
+    return HeaderField(attribute, names.name or _camel_case(attribute), names.short, _type_of(hint), required)
+
+
+def _without_names(hint: Any) -> tuple[Any, Wire]:
+    metadata = getattr(hint, "__metadata__", ())
+    names = next((each for each in metadata if isinstance(each, Wire)), Wire())
+    bits = [each for each in metadata if isinstance(each, int)]
+    return (hint if bits or not metadata else hint.__origin__), names
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _type_of(hint: Any) -> FieldType:
+    if metadata := getattr(hint, "__metadata__", ()):
+        return _NUMBERS[metadata[0]]
+    if args := [each for each in get_args(hint) if each is not type(None)]:
+        return _type_of(args[0])
+    return _BOOLEAN if hint is bool else _TEXT
+
+
+class Header:
+    """What requests and responses share. Subclasses are frozen dataclasses; see the module."""
+
+    __slots__ = ()
+    CODE: ClassVar[RequestCode]
+    """What is asked for, or what this answers."""
+    SHORT_CODES: ClassVar[tuple[RequestCode, ...]] = ()
+    """Codes whose fields have short names."""
+
+    def ext(self, code: int | None = None) -> dict[str, str]:
+        """Return the fields that are not ``None`` as ``ext`` of a command with ``code`` (``None``: ``CODE``)."""
+        short = (self.CODE if code is None else code) in self.SHORT_CODES
+        return {
+            field.short if short else field.name: field.type.write(value)
+            for field in fields_of(type(self))
+            if (value := getattr(self, field.attribute)) is not None
+        }
+
+    @classmethod
+    def from_ext(cls, ext: Mapping[str, str], code: int | None = None) -> Self:
+        """Return what ``ext`` of a command with ``code`` (``None``: ``CODE``) says. Unknown fields are ignored.
+
+        Raises:
+            FieldError: A field is missing or of another type.
+        """
+        code = cls.CODE if code is None else code
+        short = code in cls.SHORT_CODES
+        values: dict[str, Any] = {}
+        for field in fields_of(cls):
+            name, kind = field.short if short else field.name, field.type
+            text = ext.get(name)
+            if text is None or (not text and kind is not _TEXT):  # the binary header writes null as an empty text
+                if field.required:
+                    raise FieldError(cls.command_name(code), name, text, kind.allowed)
+                continue
+            try:
+                values[field.attribute] = kind.read(text)
+            except ValueError:
+                raise FieldError(cls.command_name(code), name, text, kind.allowed) from None
+        return cls(**values)
+
+    @classmethod
+    def command_name(cls, code: int) -> str:
+        """Return how errors call the command."""
+        return name_of(code)
+
+
+class Request(Header):
+    """The header of a request. One with nothing in it may have a body all the same."""
+
+    __slots__ = ()
+    OTHER_CODES: ClassVar[tuple[RequestCode, ...]] = ()
+    """Further codes of requests with these fields."""
+
+
+class Response(Header):
+    """The header of a response; ``CODE`` is that of the request."""
+
+    __slots__ = ()
+
+    @classmethod
+    def command_name(cls, code: int) -> str:
+        """Return how errors call the command."""
+        return f"the answer to {name_of(code)}"

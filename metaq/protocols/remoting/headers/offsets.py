@@ -1,0 +1,153 @@
+"""Offsets: of queues, of groups, by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, I64, Request, Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffset(Request):
+    """Return the offset that a group reads next. Unknown: code 22, or 0 where the queue is young."""
+
+    CODE = RequestCode.QUERY_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    set_zero_if_not_found: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryConsumerOffsetResponse(Response):
+    """The offset."""
+
+    CODE = RequestCode.QUERY_CONSUMER_OFFSET
+
+    offset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateConsumerOffset(Request):
+    """Store the offset that a group reads next. Java sends it one-way."""
+
+    CODE = RequestCode.UPDATE_CONSUMER_OFFSET
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    commit_offset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetByTimestamp(Request):
+    """Return an offset near a time in milliseconds.
+
+    ``boundary_type``: ``lower`` (first message at or after it) or ``upper`` (last at or before it), from 5.1.1 on.
+    Older servers answer the nearest message.
+    """
+
+    CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+
+    topic: str
+    queue_id: I32
+    timestamp: I64
+    boundary_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffsetByTimestampResponse(Response):
+    """The offset."""
+
+    CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+
+    offset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMaxOffset(Request):
+    """Return the offset behind the last message of a queue."""
+
+    CODE = RequestCode.GET_MAX_OFFSET
+
+    topic: str
+    queue_id: I32
+    committed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMaxOffsetResponse(Response):
+    """The offset."""
+
+    CODE = RequestCode.GET_MAX_OFFSET
+
+    offset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMinOffset(Request):
+    """Return the offset of the first message of a queue that is still there."""
+
+    CODE = RequestCode.GET_MIN_OFFSET
+
+    topic: str
+    queue_id: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMinOffsetResponse(Response):
+    """The offset."""
+
+    CODE = RequestCode.GET_MIN_OFFSET
+
+    offset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretime(Request):
+    """Return when the first message of a queue was stored."""
+
+    CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+    topic: str
+    queue_id: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetEarliestMsgStoretimeResponse(Response):
+    """The time in milliseconds, -1 = unknown."""
+
+    CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
+
+    timestamp: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetAllConsumerOffset(Request):
+    """Return the offsets of all groups, as JSON."""
+
+    CODE = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetAllDelayOffset(Request):
+    """Return how far each delay level has been delivered, as JSON."""
+
+    CODE = RequestCode.GET_ALL_DELAY_OFFSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOffset(Request):
+    """Set a group's offsets of a topic to those of a time (222), or tell a client that they were set (220)."""
+
+    CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    OTHER_CODES = (RequestCode.RESET_CONSUMER_CLIENT_OFFSET,)
+
+    group: str
+    topic: str
+    timestamp: I64
+    is_force: bool
+    queue_id: I32 | None = None
+    offset: I64 | None = None

@@ -1,0 +1,99 @@
+"""Reading messages: by position, by key, by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, I64, Request, Response, Wire
+
+COMMIT_OFFSET: Final = 1
+"""Bit of a pull's ``sys_flag``: store ``commit_offset`` for the group."""
+SUSPEND: Final = 2
+"""Bit of a pull's ``sys_flag``: wait for a message if there is none."""
+SUBSCRIPTION: Final = 4
+"""Bit of a pull's ``sys_flag``: the subscription is in this request, and the group needs no member."""
+CLASS_FILTER: Final = 8
+"""Bit of a pull's ``sys_flag`` that no server uses any more."""
+LITE_PULL: Final = 16
+"""Bit of a pull's ``sys_flag`` with which a Java client of 5.x uses code 361."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessage(Request):
+    """Read up to ``max_msg_nums`` messages of a queue from ``queue_offset`` on. Servers give 32 at most.
+
+    The body of the answer is records, one behind the other.
+    """
+
+    CODE = RequestCode.PULL_MESSAGE
+    OTHER_CODES = (RequestCode.LITE_PULL_MESSAGE,)
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: I64
+    suspend_timeout_millis: I64
+    subscription: str | None = None
+    sub_version: I64
+    expression_type: str | None = None
+    max_msg_bytes: I32 | None = None
+    request_source: I32 | None = None
+    proxy_forward_client_id: Annotated[str | None, Wire("proxyFrowardClientId")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessageResponse(Response):
+    """Where to go on, and what the queue has: offsets from ``min_offset`` to below ``max_offset``.
+
+    ``suggest_which_broker_id``: 0 = the master, 1 = a slave.
+    """
+
+    CODE = RequestCode.PULL_MESSAGE
+
+    suggest_which_broker_id: I64
+    next_begin_offset: I64
+    min_offset: I64
+    max_offset: I64
+    offset_delta: I64 | None = None
+    topic_sys_flag: I32 | None = None
+    group_sys_flag: I32 | None = None
+    forbidden_type: I32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessage(Request):
+    """Find messages of ``topic`` by one of their keys, or with ``unique_key`` by their UNIQ_KEY."""
+
+    CODE = RequestCode.QUERY_MESSAGE
+
+    topic: str
+    key: str
+    max_num: I32
+    begin_timestamp: I64
+    end_timestamp: I64
+    unique_key: Annotated[bool | None, Wire("_UNIQUE_KEY_QUERY")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessageResponse(Response):
+    """How far the index of keys goes: time in milliseconds, and position in the broker's log."""
+
+    CODE = RequestCode.QUERY_MESSAGE
+
+    index_last_update_timestamp: I64
+    index_last_update_phyoffset: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewMessageById(Request):
+    """Read the message at ``offset`` of the broker's log, which its id tells."""
+
+    CODE = RequestCode.VIEW_MESSAGE_BY_ID
+
+    offset: I64
+    topic: str | None = None

@@ -1,0 +1,250 @@
+"""What a name server is asked: routes, registrations, lists, key-value pairs, write permission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, I64, Request, Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetRouteInfoByTopic(Request):
+    """Return which brokers have which queues of a topic, as JSON; code 17 if none has any."""
+
+    CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBroker(Request):
+    """Tell the name server a broker's address and topics; the body has them.
+
+    ``broker_id``: 0 = the master. ``body_crc32``: of the body as sent, without its top bit; 0 = unchecked.
+    """
+
+    CODE = RequestCode.REGISTER_BROKER
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: I64
+    heartbeat_timeout_millis: I64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool | None = None
+    body_crc32: I32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerResponse(Response):
+    """Where a slave finds its master."""
+
+    CODE = RequestCode.REGISTER_BROKER
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker(Request):
+    """Forget a broker."""
+
+    CODE = RequestCode.UNREGISTER_BROKER
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDataVersion(Request):
+    """Return whether the name server has other topics than those of the data version in the body."""
+
+    CODE = RequestCode.QUERY_DATA_VERSION
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDataVersionResponse(Response):
+    """Whether it has; the body is its own data version."""
+
+    CODE = RequestCode.QUERY_DATA_VERSION
+
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutKVConfig(Request):
+    """Store a value under a key of a namespace."""
+
+    CODE = RequestCode.PUT_KV_CONFIG
+
+    namespace: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetKVConfig(Request):
+    """Return the value of a key; code 22 if there is none."""
+
+    CODE = RequestCode.GET_KV_CONFIG
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetKVConfigResponse(Response):
+    """The value."""
+
+    CODE = RequestCode.GET_KV_CONFIG
+
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteKVConfig(Request):
+    """Forget a key."""
+
+    CODE = RequestCode.DELETE_KV_CONFIG
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetKVListByNamespace(Request):
+    """Return a namespace as JSON; code 22 if there is none."""
+
+    CODE = RequestCode.GET_KVLIST_BY_NAMESPACE
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WipeWritePermOfBroker(Request):
+    """Take write permission from all topics of a broker, until it registers a change."""
+
+    CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WipeWritePermOfBrokerResponse(Response):
+    """How many topics it was."""
+
+    CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+
+    wipe_topic_count: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddWritePermOfBroker(Request):
+    """Give write permission to all topics of a broker."""
+
+    CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
+
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddWritePermOfBrokerResponse(Response):
+    """How many topics it was."""
+
+    CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
+
+    add_topic_count: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetTopicsByCluster(Request):
+    """Return the topics of a cluster, as JSON."""
+
+    CODE = RequestCode.GET_TOPICS_BY_CLUSTER
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicInNamesrv(Request):
+    """Forget a topic's route, or with ``cluster_name`` (5.x) the part of it in a cluster."""
+
+    CODE = RequestCode.DELETE_TOPIC_IN_NAMESRV
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterTopicInNamesrv(Request):
+    """Make a route for a topic (5.x); the body has it."""
+
+    CODE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerClusterInfo(Request):
+    """Return all brokers and clusters, as JSON with bare numbers for keys."""
+
+    CODE = RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetAllTopicListFromNameserver(Request):
+    """Return all topics, as JSON."""
+
+    CODE = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetSystemTopicListFromNs(Request):
+    """Return the names of clusters and brokers, which are topics too, as JSON."""
+
+    CODE = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetUnitTopicList(Request):
+    """Return the topics with the unit flag, as JSON."""
+
+    CODE = RequestCode.GET_UNIT_TOPIC_LIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetHasUnitSubTopicList(Request):
+    """Return the topics with the unit subscription flag, as JSON."""
+
+    CODE = RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetHasUnitSubUnunitTopicList(Request):
+    """Return the topics with the unit subscription flag and without the unit flag, as JSON."""
+
+    CODE = RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateNamesrvConfig(Request):
+    """Change settings; the body is a properties file."""
+
+    CODE = RequestCode.UPDATE_NAMESRV_CONFIG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNamesrvConfig(Request):
+    """Return the settings, as a properties file."""
+
+    CODE = RequestCode.GET_NAMESRV_CONFIG

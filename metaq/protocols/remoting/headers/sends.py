@@ -1,0 +1,92 @@
+"""Sending messages, and sending them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, I64, Request, Response, Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessage(Request):
+    """Store the body as a message, or with ``batch`` as messages: see ``metaq.formats.rocketmq.batches``.
+
+    ``batch`` decides, not the code. ``queue_id`` below 0: the broker picks one. ``flag`` is the application's own.
+    ``born_timestamp`` is in milliseconds. ``default_topic`` is the template from which an unknown topic is made.
+    Java sends the versions with short names, 310 and 320; C++ and old clients 10.
+    """
+
+    CODE = RequestCode.SEND_MESSAGE_V2
+    OTHER_CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_BATCH_MESSAGE)
+    SHORT_CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+    producer_group: Annotated[str, Wire(short="a")]
+    topic: Annotated[str, Wire(short="b")]
+    default_topic: Annotated[str, Wire(short="c")]
+    default_topic_queue_nums: Annotated[I32, Wire(short="d")]
+    queue_id: Annotated[I32, Wire(short="e")]
+    sys_flag: Annotated[I32, Wire(short="f")]
+    born_timestamp: Annotated[I64, Wire(short="g")]
+    flag: Annotated[I32, Wire(short="h")]
+    properties: Annotated[str | None, Wire(short="i")] = None
+    reconsume_times: Annotated[I32 | None, Wire(short="j")] = None
+    unit_mode: Annotated[bool | None, Wire(short="k")] = None
+    max_reconsume_times: Annotated[I32 | None, Wire(short="l")] = None
+    batch: Annotated[bool | None, Wire(short="m")] = None
+    broker_name: Annotated[str | None, Wire("bname", short="n")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendMessageResponse(Response):
+    """Where the message is. Of a batch: ``msg_id`` has the ids with commas between, ``queue_offset`` is the first's."""
+
+    CODE = RequestCode.SEND_MESSAGE_V2
+
+    msg_id: str
+    queue_id: I32
+    queue_offset: I64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: Annotated[str | None, Wire("MSG_REGION")] = None
+    trace_on: Annotated[bool | None, Wire("TRACE_ON")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSendMsgBack(Request):
+    """Deliver the message at ``offset`` of the broker's log to ``group`` again, after the delay of ``delay_level``.
+
+    0: a delay that grows with each time; below 0: to the dead letters.
+    """
+
+    CODE = RequestCode.CONSUMER_SEND_MSG_BACK
+
+    offset: I64
+    group: str
+    delay_level: I32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: I32 | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallMessage(Request):
+    """Take back a delayed message (5.x)."""
+
+    CODE = RequestCode.RECALL_MESSAGE
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallMessageResponse(Response):
+    """The id of the message that was taken back."""
+
+    CODE = RequestCode.RECALL_MESSAGE
+
+    msg_id: str

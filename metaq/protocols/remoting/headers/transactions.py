@@ -1,0 +1,50 @@
+"""Transactions: a half message is committed, rolled back, or asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.headers.fields import I32, I64, Request
+
+UNKNOWN: Final = 0
+"""``commit_or_rollback``: the producer does not know; the broker will ask again."""
+COMMIT: Final = 8
+"""``commit_or_rollback``: deliver the message."""
+ROLLBACK: Final = 12
+"""``commit_or_rollback``: forget the message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction(Request):
+    """Decide about a half message. One-way.
+
+    ``tran_state_table_offset`` is its queue offset, ``commit_log_offset`` its place in the broker's log, both from the
+    answer to its send; ``msg_id`` is its UNIQ_KEY.
+    """
+
+    CODE = RequestCode.END_TRANSACTION
+
+    producer_group: str
+    tran_state_table_offset: I64
+    commit_log_offset: I64
+    commit_or_rollback: I32
+    from_transaction_check: bool | None = None
+    msg_id: str
+    transaction_id: str | None = None
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTransactionState(Request):
+    """Ask a producer about the half message in the body. From a broker, one-way; ``EndTransaction`` answers."""
+
+    CODE = RequestCode.CHECK_TRANSACTION_STATE
+
+    tran_state_table_offset: I64
+    commit_log_offset: I64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
