@@ -36,9 +36,9 @@ from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.client.consumer import Run, fetch
 from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_client import CALLS_AT_ONCE, connected
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Message, Partition, TopicPartition
@@ -63,7 +63,7 @@ def timed_ms(work: Callable[[], object]) -> float:
 
 def fresh_directory(hosts: str, root: str) -> ZooKeeperDirectory:
     """The brokers as a process sees them that has just been started."""
-    return ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts, root), TIMEOUT_S), SessionPool())
+    return ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts, root), TIMEOUT_S), SessionPool())
 
 
 # ---- registration
@@ -191,7 +191,7 @@ def try_read(directory: ZooKeeperDirectory, pool: SessionPool, partition: Partit
 def failover_once(hosts: str, master: BrokerProcess) -> tuple[float, float]:
     """Milliseconds from the kill until ZooKeeper knows of it, and until a reader has read from the slave."""
     pool, partition = SessionPool(), Partition(0, 0)
-    directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts, "/failover"), TIMEOUT_S), pool)
+    directory = ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts, "/failover"), TIMEOUT_S), pool)
     gone: list[float] = []
     with bare_client(hosts) as watcher:
         watcher.exists("/failover/brokers/ids/0/master", watch=lambda _event: gone.append(time.perf_counter()))

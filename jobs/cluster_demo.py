@@ -24,8 +24,8 @@ from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange, TopicPartition
@@ -165,7 +165,7 @@ class Demo:
 
     def _directory(self) -> ZooKeeperDirectory:
         """What ZooKeeper says now."""
-        return ZooKeeperDirectory(TreeMemory(self._zookeeper, CONNECT_S), self._pool)
+        return ZooKeeperDirectory(TreeCache(self._zookeeper, CONNECT_S), self._pool)
 
     def _ends(self, brokers: list[Broker], topic: str) -> dict[TopicPartition, OffsetRange]:
         return FixedDirectory([broker.address for broker in brokers], self._pool).ends([topic])

@@ -1,4 +1,4 @@
-"""What every directory can tell; the seam between "which brokers are there" and everybody who reads or writes."""
+"""The interface of a directory: which brokers exist, and which partitions they hold or accept."""
 
 from __future__ import annotations
 
@@ -10,42 +10,45 @@ from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPa
 
 
 class Directory(Protocol):
-    """Answers from the cluster as it is now: nothing is cached here, so how often to ask is the caller's business.
+    """Asks the cluster at each call; callers decide how often.
 
-    Every method raises ``ConnectionFailed`` or ``DeadlineExceeded`` naming the broker that could not be asked: a broker
-    that is away must not look like one without partitions.
+    Every method raises ``ConnectionFailed`` or ``DeadlineExceeded`` with the address of a broker that did not answer:
+    an unreachable broker must not look like one without partitions.
     """
 
     def brokers(self) -> dict[int, Address]:
-        """Broker id to address, for reading: the master, else a slave of the same id."""
+        """Return broker id -> address to read from: the master, else a slave of the same id."""
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
-        """Each known topic with its partitions that hold or held messages, sorted; an empty list if none does yet.
+        """Return each known topic with its partitions that hold or held messages, sorted; the list may be empty.
 
-        With ``among``, brokers that are away and cannot have any of those topics need not answer.
+        With ``among``, unreachable brokers that cannot have any of those topics are ignored.
         """
 
     def partitions(self, topic: str) -> dict[Partition, Address]:
-        """Where to read: the partitions of ``topic`` that hold or held messages. Empty if there is none."""
+        """Return the partitions of ``topic`` that hold or held messages, with the address to read each from."""
 
     def writable(self, topic: str) -> dict[Partition, Address]:
-        """Where to write: all partitions that accept ``topic``, at their masters, whether written to before or not.
+        """Return all partitions that accept ``topic``, with the address of each one's master, written to before or not.
 
         Raises:
             TopicNotFound: No broker accepts the topic.
         """
 
     def ends(self, topics: Iterable[str]) -> dict[TopicPartition, OffsetRange]:
-        """For each partition in ``partitions`` of these topics, what can be read now: ``[first, readable end)``."""
+        """Return what can be read now of each partition of these topics: ``[first, readable end)``."""
 
     def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
-        """Like ``ends``, of all topics if none are named, with each partition's incarnation where its broker tells it.
+        """Like ``ends``, for all topics if none is named, with each partition's incarnation if its broker reports it.
 
-        Range and incarnation of a partition belong together: no recreation can come between them. While nothing has
-        changed it is the same object.
+        Range and incarnation of a partition were read together: no recreation can come between them. While nothing
+        changes, the same object is returned.
         """
 
     def available_now(
         self, topics: Iterable[str] | None = None
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
-        """Like ``available``, of those brokers that answer at once; and why the others do not."""
+        """Like ``available``, for the brokers that answer without retries.
+
+        The second value has the errors of the others.
+        """

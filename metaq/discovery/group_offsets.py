@@ -1,8 +1,7 @@
-"""The offsets of MetaQ's consumer groups in ZooKeeper, so that a Java consumer group can hand over to us, and back.
+"""The committed offsets of MetaQ's consumer groups in ZooKeeper, in the form that Java consumers read and write.
 
-A group that reads has an offset for each partition, at which it goes on after a restart. Here they are read, and
-written as a Java consumer would. Its consumers read them when they start or share partitions out anew, not in between:
-hand over to a group that is not running.
+A group has an offset for each partition, from which it goes on after a restart. Java consumers read offsets when they
+start and when they rebalance, not in between: commit for a group that is not running.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GroupOffsetStore:
-    """The offsets below the tree at ``address``. Every call is a session of its own, with ``timeout_s`` for each step.
+    """The offsets in the tree at ``address``. Every call opens a session, with ``timeout_s`` for each step.
 
     All methods raise ``ZooKeeperAway``, or ``ZooKeeperRefused``.
     """
@@ -32,7 +31,7 @@ class GroupOffsetStore:
         self._layout = Layout(address.root)
 
     def read(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
-        """Where ``group`` is in each of ``partitions``; without those that it has never read.
+        """Return the offset of ``group`` in each of ``partitions``, without those that it has never committed.
 
         Raises:
             ValueError: The name of a group or a topic cannot be one in ZooKeeper.
@@ -50,7 +49,7 @@ class GroupOffsetStore:
         return found
 
     def write(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Set where ``group`` is in each of these partitions; others stay as they are.
+        """Commit these offsets for ``group``; those of other partitions stay as they are.
 
         Raises:
             ValueError: The name of a group or a topic cannot be one in ZooKeeper.
@@ -63,12 +62,12 @@ class GroupOffsetStore:
             client.write({path: texts[path] for path in missing})
 
     def consumers(self, group: str) -> list[str]:
-        """The ids of the consumers of ``group`` that are running now."""
+        """Return the ids of the running consumers of ``group``."""
         with self._connected() as client:
             return client.children([self._layout.consumer_ids(check_name(group, "group"))])[0] or []
 
     def _connected(self) -> AbstractContextManager[ZooKeeperClient]:
-        from metaq.discovery.zk_client import connected  # here: kazoo is for those who use ZooKeeper
+        from metaq.discovery.zk_client import connected  # imports kazoo, which only users of ZooKeeper need
 
         return connected(self._address.hosts, self._timeout_s)
 
@@ -80,7 +79,7 @@ class GroupOffsetStore:
 
 
 def check_name(text: str, what: str) -> str:
-    """Return ``text`` if ``what`` may be called so.
+    """Return ``text`` if it is a valid name of a node for ``what``.
 
     Raises:
         ValueError: It cannot be the name of a node.

@@ -1,4 +1,4 @@
-"""Reads what ``stats`` answers, of a Java broker or of ours. Pure: text in, values out.
+"""Parses the answers to ``stats`` of a Java broker or of ours. Pure: text in, values out.
 
 Lines are ``STATS`` ... ``END``, ended by CR LF, tokens separated by one space; ``config`` is the raw server.ini.
 Source: docs/protocol.md (stats), docs/configuration.md.
@@ -7,12 +7,12 @@ Source: docs/protocol.md (stats), docs/configuration.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from metaq.errors import ProtocolError
-from metaq.model import OffsetRange, PartitionState
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 
 _OFFSETS_LINE = re.compile(r"(\S+) part (\d+) min_offset (\d+) max_offset (\d+)")
 _INCARNATIONS_LINE = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+)")
@@ -167,3 +167,49 @@ def _ini_sections(text: str) -> dict[str, dict[str, str]]:
             key, _, value = line.partition("=")
             keys[key.strip()] = value.strip()
     return sections
+
+
+ReadLine = Callable[[str], tuple[tuple[str, int], PartitionState]]
+"""Reads a line: topic and partition index, and what the partition holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    text: str
+    broker_id: int
+    lines: dict[str, tuple[TopicPartition, PartitionState]]
+    available: Mapping[TopicPartition, PartitionState]
+
+
+class StatsCache:
+    """The last answer of each broker, so that only lines that differ from it are parsed.
+
+    A broker with thousands of partitions answers with thousands of lines, of which few or none change.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Address, _Answer] = {}
+
+    def read(
+        self, address: Address, broker_id: int, text: str, read_line: ReadLine
+    ) -> Mapping[TopicPartition, PartitionState]:
+        """The partitions in ``text``, by lines that ``read_line`` reads; the same object as before for the same text.
+
+        Raises:
+            ProtocolError: It is no answer to ``stats``, or has a line that cannot be read.
+        """
+        last = self._last.get(address)
+        if last is not None and last.broker_id == broker_id:
+            if last.text == text:
+                return last.available
+            known = last.lines
+        else:
+            known = {}
+        lines = {line: known.get(line) or _named(broker_id, *read_line(line)) for line in lines_of(text)}
+        self._last[address] = answer = _Answer(text, broker_id, lines, dict(lines.values()))
+        return answer.available
+
+
+def _named(broker_id: int, where: tuple[str, int], available: PartitionState) -> tuple[TopicPartition, PartitionState]:
+    topic, index = where
+    return TopicPartition(topic, Partition(broker_id, index)), available

@@ -1,4 +1,4 @@
-"""Directories that ask brokers who they are and what they hold, whichever way the brokers were found."""
+"""The reading half of a directory: brokers, however they were found, are asked for their ids, topics and offsets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.stats import (
     BrokerInfo,
+    StatsCache,
     incarnation_of_line,
     offsets_of_line,
     parse_broker,
     parse_offsets,
     parse_topics,
 )
-from metaq.discovery.stats_cache import StatsCache
 from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.protocols.text.commands import Stats
@@ -29,14 +29,14 @@ _INCARNATIONS: Final = "incarnations"
 _Parsed = TypeVar("_Parsed")
 
 Hidden = frozenset[tuple[int, str]]
-"""Broker id and topic of what a broker has, but does not offer to readers (``acceptSubscribe=false``)."""
+"""(broker id, topic) of topics that a broker holds but does not offer to readers (``acceptSubscribe=false``)."""
 
 Choose = Callable[[Session], Sequence[str]]
-"""Which items of ``stats`` to ask the broker of a session for."""
+"""Chooses the items of ``stats`` to request on a session."""
 
 
 class SurveyedDirectory(Directory):
-    """Everything about reading, for whoever knows where the brokers are. Connections are ``pool``'s."""
+    """A ``Directory`` for reading; subclasses say where the brokers are. Connections come from ``pool``."""
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
@@ -45,10 +45,10 @@ class SurveyedDirectory(Directory):
 
     @abstractmethod
     def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
-        """Where to read: one address of each broker that may have some of ``topics``, or of every one."""
+        """Return one address to read from of each broker that may have some of ``topics`` (``None``: of all)."""
 
     def _hidden(self) -> Hidden:
-        """What is not for readers."""
+        """Return the topics that are not offered to readers."""
         return frozenset()
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
@@ -76,7 +76,7 @@ class SurveyedDirectory(Directory):
         }
 
     def available(self, topics: Iterable[str] | None = None) -> Mapping[TopicPartition, PartitionState]:
-        """See ``Directory``; a connection's first use costs one more round trip, for the broker's extensions."""
+        """See ``Directory``. The first use of a connection costs one more round trip, for the broker's extensions."""
         wanted = None if topics is None else set(topics)
         return self._available(self._survey_by(_stats_item, wanted), wanted)
 
@@ -105,7 +105,10 @@ class SurveyedDirectory(Directory):
         return ask(self._pool, instead, _stats_item)
 
     def _instead_of(self, address: Address) -> Address | None:
-        """Another address of the same broker to read from, now that this one does not answer."""
+        """Return another address of the same broker to read from, after this one did not answer.
+
+        ``None`` if it has none.
+        """
         return None
 
     def _available(
@@ -127,7 +130,7 @@ class SurveyedDirectory(Directory):
         return last.available
 
     def _stored(self, answers: Iterable[Answers]) -> Iterator[tuple[str, Partition, Address, OffsetRange]]:
-        """What brokers that were asked for offsets have for readers."""
+        """Yield what the brokers hold for readers, from their answers to ``stats offsets``."""
         hidden = self._hidden()
         for broker in answers:
             broker_id = broker.info.broker_id
@@ -136,7 +139,7 @@ class SurveyedDirectory(Directory):
                     yield topic, Partition(broker_id, index), broker.address, readable
 
     def _survey(self, *items: str, topics: Collection[str] | None = None) -> list[Answers]:
-        """Ask each broker who it is and for ``items``, in one round trip each."""
+        """Ask each broker for its id and for ``items``, in one round trip each."""
         return self._survey_by(lambda _session: items, topics)
 
     def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[Answers]:
@@ -150,7 +153,7 @@ class SurveyedDirectory(Directory):
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What brokers together hold for readers, and what it was made of."""
+    """The partitions of all brokers, with the answers that they were made of."""
 
     parts: Sequence[Mapping[TopicPartition, PartitionState]]
     wanted: set[str] | None
@@ -158,13 +161,13 @@ class _Joined:
     available: Mapping[TopicPartition, PartitionState]
 
     def is_of(self, parts: Sequence[object], wanted: set[str] | None, hidden: Hidden) -> bool:
-        """Whether it was made of just these answers."""
+        """Return whether it was made of exactly these answers."""
         same = len(parts) == len(self.parts) and all(one is other for one, other in zip(parts, self.parts, strict=True))
         return same and wanted == self.wanted and hidden == self.hidden
 
 
 def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> list[Answers]:
-    """Ask the broker at each address who it is, and for the items that ``choose`` names.
+    """Ask the broker at each address for its id and for the items that ``choose`` names.
 
     Raises:
         DirectoryConflict: Two of them are the same broker, or a broker and its slave.
@@ -178,25 +181,25 @@ def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> l
 
 
 class Answers:
-    """What one broker answered: who it is, and a text per item."""
+    """The answers of one broker: its id, and one text per item."""
 
     def __init__(self, address: Address, texts: dict[str, str]) -> None:
         self.address, self._texts = address, texts
         self.info: BrokerInfo = self.read("", parse_broker)
 
     def read(self, item: str, parse: Callable[[str], _Parsed]) -> _Parsed:
-        """Parse the text of ``item``; a ``ProtocolError`` gets the broker's address."""
+        """Parse the text of ``item``. The broker's address is added to a ``ProtocolError``."""
         try:
             return parse(self._texts[item])
         except ProtocolError as error:
             raise ProtocolError(error.what, error.line, self.address) from error
 
-    def available(self, memory: StatsCache) -> Mapping[TopicPartition, PartitionState]:
-        """What the broker's partitions hold, from the item that ``_stats_item`` chose."""
+    def available(self, cache: StatsCache) -> Mapping[TopicPartition, PartitionState]:
+        """Return the state of the broker's partitions, from the item that ``_stats_item`` chose."""
         item, read_line = (
             (_INCARNATIONS, incarnation_of_line) if _INCARNATIONS in self._texts else (_OFFSETS, _state_of_line)
         )
-        return self.read(item, lambda text: memory.read(self.address, self.info.broker_id, text, read_line))
+        return self.read(item, lambda text: cache.read(self.address, self.info.broker_id, text, read_line))
 
 
 def _state_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
@@ -209,9 +212,9 @@ def _stats_item(session: Session) -> Sequence[str]:
 
 
 def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
-    """Ask one broker who it is, and for the items that ``choose`` names, in one round trip.
+    """Ask one broker for its id and for the items that ``choose`` names, in one round trip.
 
-    As long as a connection lasts, a broker stays who it is; what it holds is asked often, and only with that.
+    The id of a broker does not change while a connection lasts, so it is asked for once per connection.
     """
     with pool.lease(address) as session:
         known = {"": session.notes[""]} if choose is _stats_item and "" in session.notes else {}

@@ -1,7 +1,7 @@
-"""The only door to ZooKeeper: questions and changes in bulk, every one with a deadline, its errors in our words.
+"""The only module that uses kazoo: bulk reads and writes with deadlines, errors mapped to ``metaq.errors``.
 
-Calls are sent all together and answered in order, so a thousand nodes cost a few round trips. Nothing here is retried:
-the connection heals itself in the background, and who asks knows best when to ask again. Thread-safe.
+Calls are pipelined, so a thousand nodes cost a few round trips. Nothing is retried here: kazoo reconnects in the
+background, and callers decide when to ask again. Thread-safe.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.transport import refuses
 
 PERSISTENT: Final = 0
-"""Owner of a node that belongs to no session."""
+"""Owner of a persistent node."""
 
 CALLS_AT_ONCE: Final = 512
-"""Calls that are under way at the same time: bounds what the server has to queue."""
+"""Calls in flight at a time: bounds the server's queue."""
 
 _REFUSAL_S: Final = 0.5
-"""How long a refusal is waited for before kazoo is left to find out."""
+"""Wait for a refused connection before kazoo takes over."""
 
 RECONNECT_S_MAX: Final = 1.0
 """Longest pause between two attempts to connect."""
@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 
 
 class SessionState(enum.Enum):
-    """How a client stands with ZooKeeper. After ``LOST`` all its ephemeral nodes are gone."""
+    """State of a session. After ``LOST`` all its ephemeral nodes are gone."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -78,23 +78,23 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's text, and the session that it ends with (``PERSISTENT``: none)."""
+    """A node's text, and the session that owns it (``PERSISTENT``: none)."""
 
     text: str
     owner: int
 
 
 class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
-    """A client that gives up what it has seen when its session must be over.
+    """A client that forgets the last transaction id that it has seen once its session must have expired.
 
-    A server whose last transaction is older than the last one that a client has seen closes the connection, so that
-    nobody goes back in time. A ZooKeeper that lost its data, or was restored from an older copy, would refuse this
-    client for ever. After a session timeout without a connection there is nothing left to go back from: the client
-    connects as one that has seen nothing, and the server resumes the session if it knows it, or ends it.
+    A server closes the connection of a client that has seen a newer transaction id than its own last one. A ZooKeeper
+    that lost its data, or was restored from an older copy, would refuse this client for ever. After a session timeout
+    without a connection the session has expired, so the client connects with transaction id 0, and the server resumes
+    the session if it knows it, or ends it.
     """
 
     suspended_s: float | None = None
-    """Since when there is no connection, by the monotonic clock; ``None`` while there is one."""
+    """When the connection was lost, by the monotonic clock; ``None`` while connected."""
 
     _seen_zxid = 0
 
@@ -110,7 +110,7 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
         self._seen_zxid = zxid
 
     def note_state(self, state: str) -> None:
-        """Listen to the states: when the connection was lost counts, until there is one again."""
+        """Record when the connection was lost; a listener of kazoo's states."""
         if state == KazooState.CONNECTED:
             self.suspended_s = None
         elif self.suspended_s is None:
@@ -118,11 +118,11 @@ class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
 
 
 class ZooKeeperClient:
-    """One session at ``hosts``, and a new one whenever it expires. ``start`` it, ``close`` it.
+    """One session at ``hosts``, and a new one whenever it expires. Call ``start``, and ``close`` at the end.
 
-    ``on_state`` is called in a thread of the client and must return at once; so is ``on_change``, with the path of a
-    node that was read with ``watch`` when it is changed or deleted, once for each such read.
-    All methods raise ``ZooKeeperAway``, or ``ZooKeeperRefused`` for example where an access list forbids something.
+    ``on_state`` and ``on_change`` are called in a thread of the client and must return at once. ``on_change`` gets the
+    path of a node that was read with ``watch`` and was changed or deleted since, once for each such read.
+    All methods raise ``ZooKeeperAway``, or ``ZooKeeperRefused``, for example if an access list forbids the call.
     """
 
     def __init__(
@@ -145,11 +145,14 @@ class ZooKeeperClient:
         self._watch = lambda event: on_change(event.path) if event.path else None
 
     def start(self) -> None:
-        """Begin to connect, in the background."""
+        """Start to connect in the background."""
         self._client.start_async()
 
     def start_within(self, timeout_s: float) -> None:
-        """Connect; when that takes longer than ``timeout_s``, or every host refuses, raise ``ZooKeeperAway``."""
+        """Connect.
+
+        Raise ``ZooKeeperAway`` if that takes longer than ``timeout_s`` or every host refuses the connection.
+        """
         if all(refuses(Address(host, port), _REFUSAL_S) for host, port in collect_hosts(self._hosts)[0]):
             raise ZooKeeperAway(self._hosts, "the connection was refused")
         try:
@@ -158,7 +161,7 @@ class ZooKeeperClient:
             raise ZooKeeperAway(self._hosts, f"no connection within {timeout_s:g} s") from None
 
     def close(self) -> None:
-        """End the session, and with it all its ephemeral nodes; without a connection, it ends by itself later."""
+        """End the session and with it all its ephemeral nodes. Without a connection, the session expires later."""
         with suppress(*_AWAY, WriterNotClosedException, OSError):
             self._client.stop()
         with suppress(KazooException, OSError):
@@ -166,23 +169,26 @@ class ZooKeeperClient:
 
     @property
     def session_id(self) -> int | None:
-        """The owner of the ephemeral nodes that are made now; ``None`` without a session."""
+        """Owner of the ephemeral nodes created now; ``None`` without a session."""
         known = self._client.client_id
         return None if known is None else int(known[0])
 
     def children(self, paths: Iterable[str]) -> list[list[str] | None]:
-        """The names of each node's children, sorted; ``None`` where there is no such node."""
+        """Return the names of each node's children, sorted; ``None`` for a node that does not exist."""
         found = self._each(paths, self._client.get_children_async, absent=(NoNodeError,))
         return [None if names is None else sorted(names) for names in found]
 
     def read(self, paths: Iterable[str], *, watch: bool = False) -> list[Node | None]:
-        """Each node; ``None`` where there is none. ``watch``: hear of the next change of those that are there."""
+        """Return each node; ``None`` if it does not exist.
+
+        ``watch``: call ``on_change`` at the next change of the others.
+        """
         watcher = self._watch if watch else None
         found = self._each(paths, lambda path: self._client.get_async(path, watcher), absent=(NoNodeError,))
         return [each and Node((each[0] or b"").decode(errors="replace"), each[1].ephemeralOwner) for each in found]
 
     def ensure(self, paths: Iterable[str]) -> None:
-        """Have persistent nodes at all of ``paths`` and above; those that are missing get no text."""
+        """Create persistent nodes, with empty texts, at those of ``paths`` and their parents that are missing."""
         generations: dict[int, set[str]] = {}
         for path in paths:
             for parent in _lineage(path):
@@ -193,7 +199,7 @@ class ZooKeeperClient:
             )
 
     def create_ephemeral(self, texts: Mapping[str, str]) -> list[str]:
-        """Make nodes that end with this session; return the paths where there is a node already. Parents must exist."""
+        """Create ephemeral nodes; return the paths of nodes that exist already. Parents must exist."""
         made = self._each(
             texts,
             lambda path: self._client.create_async(path, texts[path].encode(), ephemeral=True),
@@ -202,7 +208,7 @@ class ZooKeeperClient:
         return [path for path, name in zip(texts, made, strict=True) if name is None]
 
     def replace_ephemeral(self, texts: Mapping[str, str]) -> None:
-        """Make nodes of this session anew, in one step each, so that who watches the parent hears of it."""
+        """Delete and create nodes of this session, in one transaction each, so that watches of the parent fire."""
 
         def call(path: str) -> Any:
             transaction = self._client.transaction()
@@ -216,12 +222,12 @@ class ZooKeeperClient:
                     self._raise(path, result)
 
     def write(self, texts: Mapping[str, str]) -> list[str]:
-        """Change the texts of nodes; return the paths where there is none."""
+        """Set the texts of nodes; return the paths of nodes that do not exist."""
         done = self._each(texts, lambda path: self._client.set_async(path, texts[path].encode()), (NoNodeError,))
         return [path for path, stat in zip(texts, done, strict=True) if stat is None]
 
     def delete(self, paths: Collection[str]) -> list[str]:
-        """Delete nodes; it is fine if they are gone. Return the paths that have children, and stay."""
+        """Delete nodes, if they exist; return the paths of nodes that were kept because they have children."""
         kept = []
         for path, result in zip(paths, self._results(paths, self._client.delete_async), strict=True):
             if isinstance(result, NotEmptyError):
@@ -233,7 +239,7 @@ class ZooKeeperClient:
     def _each(
         self, paths: Iterable[str], call: Callable[[str], Any], absent: tuple[type[Exception], ...]
     ) -> list[Any | None]:
-        """The result of each call, ``None`` for one of the errors in ``absent``."""
+        """Return the result of each call, ``None`` for an error in ``absent``."""
         named = list(paths)
         found: list[Any | None] = []
         for path, result in zip(named, self._results(named, call), strict=True):
@@ -243,7 +249,7 @@ class ZooKeeperClient:
         return found
 
     def _results(self, paths: Collection[str], call: Callable[[str], Any]) -> list[Any]:
-        """The result of each call, or its error."""
+        """Return the result of each call, or its error."""
         results: list[Any] = []
         for some in _chunks(paths, CALLS_AT_ONCE):
             for pending in [call(path) for path in some]:
@@ -266,7 +272,7 @@ class ZooKeeperClient:
 
 @contextmanager
 def connected(hosts: str, timeout_s: float) -> Iterator[ZooKeeperClient]:
-    """A session for the ``with`` block, for a few questions: some ten milliseconds, and nothing stays behind.
+    """Open a session for the ``with`` block: some ten milliseconds, and nothing is left behind.
 
     Raises:
         ZooKeeperAway: There is no connection within ``timeout_s``.
@@ -280,7 +286,7 @@ def connected(hosts: str, timeout_s: float) -> Iterator[ZooKeeperClient]:
 
 
 def _lineage(path: str) -> Iterator[str]:
-    """A path and all above it, without the top."""
+    """Return a path and its parents, without the root."""
     parts = path.strip("/").split("/")
     return ("/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
 

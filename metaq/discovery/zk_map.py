@@ -1,4 +1,4 @@
-"""What MetaQ's tree in ZooKeeper says about brokers and topics, read in bulk with one session.
+"""Reads brokers and topics from MetaQ's tree in ZooKeeper, in bulk, with one session.
 
 Source: docs/operations.md, "ZooKeeper".
 """
@@ -27,10 +27,10 @@ from metaq.model import Address
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """Where a broker id is. ``last``: where its master is or was.
+    """The addresses of a broker id. ``last`` is the last known address of its master.
 
-    That stays in the tree after a crash; after a clean stop it does for brokers of this project, not for Java's.
-    ``topics``: what it may have, patterns included, where a broker of this project says so.
+    ``last`` stays in the tree after a crash. After a clean stop it stays for brokers of this project, not for Java's.
+    ``topics``: what the broker may have, patterns included; ``None`` if it did not register that.
     """
 
     master: Address | None = None
@@ -40,17 +40,20 @@ class RegisteredBroker:
 
     @property
     def readable(self) -> Address | None:
-        """The master, else a slave, else where the master was: then whoever asks there hears that it is away."""
+        """The master, else a slave, else the last address of the master, where a connection fails."""
         return self.readable_without(())
 
     def may_have(self, topics: Collection[str] | None) -> bool:
-        """Whether some of ``topics`` (``None``: any) may be there; true of whoever runs, for it can be asked."""
+        """Return whether the broker may have some of ``topics`` (``None``: any).
+
+        True of a running one, which can be asked.
+        """
         if self.master is not None or self.slaves or topics is None or self.topics is None:
             return True
         return any(covers(name, topic) for name in self.topics for topic in topics)
 
     def readable_without(self, avoided: Collection[Address]) -> Address | None:
-        """The same, with a slave before a master that is ``avoided``."""
+        """Like ``readable``, but prefer a slave to a master that is ``avoided``."""
         slave = self.slaves[min(self.slaves)] if self.slaves else None
         if slave is not None and self.master in avoided:
             return slave
@@ -59,10 +62,10 @@ class RegisteredBroker:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Who takes messages of a topic: broker id -> number of partitions.
+    """The brokers that accept messages of a topic: broker id -> number of partitions.
 
-    ``maybe``: brokers that have registered a pattern which covers the topic, but not the topic itself, because nobody
-    has written it there yet. ``known``: the topics that are offered by anybody.
+    ``maybe``: brokers that have registered a matching pattern, but not the topic itself, because it has no message
+    there yet. ``known``: the topics that any broker offers.
     """
 
     counts: Mapping[int, int]
@@ -73,7 +76,7 @@ class Offers:
 class TreeReader:
     """Reads the tree at ``address`` over a connected ``client``.
 
-    All methods raise ``ZooKeeperAway``, and ``ZooKeeperRefused`` where a node says what cannot be understood.
+    All methods raise ``ZooKeeperAway``, and ``ZooKeeperRefused`` if a node cannot be parsed.
     """
 
     def __init__(self, client: ZooKeeperClient, address: ZooKeeperAddress) -> None:
@@ -81,7 +84,7 @@ class TreeReader:
         self._layout = Layout(address.root)
 
     def brokers(self) -> dict[int, RegisteredBroker]:
-        """Every broker id with an address, sorted."""
+        """Return every broker id that has an address, sorted."""
         names = {*self._children(self._layout.ids), *self._children(self._layout.members)}
         ids = sorted(broker_id for name in names if (broker_id := parse_broker_id(name)) is not None)
         parents = [self._layout.broker(broker_id) for broker_id in ids]
@@ -134,7 +137,7 @@ class TreeReader:
         }
 
     def offers(self, topic: str) -> Offers:
-        """Who takes messages of ``topic``; masters only."""
+        """Return which masters accept messages of ``topic``."""
         parent = self._layout.topics_pub
         known = self._children(parent)
         patterns = [name for name in known if "*" in name and covers(name, topic)]
@@ -155,7 +158,7 @@ class TreeReader:
         return self._client.children([path])[0] or []
 
     def _texts(self, paths: list[str]) -> Iterator[tuple[str, Node]]:
-        """The nodes that are there."""
+        """Yield the nodes that exist."""
         for path, node in zip(paths, self._client.read(paths), strict=True):
             if node is not None:
                 yield path, node

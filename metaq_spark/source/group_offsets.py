@@ -9,12 +9,12 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from metaq.discovery.background import Background
 from metaq.discovery.group_offsets import GroupOffsetStore, check_name
+from metaq.discovery.zk_cache import AWAY_PAUSE_S, REFRESH_WAIT_S
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.discovery.zk_memory import AWAY_PAUSE_S, PATIENCE_S
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX, TopicPartition
+from metaq.net.background import Background
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
@@ -38,7 +38,7 @@ class ZooKeeperGroups:
     """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
 
     A commit that fails is told in the log, once, and made good by a later one: the query's own offsets are in its
-    checkpoint, and must not wait for a copy. A write that takes longer than ``PATIENCE_S`` is not waited for; while
+    checkpoint, and must not wait for a copy. A write that takes longer than ``REFRESH_WAIT_S`` is not waited for; while
     ZooKeeper is away, a thread tries again every ``AWAY_PAUSE_S``, with what is newest then.
     """
 
@@ -63,7 +63,7 @@ class ZooKeeperGroups:
             return
         self._group = group
         self._writing = Background("metaq-group", lambda: self._write(group, changed))
-        if self._failed_at_s is None and not self._writing.wait(PATIENCE_S):
+        if self._failed_at_s is None and not self._writing.wait(REFRESH_WAIT_S):
             self._note_failure("ZooKeeper does not answer")
         self._take_in()
 

@@ -17,8 +17,8 @@ from fix_broker import DEADLINE_S, wait_until
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.client.consumer import Consumer
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, Message, Partition
@@ -49,12 +49,12 @@ class View:
     """One process's way to the brokers, as a client has it."""
 
     option: str
-    memory: TreeMemory = field(init=False)
+    memory: TreeCache = field(init=False)
     pool: SessionPool = field(init=False)
     directory: ZooKeeperDirectory = field(init=False)
 
     def __post_init__(self) -> None:
-        self.memory = TreeMemory(ZooKeeperAddress.parse(self.option), 2.0)
+        self.memory = TreeCache(ZooKeeperAddress.parse(self.option), 2.0)
         self.pool = SessionPool(Timeouts(connect_s=2.0, request_s=5.0))
         self.directory = ZooKeeperDirectory(self.memory, self.pool)
 
@@ -114,7 +114,7 @@ class Producers:
             with view.pool.lease(address) as session:
                 stored = put(session, TOPIC, partition.index, Message(payload))
         except MetaqError:
-            view.memory.doubt()  # it may have moved
+            view.memory.invalidate()  # it may have moved
             self._ending.wait(AGAIN_S)
         else:
             self.receipts.append(Receipt(partition, stored.offset, payload, address))

@@ -7,17 +7,17 @@ import functools
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.model import Address
 from metaq_spark.options.parsing import BrokerOptions
 
 
 @functools.cache
-def tree_memory(address: ZooKeeperAddress, timeout_s: float) -> TreeMemory:
+def tree_cache(address: ZooKeeperAddress, timeout_s: float) -> TreeCache:
     """What this process knows of a tree. Spark makes new readers and writers all the time; what they know stays."""
-    return TreeMemory(address, timeout_s)
+    return TreeCache(address, timeout_s)
 
 
 def directory_of(options: BrokerOptions, pool: SessionPool) -> Directory:
@@ -36,4 +36,4 @@ def masters_of(options: BrokerOptions, pool: SessionPool) -> tuple[Address, ...]
 
 def _in_zookeeper(options: BrokerOptions, pool: SessionPool) -> ZooKeeperDirectory:
     assert options.zookeeper is not None  # the caller looked
-    return ZooKeeperDirectory(tree_memory(options.zookeeper, options.timeouts.connect_s), pool)
+    return ZooKeeperDirectory(tree_cache(options.zookeeper, options.timeouts.connect_s), pool)

@@ -14,6 +14,7 @@ from metaq_broker.registration.forget import forget_broker
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_client import connected
 from metaq.discovery.zk_layout import (
     Layout,
@@ -22,7 +23,6 @@ from metaq.discovery.zk_layout import (
     parse_member_topics,
 )
 from metaq.discovery.zk_map import RegisteredBroker
-from metaq.discovery.zk_memory import TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed
 from metaq.model import Address, Message, Partition
@@ -37,7 +37,7 @@ DEAD = Address("127.0.0.1", 9)
 def directory_of(zookeeper: ZooKeeperRoot) -> ZooKeeperDirectory:
     """A new process's view."""
     return ZooKeeperDirectory(
-        TreeMemory(ZooKeeperAddress.parse(zookeeper.option), 5.0), SessionPool(Timeouts(connect_s=2.0))
+        TreeCache(ZooKeeperAddress.parse(zookeeper.option), 5.0), SessionPool(Timeouts(connect_s=2.0))
     )
 
 

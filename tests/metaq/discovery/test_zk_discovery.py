@@ -13,8 +13,8 @@ from fix_broker import wait_until
 from fix_client import MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
+from metaq.discovery.zk_cache import AVOID_S, AWAY_PAUSE_S, CACHE_AGE_S_MAX, FORGET_S, TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import AVOID_S, AWAY_PAUSE_S, FORGET_S, LOOK_AGE_S_MAX, TreeMemory
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
@@ -81,12 +81,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def memory(zookeeper: ZooKeeperRoot, clock: ManualClock) -> TreeMemory:
-    return TreeMemory(ZooKeeperAddress.parse(zookeeper.option), 2.0, clock)
+def memory(zookeeper: ZooKeeperRoot, clock: ManualClock) -> TreeCache:
+    return TreeCache(ZooKeeperAddress.parse(zookeeper.option), 2.0, clock)
 
 
 @pytest.fixture
-def directory(tree: Tree, memory: TreeMemory, cluster: MemoryCluster) -> ZooKeeperDirectory:
+def directory(tree: Tree, memory: TreeCache, cluster: MemoryCluster) -> ZooKeeperDirectory:
     assert cluster.addresses == [MASTER_7, MASTER_2, SLAVE_2]
     return ZooKeeperDirectory(memory, cluster.pool)
 
@@ -127,7 +127,7 @@ def test_a_topic_of_a_pattern_that_one_broker_has_written_is_asked_for_at_the_ot
     assert list(directory.writable("wild-west")) == [Partition(2, 0), Partition(7, 0)]
 
 
-def test_a_topic_that_nobody_accepts(directory: ZooKeeperDirectory, memory: TreeMemory) -> None:
+def test_a_topic_that_nobody_accepts(directory: ZooKeeperDirectory, memory: TreeCache) -> None:
     with pytest.raises(TopicNotFound) as unknown:
         directory.writable("nosuch")
     assert str(unknown.value) == (f"topic 'nosuch' does not exist on {memory.address}; topics there: orders, quiet")
@@ -140,7 +140,7 @@ def test_a_slave_serves_reads_when_its_master_is_gone(
     tree.gone("/brokers/ids/2/master")
     tree.gone("/brokers/topics-pub/orders/2-m")
     cluster.brokers[1].kill()
-    clock.sleep(LOOK_AGE_S_MAX)
+    clock.sleep(CACHE_AGE_S_MAX)
     assert directory.brokers() == {2: SLAVE_2, 7: MASTER_7}
     assert directory.ends(["orders"])[TopicPartition("orders", Partition(2, 0))] == OffsetRange(0, 20)
     assert list(directory.writable("orders")) == [Partition(7, 0), Partition(7, 1)]
@@ -188,7 +188,7 @@ def test_a_broker_that_left_is_asked_for_a_while(
     assert 7 in directory.brokers()
     tree.gone("/brokers/ids/7")
     cluster.brokers[0].kill()
-    clock.sleep(LOOK_AGE_S_MAX)
+    clock.sleep(CACHE_AGE_S_MAX)
     with pytest.raises(ConnectionFailed, match=r"broker 127\.0\.0\.1:8123"):
         directory.partitions("orders")
     clock.sleep(FORGET_S)
@@ -241,11 +241,11 @@ def test_the_last_map_stands_while_zookeeper_is_away(
     zookeeper.server.freeze()
     with caplog.at_level(logging.WARNING, "metaq"):
         for _ in range(3):
-            clock.sleep(max(LOOK_AGE_S_MAX, AWAY_PAUSE_S))
+            clock.sleep(max(CACHE_AGE_S_MAX, AWAY_PAUSE_S))
             assert (directory.available(["orders"]), directory.writable("orders"), directory.brokers()) == before
         began_s = time.monotonic()
         for _ in range(20):
-            clock.sleep(max(LOOK_AGE_S_MAX, AWAY_PAUSE_S))
+            clock.sleep(max(CACHE_AGE_S_MAX, AWAY_PAUSE_S))
             assert directory.brokers() == before[2]
         assert time.monotonic() - began_s < 2, "only the first failure is waited for"
         zookeeper.server.thaw()
@@ -264,7 +264,7 @@ def test_the_last_map_stands_while_zookeeper_is_away(
 
 
 def test_without_zookeeper_from_the_start_there_is_no_map(cluster: MemoryCluster) -> None:
-    directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress("127.0.0.1:1"), 60.0), cluster.pool)
+    directory = ZooKeeperDirectory(TreeCache(ZooKeeperAddress("127.0.0.1:1"), 60.0), cluster.pool)
     began_s = time.monotonic()
     with pytest.raises(
         ZooKeeperAway, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached: the connection was refused"
@@ -276,7 +276,7 @@ def test_without_zookeeper_from_the_start_there_is_no_map(cluster: MemoryCluster
 def test_a_zookeeper_that_does_not_answer_from_the_start(cluster: MemoryCluster) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]}"
-        directory = ZooKeeperDirectory(TreeMemory(ZooKeeperAddress(hosts), 0.2), cluster.pool)
+        directory = ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts), 0.2), cluster.pool)
         with pytest.raises(ZooKeeperAway, match=r"cannot be reached: no connection within 0\.2"):
             directory.available(["orders"])
 
@@ -303,7 +303,7 @@ def test_nodes_of_others_are_passed_over(tree: Tree, directory: ZooKeeperDirecto
     assert len(directory.writable("orders")) == 3
 
 
-def test_an_empty_zookeeper(memory: TreeMemory, cluster: MemoryCluster) -> None:
+def test_an_empty_zookeeper(memory: TreeCache, cluster: MemoryCluster) -> None:
     directory = ZooKeeperDirectory(memory, cluster.pool)
     assert directory.brokers() == directory.topics() == directory.available() == {}
     with pytest.raises(TopicNotFound):

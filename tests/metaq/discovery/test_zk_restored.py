@@ -14,8 +14,8 @@ from fix_broker import broker_command, wait_until
 from fix_zookeeper import SESSION_S, ZooKeeperRoot, ZooKeeperServer
 from fix_zookeeper_brokers import Brokers, meta
 
+from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zk_memory import TreeMemory
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ def test_a_broker_registers_again(brokers: Brokers, tmp_path: Path, older: bool)
         server.keep(tmp_path / "copy")
         server.start()
     broker = brokers.start("b")
-    memory = TreeMemory(ZooKeeperAddress.parse(zookeeper.option), SESSION_S)
+    memory = TreeCache(ZooKeeperAddress.parse(zookeeper.option), SESSION_S)
     assert memory.brokers()[3].master == broker.address
     write_much(zookeeper)
     server.kill()
@@ -72,7 +72,7 @@ def test_a_broker_registers_again(brokers: Brokers, tmp_path: Path, older: bool)
         wait_until(lambda: all(again.text(path) is not None for path in PATHS), "everything is registered again")
         assert again.text(PATHS[0]) == meta(broker.address)
         wait_until(lambda: status(broker.data) == f"{zookeeper.option}, registered", "the status says so")
-        memory.doubt()
+        memory.invalidate()
         assert memory.brokers()[3].master == broker.address
     finally:
         again.client.stop()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from metaq.discovery.zk_cache import AWAY_PAUSE_S
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.discovery.zk_memory import AWAY_PAUSE_S
 from metaq.errors import ZooKeeperAway
 from metaq.model import INT64_MAX, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock

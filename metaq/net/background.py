@@ -1,4 +1,4 @@
-"""A call in a thread of its own, which its caller waits for as long as it likes."""
+"""A call in a thread of its own, with a deadline for who waits for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class Background(Generic[_T]):
-    """Calls ``work`` in a thread named ``name``, from now on. The end of the program does not wait for it."""
+    """Calls ``work`` in a daemon thread named ``name``, which is started at once."""
 
     def __init__(self, name: str, work: Callable[[], _T]) -> None:
         self._work = work
@@ -22,22 +22,22 @@ class Background(Generic[_T]):
     def _run(self) -> None:
         try:
             self._answer.append(self._work())
-        except Exception as error:  # it is the caller's: ``result`` raises it
+        except Exception as error:  # ``result`` raises it
             self._error = error
         finally:
             self._ended.set()
 
     @property
     def done(self) -> bool:
-        """Whether the call has come to its end, in one way or the other."""
+        """Whether the call has returned or raised."""
         return self._ended.is_set()
 
-    def wait(self, patience_s: float) -> bool:
-        """Wait for at most so long; return whether it is ``done``."""
-        return self._ended.wait(patience_s)
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most ``timeout_s`` seconds; return whether it is ``done``."""
+        return self._ended.wait(timeout_s)
 
     def result(self) -> _T:
-        """What the call returned; raises what it raised. Only when it is ``done``."""
+        """Return what the call returned, or raise what it raised. Valid when it is ``done``."""
         if self._error is not None:
             raise self._error
         return self._answer[0]

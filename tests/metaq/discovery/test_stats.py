@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.discovery.stats import incarnation_of_line
-from metaq.discovery.stats_cache import StatsCache
+from metaq.discovery.stats import StatsCache, incarnation_of_line
 from metaq.errors import ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 
