@@ -1,0 +1,158 @@
+"""Idle connections, kept for the next user in the same process.
+
+Spark forks its Python workers and uses each for many tasks, so connections outlive tasks, and a process may find itself
+with its parent's sockets. Sharing one would mix two conversations; so idle sessions are filed by process id, and
+a child drops those it inherited without writing to them (closing its copy of the descriptor does not end the parent's
+connection).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, Protocol, TypeVar
+
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+
+IDLE_MAX_PER_ADDRESS: Final = 8
+
+
+class Pooled(Protocol):
+    """What a pool needs of a session, in whatever protocol it speaks."""
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+
+    def close(self, reason: str = "") -> None: ...
+
+
+S = TypeVar("S", bound=Pooled)
+
+
+class _Idle(Generic[S]):
+    """The idle sessions of one process, newest last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sessions: dict[Address, list[tuple[S, float]]] = {}
+
+    def drain(self) -> None:
+        with self.lock:
+            sessions = [session for kept in self.sessions.values() for session, _ in kept]
+            self.sessions.clear()
+        for session in sessions:
+            session.close("dropped by the pool")
+
+
+class Pool(Generic[S]):
+    """Leases sessions by address. Thread safe; each leased session belongs to one thread until it is returned.
+
+    ``connect`` opens one. A session that was idle for ``idle_s_max`` is not used again: the other side may be about to
+    close it. At most ``idle_max_per_address`` are kept.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[Address], S],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        idle_s_max: float,
+        idle_max_per_address: int = IDLE_MAX_PER_ADDRESS,
+    ) -> None:
+        if idle_max_per_address < 0:
+            raise ValueError(f"idle_max_per_address={idle_max_per_address}: expected 0 or more")
+        self._connect, self._clock, self._idle_s_max = connect, clock, idle_s_max
+        self._idle_max_per_address = idle_max_per_address
+        self._idle_by_process: dict[int, _Idle[S]] = {}
+
+    @contextmanager
+    def lease(self, address: Address) -> Iterator[S]:
+        """An open session to ``address`` for the ``with`` block: an idle one, or a new one.
+
+        It goes back to the pool if the block ends well and nothing is under way on it; otherwise it is closed.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: There is none idle and no new one can be opened.
+        """
+        process = os.getpid()
+        session = self._take_idle(address) or self._connect(address)
+        try:
+            yield session
+        except BaseException as error:
+            session.close(f"{type(error).__name__} while leased")
+            raise
+        if process == os.getpid():
+            self._put_back(session)
+        else:
+            session.close("belongs to the parent process")
+
+    @property
+    def clock(self) -> Clock:
+        """What the sessions of this pool tell the time with."""
+        return self._clock
+
+    def close(self) -> None:
+        """Close this process's idle sessions. Leased ones are closed by their users' ``with`` blocks as usual."""
+        self._idle().drain()
+
+    def idle_count(self, address: Address) -> int:
+        """How many sessions to ``address`` wait in this process."""
+        idle = self._idle()
+        with idle.lock:
+            return len(idle.sessions.get(address, ()))
+
+    def _idle(self) -> _Idle[S]:
+        process = os.getpid()
+        idle = self._idle_by_process.get(process)
+        if idle is None:
+            # setdefault: of two threads that get here first, both use the same one. No lock: a fork may have copied it
+            # locked, by a thread that does not exist in this process.
+            idle = self._idle_by_process.setdefault(process, _Idle())
+            for inherited in [pid for pid in list(self._idle_by_process) if pid != process]:
+                self._drop_inherited(inherited)
+        return idle
+
+    def _drop_inherited(self, process: int) -> None:
+        inherited = self._idle_by_process.pop(process, None)
+        for kept in list(inherited.sessions.values()) if inherited else ():
+            for session, _ in kept:
+                session.close("belongs to the parent process")
+
+    def _take_idle(self, address: Address) -> S | None:
+        """The newest idle session that is still good; the bad ones met on the way are closed."""
+        idle = self._idle()
+        while True:
+            with idle.lock:
+                kept = idle.sessions.get(address)
+                if not kept:
+                    return None
+                session, since_s = kept.pop()
+            # Readable without having been asked means that the broker closed it, or that it is out of step.
+            if session.quiet and self._clock.monotonic() - since_s < self._idle_s_max:
+                return session
+            session.close("gone stale in the pool")
+
+    def _put_back(self, session: S) -> None:
+        if not session.quiet:
+            session.close("returned in the middle of a conversation")
+            return
+        idle = self._idle()
+        with idle.lock:
+            kept = idle.sessions.setdefault(session.address, [])
+            kept.append((session, self._clock.monotonic()))
+            surplus = kept.pop(0)[0] if len(kept) > self._idle_max_per_address else None
+        if surplus is not None:
+            surplus.close("one idle session too many")
+
+    def __repr__(self) -> str:
+        idle = self._idle()
+        with idle.lock:
+            counts = ", ".join(f"{address}: {len(kept)}" for address, kept in idle.sessions.items() if kept)
+        return f"<{type(self).__name__} idle {{{counts}}}>"
