@@ -60,7 +60,7 @@ def test_a_missing_option_is_told_when_a_read_is_declared(topic: Topic, missing:
         ({"endingOffsets": "earliest"}, ["option endingOffsets", "cannot end at earliest"]),
         ({"maxBytesPerTrigger": "1m"}, ["option maxBytesPerTrigger", "for a streaming read, not for a batch read"]),
         ({"subscribe": "nobody-knows"}, ["topic 'nobody-knows' does not exist on 127.0.0.1", "topics there:"]),
-        (GONE, ["broker 127.0.0.1:1: connect failed", "check that a MetaQ broker listens there"]),
+        (GONE, ["broker 127.0.0.1:1: connect failed", "check that a broker listens there"]),
         ({"startingOffsets": '{"TOPIC": {"3-0": 5}}'}, ["offset 5 of", "is inside a message; the message starts at 0"]),
         ({"startingOffsets": '{"TOPIC": {"3-1": 0}}'}, ["3-0 is missing; name every partition"]),
         ({"startingOffsets": '{"TOPIC": {"3-0": 500}}'}, ["offset 500 of", "[0, 27)", "failOnDataLoss"]),

@@ -131,7 +131,7 @@ def test_sending_to_a_peer_that_hung_up_fails_sooner_or_later(play: Play) -> Non
         for _ in range(100):  # TCP takes the first bytes and learns of the loss by the answer
             stream.send(b"x" * 65536, 5)
 
-    with pytest.raises(ConnectionFailed, match="check that a MetaQ broker listens there"):
+    with pytest.raises(ConnectionFailed, match="check that a broker listens there"):
         send_on()
     stream.close()
 
@@ -145,7 +145,7 @@ def test_nobody_listening_is_a_failed_connection(kind: str) -> None:
     with pytest.raises(ConnectionFailed) as failed:
         transport.connect_tcp(free, 5)
     assert str(failed.value) == (
-        f"broker {free}: connect failed: Connection refused; check that a MetaQ broker listens there"
+        f"broker {free}: connect failed: Connection refused; check that a broker listens there"
     )
 
 

@@ -133,7 +133,7 @@ def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == told
 
     with pytest.raises(
-        ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a MetaQ broker listens"
+        ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a broker listens"
     ):
         read(harness.pool, end, retries="0")
 

@@ -308,7 +308,7 @@ def refuse_lookups(broker: MemoryBroker) -> Callable[[Command], None]:
 
 def test_a_broker_that_is_gone_is_named_after_the_retries(harness: Harness) -> None:
     harness.brokers[1].kill()
-    with pytest.raises(ConnectionFailed, match=r"broker b1:1: connect failed.*check that a MetaQ broker listens there"):
+    with pytest.raises(ConnectionFailed, match=r"broker b1:1: connect failed.*check that a broker listens there"):
         harness.batch(retries="2", retryIntervalMs="50")
     assert harness.clock.slept_s == [0.05, 0.1]
 
