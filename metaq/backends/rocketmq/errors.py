@@ -1,0 +1,154 @@
+"""What can go wrong with RocketMQ's servers, beyond ``metaq.errors``.
+
+::
+
+    MetaqError
+    ├── RequestRefused         a server answered with a code other than success
+    │   └── AccessDenied       ... because of the keys, or for want of a permission
+    ├── OffsetOutOfRange       the offset asked for is gone, or not there yet
+    ├── SendFailed             messages that are not stored, or not known to be
+    ├── NameServersAway        none of the name servers answers              (retryable)
+    ├── BrokerAway             a broker has no address in any route          (retryable)
+    ├── RouteUnusable          a name server tells what cannot be
+    └── TopicListMissing       the name server does not list topics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+
+RETRYABLE: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals that may not come again: an overloaded server, one that shuts down, a slave in place of a master."""
+
+BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
+"""How the texts of an overloaded server begin, whatever the code."""
+
+_ACL_TEXTS: Final = ("AclException", "signature", "No accessKey", "accessKey", "No default permission", "access token")
+
+
+class RequestRefused(MetaqError):
+    """The server at ``address`` answered ``action`` with ``code`` and ``text``."""
+
+    def __init__(self, address: object, action: str, code: int, text: str) -> None:
+        self.address, self.action, self.code, self.text = str(address), action, code, text
+        super().__init__(self.address, action, code, text)
+
+    @property
+    def retryable(self) -> bool:  # type: ignore[override]
+        """Whether the server may do it another time."""
+        return self.code in RETRYABLE or self.text.startswith(BUSY_TEXTS)
+
+    def __str__(self) -> str:
+        code = name_of(self.code, response=True)
+        return f"server {self.address} refused {self.action} with {code}: {self.text}"
+
+
+class AccessDenied(RequestRefused):
+    """The server does not accept the keys, or the account may not do this; ``needed`` says what it must be allowed."""
+
+    retryable = False
+
+    def __init__(self, address: object, action: str, code: int, text: str, needed: str) -> None:
+        super().__init__(address, action, code, text)
+        self.needed = needed
+        self.args = (*self.args, needed)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; check accessKey and secretKey, and that the account has {self.needed}"
+
+
+def is_access_refusal(code: int, text: str) -> bool:
+    """Whether a refusal is about the account: 16 from 5.x, 1 with the text of an ACL exception from 4.x."""
+    return code == ResponseCode.NO_PERMISSION or (
+        code == ResponseCode.SYSTEM_ERROR and any(each in text for each in _ACL_TEXTS)
+    )
+
+
+class OffsetOutOfRange(MetaqError):
+    """``where`` has queue offsets ``[first, end)`` and not ``asked``."""
+
+    def __init__(self, where: str, asked: int, first: int, end: int) -> None:
+        self.where, self.asked, self.first, self.end = where, asked, first, end
+        super().__init__(where, asked, first, end)
+
+    @property
+    def lost(self) -> bool:
+        """Whether messages were removed that had not been read; otherwise the queue ends before ``asked``."""
+        return self.asked < self.first
+
+    def __str__(self) -> str:
+        why = "older messages were removed" if self.lost else "the queue was made anew, or its end was lost"
+        return f"{self.where} has offsets {self.first} to {self.end}, not {self.asked}: {why}"
+
+
+class SendFailed(MetaqError):
+    """``count`` messages for ``where`` are not stored, or not known to be; ``reason`` says why."""
+
+    def __init__(self, where: str, count: int, reason: str) -> None:
+        self.where, self.count, self.reason = where, count, reason
+        super().__init__(where, count, reason)
+
+    def __str__(self) -> str:
+        return f"{self.count} messages for {self.where} were not sent: {self.reason}"
+
+
+class NameServersAway(MetaqError):
+    """None of ``servers`` answers; ``reasons`` say why, in the same order."""
+
+    retryable = True
+
+    def __init__(self, servers: Sequence[str], reasons: Sequence[str]) -> None:
+        self.servers, self.reasons = list(servers), list(reasons)
+        super().__init__(self.servers, self.reasons)
+
+    def __str__(self) -> str:
+        reasons = "; ".join(dict.fromkeys(self.reasons))
+        return f"no name server answers, of {', '.join(self.servers)}: {reasons}"
+
+
+class BrokerAway(MetaqError):
+    """No route has an address of broker ``broker_name``; ``servers`` are the name servers that were asked."""
+
+    retryable = True
+
+    def __init__(self, broker_name: str, wanted: str, servers: Sequence[str]) -> None:
+        self.broker_name, self.wanted, self.servers = broker_name, wanted, list(servers)
+        super().__init__(broker_name, wanted, self.servers)
+
+    def __str__(self) -> str:
+        servers = ", ".join(self.servers)
+        return f"{self.wanted} of broker {self.broker_name!r} is not registered at the name servers {servers}"
+
+
+class RouteUnusable(MetaqError):
+    """The name server at ``address`` gave ``topic`` a route that cannot be; ``reason`` says what is wrong with it."""
+
+    def __init__(self, address: object, topic: str, reason: str) -> None:
+        self.address, self.topic, self.reason = str(address), topic, reason
+        super().__init__(self.address, topic, reason)
+
+    def __str__(self) -> str:
+        return f"name server {self.address} gave an unusable route for topic {self.topic!r}: {self.reason}"
+
+
+class TopicListMissing(MetaqError):
+    """The name server at ``address`` does not list topics, as proxies and hosted services do not."""
+
+    def __init__(self, address: object, text: str) -> None:
+        self.address, self.text = str(address), text
+        super().__init__(self.address, text)
+
+    def __str__(self) -> str:
+        return f"name server {self.address} does not list topics ({self.text}); name them with subscribe or assign"

@@ -1,0 +1,226 @@
+"""Offsets of queues: what they hold, what a group has read, where a time begins.
+
+Requests of all queues of a broker go over one connection, all at once. Positions of groups are at the master only; the
+rest may be asked of a slave.
+
+Asking for a time needs care. Servers before 5.1.1 answer the nearest message, and for a time behind the last message
+that message; messages of one batch share their store time, and an answer may lie in the middle of them. So an answer is
+taken for a guess: ``times`` corrects it by reading store times around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import GROUP, PulledQueue
+from metaq.backends.rocketmq.routes import Routes
+from metaq.backends.rocketmq.session import Session
+from metaq.backends.rocketmq.times import Boundary, TimeSearch
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.model import Address, OffsetRange, TopicPartition
+from metaq.net.retry import RetryPolicy, persist
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.offsets import (
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    UpdateConsumerOffset,
+)
+
+PIPELINED_MAX: Final = 128
+"""Requests that are under way at once over one connection."""
+
+_T = TypeVar("_T")
+_Ask = Callable[[Session, Sequence[TopicPartition]], dict[TopicPartition, _T]]
+
+
+class Offsets:
+    """Asks the brokers that ``routes`` knows, over connections of ``pool``; failures are tried again by ``policy``.
+
+    All methods raise ``RequestRefused`` or ``AccessDenied``, and ``ConnectionFailed``, ``DeadlineExceeded`` or
+    ``BrokerAway`` naming the broker when retrying did not help.
+    """
+
+    def __init__(
+        self, pool: SessionPool, routes: Routes, policy: RetryPolicy | None = None, group: str = GROUP
+    ) -> None:
+        """``group`` is the one in whose name store times are read."""
+        self._pool, self._routes, self._group = pool, routes, group
+        self._policy = RetryPolicy() if policy is None else policy
+
+    def ranges(self, queues: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """What can be read now of each queue, ``[first, end)``. A queue that is not there has ``[0, 0)``."""
+        return self._asked(queues, self._ask_ranges)
+
+    def ranges_now(
+        self, queues: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetRange], dict[str, MetaqError]]:
+        """Like ``ranges``, of those brokers that answer at once; and why the others do not, by broker name."""
+        found: dict[TopicPartition, OffsetRange] = {}
+        away: dict[str, MetaqError] = {}
+        for broker_name, of_broker in _by_broker(queues).items():
+            try:
+                found |= self._ask_broker(broker_name, of_broker, self._ask_ranges, to_write=False)
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                away[broker_name] = error
+        return found, away
+
+    def at(
+        self, times_ms: Mapping[TopicPartition, int], boundary: Boundary = Boundary.LOWER
+    ) -> dict[TopicPartition, int]:
+        """Where a time (milliseconds since 1970, brokers' clocks) begins or ends in each queue; see ``Boundary``."""
+
+        def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            ranges = self._ask_ranges(session, queues)
+            return {
+                queue: TimeSearch(session, self._pulled(queue), ranges[queue]).find(times_ms[queue], boundary)
+                for queue in queues
+            }
+
+        return self._asked(times_ms, ask)
+
+    def committed(self, group: str, queues: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The offset that ``group`` reads next in each queue; ``None`` where it has committed nothing."""
+        name = with_namespace(group, self._routes.namespace)
+
+        def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
+            commands = [
+                self._command(
+                    queue,
+                    QueryConsumerOffset(
+                        consumer_group=name, topic=self._name(queue.topic), queue_id=queue.partition.index,
+                        set_zero_if_not_found=False,
+                    ),
+                )
+                for queue in queues
+            ]  # fmt: skip
+            responses = _exchange(session, commands, f"the offsets of group {name}")
+            return dict(
+                zip(queues, (_committed(session, *pair) for pair in zip(responses, commands, strict=True)), strict=True)
+            )
+
+        return self._asked(queues, ask, to_write=True)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the offsets that ``group`` reads next, at the masters. All are stored when this returns."""
+        name = with_namespace(group, self._routes.namespace)
+
+        def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, None]:
+            commands = [
+                self._command(
+                    queue,
+                    UpdateConsumerOffset(
+                        consumer_group=name, topic=self._name(queue.topic), queue_id=queue.partition.index,
+                        commit_offset=offsets[queue],
+                    ),
+                )
+                for queue in queues
+            ]  # fmt: skip
+            action = f"the commit of offsets of group {name}"
+            for response, command in zip(_exchange(session, commands, action), commands, strict=True):
+                session.accepted(response, command, action)
+            return dict.fromkeys(queues)
+
+        self._asked(offsets, ask, to_write=True)
+
+    def _ask_ranges(self, session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        # The end first: were the beginning older, retention could remove everything in between.
+        commands = [self._command(queue, header) for queue in queues for header in self._range_headers(queue)]
+        responses = iter(zip(_exchange(session, commands, "the offsets of queues"), commands, strict=True))
+        found = {}
+        for queue in queues:
+            action = f"the offsets of {queue}"
+            end = session.read(session.accepted(*next(responses), action), GetMaxOffsetResponse).offset
+            first = session.read(session.accepted(*next(responses), action), GetMinOffsetResponse).offset
+            # A queue without messages may have -1 or, once its log was removed, a beginning behind its end.
+            found[queue] = OffsetRange(max(0, first), max(0, first, end))
+        return found
+
+    def _range_headers(self, queue: TopicPartition) -> tuple[Request, Request]:
+        topic, queue_id = self._name(queue.topic), queue.partition.index
+        return GetMaxOffset(topic=topic, queue_id=queue_id), GetMinOffset(topic=topic, queue_id=queue_id)
+
+    def _command(self, queue: TopicPartition, header: Request) -> RemotingCommand:
+        return to_request(header, broker_name=queue.partition.broker_name)
+
+    def _pulled(self, queue: TopicPartition) -> PulledQueue:
+        broker_name, queue_id = queue.partition.broker_name, queue.partition.index
+        return PulledQueue(
+            self._name(queue.topic), broker_name, queue_id, with_namespace(self._group, self._routes.namespace)
+        )
+
+    def _name(self, topic: str) -> str:
+        return with_namespace(topic, self._routes.namespace)
+
+    def _asked(
+        self, queues: Iterable[TopicPartition], ask: _Ask[_T], *, to_write: bool = False
+    ) -> dict[TopicPartition, _T]:
+        found: dict[TopicPartition, _T] = {}
+        for broker_name, of_broker in _by_broker(queues).items():
+            found |= persist(
+                lambda name=broker_name, part=of_broker: self._ask_broker(name, part, ask, to_write=to_write),  # type: ignore[misc]
+                self._policy,
+                self._pool.clock,
+            )
+        return found
+
+    def _ask_broker(
+        self, broker_name: str, queues: Sequence[TopicPartition], ask: _Ask[_T], *, to_write: bool
+    ) -> dict[TopicPartition, _T]:
+        """Ask the broker, or after a failure a slave of it if that will do."""
+        address = self._address(broker_name, to_write)
+        try:
+            return self._ask_at(address, queues, ask)
+        except (ConnectionFailed, DeadlineExceeded):
+            self._routes.avoid(address)
+            if to_write or (other := self._address(broker_name, to_write)) == address:
+                raise
+        return self._ask_at(other, queues, ask)
+
+    def _address(self, broker_name: str, to_write: bool) -> Address:
+        return self._routes.write_address(broker_name) if to_write else self._routes.read_address(broker_name)
+
+    def _ask_at(self, address: Address, queues: Sequence[TopicPartition], ask: _Ask[_T]) -> dict[TopicPartition, _T]:
+        with self._pool.lease(address) as session:
+            return ask(session, queues)
+
+
+def _by_broker(queues: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for queue in queues:
+        found.setdefault(queue.partition.broker_name, []).append(queue)
+    return found
+
+
+def _exchange(session: Session, commands: Sequence[RemotingCommand], action: str) -> list[RemotingCommand]:
+    """The responses to ``commands``, which are sent together as far as the limit allows."""
+    responses = []
+    for start in range(0, len(commands), PIPELINED_MAX):
+        opaques = session.post_all(commands[start : start + PIPELINED_MAX], action)
+        responses += [session.wait(opaque) for opaque in opaques]
+    return responses
+
+
+def _committed(session: Session, response: RemotingCommand, command: RemotingCommand) -> int | None:
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    try:
+        session.accepted(response, command, f"the offset of group {command.ext['consumerGroup']}")
+    except RequestRefused as error:
+        if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return None
+        raise
+    offset = session.read(response, QueryConsumerOffsetResponse).offset
+    return offset if offset >= 0 else None

@@ -1,0 +1,142 @@
+"""One pull of a queue's messages: the request, and what its answer means.
+
+Pulls carry their subscription, so the group needs no member and nothing can move positions. No pull waits at the server
+for messages, and none commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from metaq.backends.rocketmq.session import Session
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, PullMessageResponse
+
+GROUP: Final = "metaq-spark"
+"""Consumer group of this client's requests. A broker makes it when it is first named, unless it is told not to."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which messages a broker sends. ``TAG``: ``*`` or tags with ``||`` between. ``SQL92``: over their properties.
+
+    A broker compares hashes of tags, so a few others may be among them: compare with ``tags``.
+    """
+
+    expression: str = "*"
+    type: str = "TAG"
+
+    def __post_init__(self) -> None:
+        if self.type not in ("TAG", "SQL92"):
+            raise ValueError(f"type of subscription {self.type!r}: expected TAG or SQL92")
+        if self.type == "SQL92" and not self.expression.strip():
+            raise ValueError("SQL92 subscription: expected an expression such as price > 10")
+        if self.type == "TAG" and self.expression.strip() not in ("", "*") and not self._names():
+            raise ValueError(f"tags {self.expression!r}: expected * or tags with || between, for example red || blue")
+
+    @cached_property
+    def tags(self) -> frozenset[str] | None:
+        """The tags that messages must have; ``None``: all do."""
+        return None if self.type != "TAG" or self.expression.strip() in ("", "*") else self._names()
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is filtered, so that offsets have no gaps."""
+        return self.type == "TAG" and self.tags is None
+
+    def _names(self) -> frozenset[str]:
+        return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
+
+
+ALL: Final = Subscription()
+
+
+@dataclass(frozen=True, slots=True)
+class PulledQueue:
+    """The queue that is pulled, as its broker knows it, and for whom."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    group: str = GROUP
+    subscription: Subscription = ALL
+
+    def pull(self, offset: int, messages_max: int) -> RemotingCommand:
+        """The request for up to ``messages_max`` messages from ``offset`` on."""
+        header = PullMessage(
+            consumer_group=self.group,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=offset,
+            max_msg_nums=messages_max,
+            sys_flag=SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=self.subscription.expression.strip() or "*",
+            sub_version=0,
+            expression_type=self.subscription.type,
+        )
+        return to_request(header, broker_name=self.broker_name)
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of topic {self.topic} at broker {self.broker_name}"
+
+
+class Found(NamedTuple):
+    """Records, or none of those wanted; go on at ``next_offset``. ``broker_id`` is where the broker says to go on."""
+
+    next_offset: int
+    data: memoryview
+    broker_id: int
+
+
+class NotYet(NamedTuple):
+    """Nothing at the offset asked for: the queue's end, as far as this server knows."""
+
+    end: int
+    text: str
+    broker_id: int
+
+
+class Moved(NamedTuple):
+    """The offset asked for is not among ``[first, end)``."""
+
+    first: int
+    end: int
+
+
+def read_outcome(session: Session, command: RemotingCommand, response: RemotingCommand) -> Found | NotYet | Moved:
+    """What ``response`` says about a pull.
+
+    Raises:
+        RequestRefused, AccessDenied: The broker refused it.
+        ProtocolError: No broker answers so. The session is closed.
+    """
+    asked = int(command.ext["queueOffset"])
+    code = response.code
+    if code not in (
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    ):
+        raise session.refusal(response, command, describe(command))
+    fields = session.read(response, PullMessageResponse)
+    if code == ResponseCode.PULL_OFFSET_MOVED:
+        return Moved(fields.min_offset, fields.max_offset)
+    if code == ResponseCode.PULL_NOT_FOUND:
+        return NotYet(fields.max_offset, response.remark or "no message", fields.suggest_which_broker_id)
+    if fields.next_begin_offset <= asked:
+        what = f"{describe(command)} was answered with offset {fields.next_begin_offset} to go on at"
+        raise session.protocol_error(what)
+    return Found(fields.next_begin_offset, memoryview(response.body), fields.suggest_which_broker_id)
+
+
+def describe(command: RemotingCommand) -> str:
+    """What a pull is about, for error messages."""
+    ext = command.ext
+    return f"pull of topic {ext['topic']} queue {ext.get('bname')}:{ext['queueId']} at offset {ext['queueOffset']}"

@@ -1,0 +1,132 @@
+"""One pass over the records in the answer to a pull: which of them belong to a range, and whether they can be.
+
+The fields that are looked at, at their distance from a record's first byte; hosts are IPv4 (8 bytes) unless the flags
+say that they are IPv6 (20 bytes)::
+
+     0  i32 record bytes     12  i32 queue id      36  i32 flags: 0x10 born host, 0x20 store host are IPv6
+     4  i32 magic            20  i64 queue offset  48      born host, i64 store time (ms), store host, 12 bytes,
+                                                           i32 body bytes, body, topic bytes (i8, or i16 in version 2)
+
+Checksums are left to who decodes the records.
+
+Source: docs/remoting-protocol.md, "Records".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from metaq.model import Buffer
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+RECORD_BYTES_MIN: Final = 91
+"""A record with two IPv4 hosts, and nothing in it."""
+
+_HEAD: Final = struct.Struct(">iIiiiqqi")
+_I64: Final = struct.Struct(">q")
+_I32: Final = struct.Struct(">i")
+_I16: Final = struct.Struct(">h")
+_BORN_HOST: Final = 48
+_V4_BODY_BYTES: Final = 84
+_BORN_V6: Final = 0x10
+_STORE_V6: Final = 0x20
+_INNER_BATCH: Final = 0x80
+_V6_MORE: Final = 12
+
+
+class Wanted(NamedTuple):
+    """Records of ``topic`` (as servers know it, encoded) and ``queue_id`` with offsets in ``[start, end)``."""
+
+    topic: bytes
+    queue_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``data[begin:stop]`` are ``count`` whole records that were wanted. Those before are older, those behind newer.
+
+    ``problem`` says what is wrong with the record at ``stop``, if anything.
+    """
+
+    begin: int
+    stop: int
+    count: int
+    problem: str | None = None
+
+
+Measure = Callable[[memoryview, Wanted], Measured]
+
+
+def measure_records(data: memoryview, wanted: Wanted) -> Measured:
+    """Find the records that are wanted in the answer to a pull: whole records in ascending order of their offsets."""
+    topic, queue_id, start, end = wanted
+    position = begin = count = 0
+    offset_before = -1
+    size = len(data)
+    while position < size:
+        if size - position < RECORD_BYTES_MIN:
+            return Measured(begin, position, count, f"it is cut after {size - position} bytes")
+        record_bytes, magic, _, of_queue, _, offset, _, flags = _HEAD.unpack_from(data, position)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= record_bytes <= size - position:
+            return Measured(begin, position, count, _misfit(magic, record_bytes, size - position))
+        at = position + _V4_BODY_BYTES
+        if flags & (_BORN_V6 | _STORE_V6 | _INNER_BATCH):
+            at += _V6_MORE * ((flags & _BORN_V6 != 0) + (flags & _STORE_V6 != 0))
+            if flags & _INNER_BATCH:
+                return Measured(begin, position, count, "it holds a batch of messages, which is not supported")
+        if (problem := _foreign(data, at, position + record_bytes, magic, topic)) is not None:
+            return Measured(begin, position, count, problem)
+        if of_queue != queue_id:
+            return Measured(begin, position, count, f"it is of queue {of_queue}")
+        if offset <= offset_before:
+            return Measured(begin, position, count, f"its offset {offset} comes behind {offset_before}")
+        offset_before = offset
+        if offset >= end:
+            break
+        position += record_bytes
+        if offset < start:
+            begin = position
+        else:
+            count += 1
+    return Measured(begin, position, count)
+
+
+def _misfit(magic: int, record_bytes: int, available: int) -> str:
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return f"its magic is {magic:08x}"
+    if record_bytes > available:
+        return f"it is cut after {available} of {record_bytes} bytes"
+    return f"its length is {record_bytes}, below {RECORD_BYTES_MIN}"
+
+
+def _foreign(data: memoryview, at: int, end: int, magic: int, topic: bytes) -> str | None:
+    """What is wrong with the topic of the record that has its body's length at ``at`` and ends at ``end``."""
+    width = 1 if magic == MAGIC_V1 else 2
+    if at + 4 + width > end:
+        return "its hosts do not fit into it"
+    body_bytes = _I32.unpack_from(data, at)[0]
+    at += 4 + body_bytes
+    if body_bytes < 0 or at + width > end:
+        return f"its body of {body_bytes} bytes does not fit into it"
+    topic_bytes = data[at] if width == 1 else _I16.unpack_from(data, at)[0]
+    at += width
+    if topic_bytes < 0 or at + topic_bytes + 2 > end:
+        return f"its topic of {topic_bytes} bytes does not fit into it"
+    name = data[at : at + topic_bytes]
+    return None if name == topic else f"it is of topic {bytes(name[:255]).decode(errors='replace')!r}"
+
+
+def store_times(data: Buffer) -> Iterator[tuple[int, int]]:
+    """Queue offset and store time (ms) of each record in ``data``, whole records that were measured."""
+    position = 0
+    while position < len(data):
+        record_bytes, _, _, _, _, offset, _, flags = _HEAD.unpack_from(data, position)
+        host = _BORN_HOST + (20 if flags & _BORN_V6 else 8)
+        yield offset, _I64.unpack_from(data, position + host)[0]
+        position += record_bytes

@@ -1,0 +1,40 @@
+"""What readers and writers need to know of the cluster: where a broker is. ``metaq.discovery`` tells it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from metaq.model import Address
+
+MASTER_ID: Final = 0
+"""The broker id of a master; its slaves have others."""
+
+
+class Routes(Protocol):
+    """Where brokers are, as the name servers say. Safe to use from several threads."""
+
+    @property
+    def namespace(self) -> str | None:
+        """What is put in front of topics and groups, if anything."""
+
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> Address:
+        """Where to read from a broker: that id, else the master, else any slave; those that do not answer come last.
+
+        Raises:
+            BrokerAway: No route ever had an address of it.
+            NameServersAway: None could be asked.
+        """
+
+    def write_address(self, broker_name: str) -> Address:
+        """Where to send to, and to commit: the master.
+
+        Raises:
+            BrokerAway: It has none now.
+            NameServersAway: None could be asked.
+        """
+
+    def avoid(self, address: Address) -> None:
+        """Take note that nobody answers there: others of its broker are read from for a while."""
+
+    def invalidate(self) -> None:
+        """Ask the name servers the next time: something that they said has turned out not to work."""

@@ -1,0 +1,289 @@
+"""One connection to one server, for one thread at a time: requests out, responses in, matched by opaque.
+
+A server answers in any order, from its thread pools. It may also ask something itself; a client that is no member of a
+group has nothing to answer, so it says that it does not support the request. After any error in the middle of a
+conversation the session is closed and stays closed until ``reopen``. A refusal is an ordinary response and closes
+nothing, except the server's word that it is about to leave (``GO_AWAY``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from metaq.backends.rocketmq.account import Account
+from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
+from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers.fields import Response
+
+OUTSTANDING_MAX: Final = 256
+"""Requests of one session that were posted and not yet waited for."""
+
+FRAME_BYTES_MAX: Final = 64 << 20
+"""Longest response that is accepted: far above a pull of one message of 4 MiB, below what would fill a worker."""
+
+NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
+NEEDED_TO_SEND: Final = "PUB on the topic"
+
+_RECEIVE_BYTES: Final = 256 << 10
+_OPAQUE_MAX: Final = (1 << 31) - 1
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+
+R = TypeVar("R", bound=Response)
+
+
+class Session:
+    """A connection to the server at ``address``, which is a broker or a name server. Made by ``Session.connect``."""
+
+    def __init__(
+        self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock, account: Account | None
+    ) -> None:
+        self._address = address
+        self.timeouts, self.clock = timeouts, clock
+        self._transport, self._account = transport, account
+        self._opaques = itertools.count()
+        self._open()
+
+    @classmethod
+    def connect(
+        cls,
+        address: Address,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        transport: Transport = TCP,
+        clock: Clock = SYSTEM_CLOCK,
+        account: Account | None = None,
+    ) -> Session:
+        """Open a connection; requests are signed for ``account``.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: There is no server, or it does not answer in ``timeouts.connect_s``.
+        """
+        return cls(address, timeouts, transport, clock, account)
+
+    def _open(self) -> None:
+        self._stream: Stream = self._transport.connect_tcp(self._address, self.timeouts.connect_s)
+        self._decoder = FrameDecoder(FRAME_BYTES_MAX)
+        self._closed_because: str | None = None
+        self._waiting: dict[int, str] = {}
+        self._answered: dict[int, RemotingCommand] = {}
+        self._abandoned: set[int] = set()
+
+    def reopen(self) -> None:
+        """Close what is left and connect again to the same address; requests under way are forgotten.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
+        """
+        self.close("reopened")
+        self._open()
+
+    @property
+    def address(self) -> Address:
+        """Where the server listens."""
+        return self._address
+
+    @property
+    def closed(self) -> bool:
+        """Whether this session can no longer be used (until ``reopen``)."""
+        return self._closed_because is not None
+
+    @property
+    def outstanding(self) -> int:
+        """Requests posted whose responses were not collected yet, abandoned ones included."""
+        return len(self._waiting) + len(self._answered)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
+
+    def call(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> RemotingCommand:
+        """Send ``command`` and return its response, whatever its code; ``action`` says in errors what was asked.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            FieldError: The command does not fit a frame. Nothing was sent.
+        """
+        return self.wait(self.post(command, action, timeout_s), timeout_s)
+
+    def ask(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> RemotingCommand:
+        """Like ``call``, for requests that succeed with 0 only.
+
+        Raises:
+            RequestRefused, AccessDenied: Any other code. The session stays usable, except after ``GO_AWAY``.
+        """
+        return self.accepted(self.call(command, action, timeout_s), command, action)
+
+    def accepted(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RemotingCommand:
+        """Return ``response`` if its code is 0. Raises as ``ask``."""
+        if response.code != ResponseCode.SUCCESS:
+            raise self.refusal(response, command, action)
+        return response
+
+    def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
+        """The error for a response that is none that was hoped for."""
+        if response.code == ResponseCode.GO_AWAY:
+            self.close("the server is shutting down")
+        text = one_line(response.remark)
+        if is_access_refusal(response.code, text):
+            needed = NEEDED_TO_SEND if command.code in _SENDS else NEEDED_TO_READ
+            return AccessDenied(self._address, action, response.code, text, needed)
+        return RequestRefused(self._address, action, response.code, text)
+
+    def read(self, response: RemotingCommand, kind: type[R]) -> R:
+        """The fields of ``response``.
+
+        Raises:
+            ProtocolError: One is missing, or is not what it must be. The session is closed.
+        """
+        try:
+            return kind.from_ext(response.ext)
+        except FieldError as error:
+            raise self.protocol_error(f"an answer in which {error}") from None
+
+    def post(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> int:
+        """Send ``command`` under a fresh opaque and return that; collect the response with ``wait``.
+
+        Raises:
+            RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            FieldError: The command does not fit a frame. Nothing was sent.
+        """
+        return self.post_all([command], action, timeout_s)[0]
+
+    def post_all(self, commands: Sequence[RemotingCommand], action: str, timeout_s: float | None = None) -> list[int]:
+        """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
+
+        Raises:
+            RuntimeError: More than ``OUTSTANDING_MAX`` requests would be under way. Nothing was sent.
+            ConnectionFailed, DeadlineExceeded: The session is closed.
+            FieldError: A command does not fit a frame. Nothing was sent.
+        """
+        if self.outstanding + len(commands) > OUTSTANDING_MAX:
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+        opaques = [next(self._opaques) % _OPAQUE_MAX for _ in commands]
+        written = b"".join(self._encoded(command, opaque) for command, opaque in zip(commands, opaques, strict=True))
+        with self._conversation(action, timeout_s) as limit_s:
+            self._stream.send(written, limit_s)
+        self._waiting |= dict.fromkeys(opaques, action)
+        return opaques
+
+    def oneway(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> None:
+        """Send a request that nobody answers. Raises as ``post``."""
+        written = self._encoded(replace(command, flag=command.flag | 2), next(self._opaques) % _OPAQUE_MAX)
+        with self._conversation(action, timeout_s) as limit_s:
+            self._stream.send(written, limit_s)
+
+    def _encoded(self, command: RemotingCommand, opaque: int) -> bytes:
+        command = replace(command, opaque=opaque)
+        return encode(command if self._account is None else self._account.signed(command))
+
+    def wait(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
+        """The response to the request that ``post`` gave ``opaque`` to; each can be collected once.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            KeyError: No such request on this connection.
+        """
+        if self._closed_because is not None:
+            raise ConnectionFailed(self._address, f"waiting for response {opaque}", self._closed_reason)
+        if opaque not in self._answered:
+            with self._conversation(self._waiting[opaque], timeout_s) as limit_s:
+                deadline = self.clock.monotonic() + limit_s
+                while opaque not in self._answered:
+                    self._receive(deadline)
+        return self._answered.pop(opaque)
+
+    def abandon(self, opaque: int) -> None:
+        """Give up waiting for a request; its response is dropped when it comes. Unknown opaques are ignored."""
+        self._answered.pop(opaque, None)
+        if opaque in self._waiting:
+            self._abandoned.add(opaque)
+
+    def protocol_error(self, what: str) -> ProtocolError:
+        """Close the session because of an answer that no server gives; the error to raise."""
+        self.close(f"not RocketMQ's protocol: {what}")
+        return ProtocolError(what, address=self._address)
+
+    def close(self, reason: str = "closed by the caller") -> None:
+        """Drop the connection without writing to it. The first reason given is the one that is kept."""
+        if self._closed_because is None:
+            self._closed_because = reason
+        self._stream.close()
+        self._waiting.clear()
+        self._answered.clear()
+        self._abandoned.clear()
+
+    def _receive(self, deadline: float) -> None:
+        remaining_s = deadline - self.clock.monotonic()
+        if remaining_s <= 0:
+            raise DeadlineExceeded(self._address, "receive", 0.0)
+        chunk = self._stream.recv(_RECEIVE_BYTES, remaining_s)
+        if not chunk:
+            where = "in the middle of a response" if self._decoder.pending_bytes else "without a response"
+            raise ConnectionFailed(self._address, "receive", f"the server closed the connection {where}")
+        for command in self._decoder.receive(chunk):
+            if command.is_response:
+                self._take_response(command)
+            elif not command.is_oneway:
+                self._refuse(command, remaining_s)
+
+    def _take_response(self, response: RemotingCommand) -> None:
+        if self._waiting.pop(response.opaque, None) is None:
+            raise ProtocolError(f"a response to request {response.opaque}, which is not under way")
+        if response.opaque in self._abandoned:
+            self._abandoned.remove(response.opaque)
+        else:
+            self._answered[response.opaque] = response
+
+    def _refuse(self, command: RemotingCommand, timeout_s: float) -> None:
+        text = f"request {name_of(command.code)} is not supported by this client"
+        self._stream.send(encode(command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=text)), timeout_s)
+
+    @contextmanager
+    def _conversation(self, action: str, timeout_s: float | None) -> Iterator[float]:
+        """Close the session on any error, and say what was being done for whom; gives the time that it may take."""
+        if self._closed_because is not None:
+            raise ConnectionFailed(self._address, action, self._closed_reason)
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        try:
+            yield timeout_s
+        except BaseException as error:
+            self.close(f"{type(error).__name__} in {action}")
+            if isinstance(error, ConnectionFailed):
+                raise ConnectionFailed(self._address, action, error.reason) from error
+            if isinstance(error, DeadlineExceeded):
+                raise DeadlineExceeded(self._address, action, timeout_s) from error
+            if isinstance(error, ProtocolError):
+                raise ProtocolError(error.what, error.line, self._address) from error
+            raise
+
+    @property
+    def _closed_reason(self) -> str:
+        return f"this session was given up: {self._closed_because}"
+
+    def __repr__(self) -> str:
+        if self._closed_because is not None:
+            state = f"closed: {self._closed_because}"
+        else:
+            state = f"{self.outstanding} under way" if self.outstanding else "idle"
+        return f"<Session {self._address} {state}>"
+
+
+_TEXT_LENGTH_MAX: Final = 500
+
+
+def one_line(remark: str | None) -> str:
+    """A server's text without its line breaks and its references to web pages, shortened."""
+    lines = [line.strip() for line in (remark or "").splitlines()]
+    text = " ".join(line for line in lines if line and not line.startswith("See http"))
+    return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."

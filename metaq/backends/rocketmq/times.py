@@ -1,0 +1,101 @@
+"""Where a time begins in a queue: the broker's answer, corrected by the store times of the messages around it.
+
+Older brokers answer the nearest message, for a time behind the last message that one, and of messages with one store
+time any. So the answer is where to look first. What is looked at is a window of messages::
+
+    older < time          window              time <= newer
+    ────────────┤ low     [p ... p+31]     high ├───────────
+
+If the time begins inside the window, that is the result. If all of the window is older, ``low`` moves behind it,
+otherwise ``high`` to its front. Windows move away from the first one in steps that double, until both sides are known;
+then they halve what is between. A right answer costs one pull, a wrong one a few.
+
+Where store times step back, as after a change of masters, the result is one of the places where older messages end
+and newer ones begin.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
+from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
+from metaq.backends.rocketmq.session import Session
+from metaq.model import OffsetRange
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.offsets import SearchOffsetByTimestamp, SearchOffsetByTimestampResponse
+
+WINDOW: Final = 32
+
+
+class Boundary(Enum):
+    """Which side of a time is asked for."""
+
+    LOWER = "lower"
+    """The first message stored at the time or later; the queue's end if there is none."""
+    UPPER = "upper"
+    """The offset behind the last message stored at the time or earlier; the queue's beginning if there is none."""
+
+
+class TimeSearch:
+    """Searches ``available`` of one queue."""
+
+    def __init__(self, session: Session, queue: PulledQueue, available: OffsetRange) -> None:
+        self._session, self._queue, self._available = session, queue, available
+
+    def find(self, time_ms: int, boundary: Boundary) -> int:
+        """See ``Boundary``; milliseconds since 1970, by the broker's clock.
+
+        Raises:
+            RequestRefused, AccessDenied: The broker refused something.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+        """
+        if boundary is Boundary.UPPER:
+            time_ms += 1  # behind those at the time begin those after it
+        low, high = self._available.start, self._available.end
+        guess = self._guess(time_ms) if low < high else low
+        position, step = min(max(guess - 1, low), max(high - 1, low)), WINDOW
+        is_low_known = is_high_known = False
+        while low < high:
+            window = self._window(position, high)
+            newer = next((offset for offset, stored_ms in window if stored_ms >= time_ms), None)
+            if newer is not None and newer != window[0][0]:
+                return newer
+            if window and newer is None:
+                low, is_low_known = window[-1][0] + 1, True
+            else:
+                high, is_high_known = position, True
+            if is_low_known and is_high_known:
+                position = low if high - low <= WINDOW else (low + high) // 2
+            elif is_low_known:
+                position = min(low + step - WINDOW, max(low, high - WINDOW))
+            else:
+                position = max(low, high - step)
+            step *= 2
+        return low
+
+    def _guess(self, time_ms: int) -> int:
+        queue = self._queue
+        header = SearchOffsetByTimestamp(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms, boundary_type="lower"
+        )
+        command = to_request(header, broker_name=queue.broker_name)
+        response = self._session.ask(command, f"the offset of time {time_ms} in {queue}")
+        return self._session.read(response, SearchOffsetByTimestampResponse).offset
+
+    def _window(self, position: int, end: int) -> list[tuple[int, int]]:
+        """Offset and store time of the next messages from ``position`` on, below ``end``; empty if there are none."""
+        while position < end:
+            command = self._queue.pull(position, WINDOW)
+            outcome = read_outcome(self._session, command, self._session.call(command, f"the store times of {command}"))
+            if not isinstance(outcome, Found):
+                break
+            wanted = Wanted(self._queue.topic.encode(), self._queue.queue_id, position, end)
+            measured = measure_records(outcome.data, wanted)
+            if measured.problem is not None:
+                raise self._session.protocol_error(f"record {measured.count} of {self._queue}: {measured.problem}")
+            if measured.count:
+                return list(store_times(outcome.data[measured.begin : measured.stop]))
+            position = outcome.next_offset
+        return []

@@ -1,0 +1,291 @@
+"""Who serves what, as RocketMQ's name servers say: topics, queues, and where brokers are.
+
+Any name server of the list will do: the one that answered last is asked first, and when it is away, the next. A topic
+that it does not know is asked of all: one that has just started knows nothing until brokers register again, which they
+do every 30 seconds.
+
+What was known last stands while no name server answers (``refreshed``). A broker that leaves the route keeps its
+address here: it may only be restarting, and the position in its queues says nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from metaq.backends.rocketmq.errors import (
+    BrokerAway,
+    NameServersAway,
+    RequestRefused,
+    RouteUnusable,
+    TopicListMissing,
+)
+from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.routes import MASTER_ID
+from metaq.backends.rocketmq.session import Session
+from metaq.discovery.refreshed import RefreshedCache
+from metaq.discovery.topic_route import Addresses, TopicRoute, read_brokers, read_route
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, Partition
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.routes import (
+    GetAllTopicListFromNameserver,
+    GetBrokerClusterInfo,
+    GetRouteInfoByTopic,
+)
+
+AVOID_S: Final = 30.0
+"""How long an address that did not answer comes last, if the broker has another."""
+
+DEFAULT_PORT: Final = 9876
+
+_NOT_NOW: Final = (NameServersAway, RouteUnusable, TopicNotFound)
+"""What does not make a route unknown that was known: name servers that have just started know no topics yet."""
+
+_T = TypeVar("_T")
+
+
+def parse_name_servers(text: str) -> tuple[Address, ...]:
+    """Read a list of name servers, ``ns1:9876;ns2:9876``, with ``;`` or ``,`` between them.
+
+    Raises:
+        ValueError: It is empty, or one of them is no ``host:port``.
+    """
+    parts = [part.strip() for part in re.split("[;,]", text) if part.strip()]
+    if not parts:
+        raise ValueError(f"name servers {text!r}: expected host:port, more of them with ; between")
+    try:
+        return tuple(dict.fromkeys(Address.parse(part) for part in parts))
+    except ValueError:
+        wrong = next(part for part in parts if not _is_address(part))
+        raise ValueError(
+            f"name server {wrong!r}: expected host:port, port 1..65535, for example 127.0.0.1:{DEFAULT_PORT}"
+        ) from None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        Address.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+class NameServerDirectory:
+    """Answers from the name servers at ``servers``, over connections of ``pool``. Thread-safe; one for each process.
+
+    Topics are given and returned without ``namespace``. Answers may be ``CACHE_AGE_S_MAX`` old, and older while no name
+    server answers. All methods raise ``NameServersAway`` if none can be asked and none ever could, and
+    ``RouteUnusable`` if what one of them says cannot be.
+    """
+
+    def __init__(self, servers: Sequence[Address], pool: SessionPool, *, namespace: str | None = None) -> None:
+        if not servers:
+            raise ValueError("servers: expected at least one name server")
+        self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
+        self._clock = pool.clock
+        self._lock = threading.Lock()  # around what was learned; a fetch may take place under it
+        self._brokers_lock = threading.Lock()  # a fetch takes it, too
+        names = ", ".join(map(str, servers))
+        self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
+        self._current = 0
+        self._brokers: dict[str, dict[int, Address]] = {}
+        self._avoided: dict[Address, float] = {}
+
+    @property
+    def namespace(self) -> str | None:
+        """See ``Routes``."""
+        return self._namespace
+
+    @property
+    def servers(self) -> tuple[Address, ...]:
+        """The name servers, as they were given."""
+        return tuple(self._servers)
+
+    def topics(self) -> list[str]:
+        """The topics of the namespace, sorted: without RocketMQ's own, and those that belong to groups.
+
+        Raises:
+            TopicListMissing: The name server does not list topics.
+        """
+        names = self._get("topics", self._fetch_topics)
+        own = (without_namespace(name, self._namespace) for name in names)
+        return sorted(name for name in own if name is not None and self._is_of_users(name))
+
+    def queues(self, topic: str) -> list[Partition]:
+        """The queues of ``topic`` that may be read, sorted. Those of a broker that is away now are not among them.
+
+        Raises:
+            TopicNotFound: No name server knows the topic.
+        """
+        return self._route(topic).readable()
+
+    def writable(self, topic: str) -> list[Partition]:
+        """The queues of ``topic`` that may be written to, sorted. Raises as ``queues``."""
+        return self._route(topic).writable()
+
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> Address:
+        """See ``Routes``."""
+        known = self._addresses(broker_name)
+        if not known:
+            raise BrokerAway(broker_name, "the address", list(map(str, self._servers)))
+        now_s = self._clock.monotonic()
+        with self._lock:
+            avoided = {address for address, until_s in self._avoided.items() if now_s < until_s}
+        return min(known.items(), key=lambda one: (one[1] in avoided, one[0] != broker_id, one[0]))[1]
+
+    def write_address(self, broker_name: str) -> Address:
+        """See ``Routes``."""
+        master = self._addresses(broker_name).get(MASTER_ID)
+        if master is None:
+            raise BrokerAway(broker_name, "the master", list(map(str, self._servers)))
+        return master
+
+    def brokers(self) -> dict[str, Addresses]:
+        """Where the brokers are that were named in any answer so far."""
+        with self._brokers_lock:
+            return {name: dict(addresses) for name, addresses in self._brokers.items()}
+
+    def avoid(self, address: Address) -> None:
+        """See ``Routes``."""
+        with self._lock:
+            self._avoided[address] = self._clock.monotonic() + AVOID_S
+        self.invalidate()
+
+    def invalidate(self) -> None:
+        """See ``Routes``."""
+        with self._lock:
+            self._cache.invalidate()
+
+    def _is_of_users(self, topic: str) -> bool:
+        return not (is_system_name(topic) or is_derived_topic(topic) or topic in self._own_topics())
+
+    def _own_topics(self) -> set[str]:
+        """Topics that are named after brokers and clusters, where those are known."""
+        clusters, brokers = self._get("clusters", self._fetch_clusters)
+        return {*clusters, *brokers, *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
+
+    def _route(self, topic: str) -> TopicRoute:
+        name = with_namespace(topic, self._namespace)
+        return self._get(("route", name), lambda: self._fetch_route(topic, name))
+
+    def _get(self, key: Hashable, fetch: Callable[[], _T]) -> _T:
+        with self._lock:
+            return self._cache.get(key, fetch)
+
+    def _addresses(self, broker_name: str) -> dict[int, Address]:
+        """Where a broker is, or was last: from the routes seen, else from the list of clusters."""
+        if broker_name not in self.brokers():
+            self._get("clusters", self._fetch_clusters)
+        return dict(self.brokers().get(broker_name, {}))
+
+    def _fetch_route(self, topic: str, name: str) -> TopicRoute:
+        command = to_request(GetRouteInfoByTopic(topic=name, accept_standard_json_only=True))
+        unknown_at: list[str] = []
+
+        def ask(session: Session) -> TopicRoute | None:
+            response = session.call(command, f"the route of topic {name}")
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+                unknown_at.append(str(session.address))
+                return None
+            body = session.accepted(response, command, f"the route of topic {name}").body
+            try:
+                return read_route(parse_lenient(body))
+            except ValueError as error:
+                raise RouteUnusable(session.address, name, str(error)) from None
+
+        route = self._ask_each(ask)
+        if route is None:
+            raise TopicNotFound(topic, unknown_at, [])
+        self._remember(route.brokers)
+        return route
+
+    def _fetch_topics(self) -> list[str]:
+        command = to_request(GetAllTopicListFromNameserver())
+
+        def ask(session: Session) -> list[str] | None:
+            response = session.call(command, "the list of topics")
+            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise TopicListMissing(session.address, response.remark or "request not supported")
+            body = session.accepted(response, command, "the list of topics").body
+            try:
+                names = parse_lenient(body)["topicList"]
+                return [str(name) for name in names]
+            except (ValueError, TypeError, KeyError):
+                raise RouteUnusable(session.address, "*", f"no list of topics: {body[:100]!r}") from None
+
+        return self._ask_each(ask) or []
+
+    def _fetch_clusters(self) -> tuple[list[str], list[str]]:
+        """Names of clusters and of brokers; empty where the server does not tell, as a proxy does not."""
+        command = to_request(GetBrokerClusterInfo())
+
+        def ask(session: Session) -> tuple[list[str], list[str]] | None:
+            response = session.call(command, "the list of clusters")
+            if response.code != ResponseCode.SUCCESS:
+                return [], []
+            try:
+                fields = parse_lenient(response.body)
+                brokers = read_brokers(fields["brokerAddrTable"].values())
+                clusters = [str(name) for name in fields["clusterAddrTable"]]
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise RouteUnusable(session.address, "*", f"no list of clusters: {error}") from None
+            self._remember(brokers)
+            return clusters, list(brokers)
+
+        return self._ask_each(ask) or ([], [])
+
+    def _remember(self, brokers: Mapping[str, Addresses]) -> None:
+        """Take note of addresses; a broker that has none any more keeps those it had."""
+        with self._brokers_lock:
+            self._brokers |= {name: dict(addresses) for name, addresses in brokers.items() if addresses}
+
+    def _ask_each(self, ask: Callable[[Session], _T | None]) -> _T | None:
+        """What the first name server that has an answer says, beginning with that which answered last.
+
+        Raises:
+            NameServersAway: None of them answers.
+        """
+        reasons: list[str] = []
+        order = [(self._current + step) % len(self._servers) for step in range(len(self._servers))]
+        for position in order:
+            try:
+                with self._pool.lease(self._servers[position]) as session:
+                    answer = ask(session)
+            except MetaqError as error:
+                if not (error.retryable or _not_ready(error)):
+                    raise
+                reasons.append(str(error))
+                continue
+            self._current = position
+            if answer is not None:
+                return answer
+        if len(reasons) == len(order):
+            raise NameServersAway([str(self._servers[position]) for position in order], reasons)
+        return None
+
+
+def _not_ready(error: MetaqError) -> bool:
+    """Whether a name server has just started, and waits for brokers to register."""
+    return isinstance(error, RequestRefused) and error.code == ResponseCode.SYSTEM_ERROR and "not ready" in error.text
+
+
+_BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def parse_lenient(body: bytes) -> Any:
+    """Read JSON whose objects may have bare numbers for keys, as older name servers write it.
+
+    Raises:
+        ValueError: It is no JSON even so.
+    """
+    try:
+        text = body.decode()
+        return json.loads(_BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"{found[4]}', text))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from None
