@@ -18,7 +18,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 def content(value: dict[str, Any] | None) -> bytes:
     """The bytes that a recording shows as ``hex``, ``repeat`` or ``parts``."""
-    if value is None:
+    if value is None or "omitted" in value:
         return b""
     if "parts" in value:
         return b"".join(map(content, value["parts"]))

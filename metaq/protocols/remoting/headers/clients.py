@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import I32, Request, Response, Wire
+from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.wire_types import I32, Wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,25 +14,13 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Final, Self, get_args, get_type_hints
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.codes import RequestCode, name_of
-
-I32 = Annotated[int, 32]
-"""A signed number of 32 bits."""
-I64 = Annotated[int, 64]
-"""A signed number of 64 bits."""
+from metaq.protocols.remoting.wire_types import Wire, bits_of, camel_case, names_of
 
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """Other names of a field on the wire than its attribute has."""
-
-    name: str = ""
-    short: str = ""
 
 
 def _read_number(bits: int) -> Callable[[str], int]:
@@ -97,26 +85,14 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
 
 
 def _field(attribute: str, hint: Any, required: bool) -> HeaderField:
-    hint, names = _without_names(hint)
-    return HeaderField(attribute, names.name or _camel_case(attribute), names.short, _type_of(hint), required)
-
-
-def _without_names(hint: Any) -> tuple[Any, Wire]:
-    metadata = getattr(hint, "__metadata__", ())
-    names = next((each for each in metadata if isinstance(each, Wire)), Wire())
-    bits = [each for each in metadata if isinstance(each, int)]
-    return (hint if bits or not metadata else hint.__origin__), names
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    names = names_of(hint)
+    return HeaderField(attribute, names.name or camel_case(attribute), names.short, _type_of(hint), required)
 
 
 def _type_of(hint: Any) -> FieldType:
-    if metadata := getattr(hint, "__metadata__", ()):
-        return _NUMBERS[metadata[0]]
-    if args := [each for each in get_args(hint) if each is not type(None)]:
+    if bits := bits_of(hint):
+        return _NUMBERS[bits]
+    if args := [each for each in get_args(hint) if each is not type(None) and not isinstance(each, Wire)]:
         return _type_of(args[0])
     return _BOOLEAN if hint is bool else _TEXT
 

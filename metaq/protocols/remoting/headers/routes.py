@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import I32, I64, Request, Response
+from metaq.protocols.remoting.headers.fields import Request, Response
+from metaq.protocols.remoting.wire_types import I32, I64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

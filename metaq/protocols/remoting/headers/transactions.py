@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.protocols.remoting.headers.fields import I32, I64, Request
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.wire_types import I32, I64
 
 UNKNOWN: Final = 0
 """``commit_or_rollback``: the producer does not know; the broker will ask again."""
