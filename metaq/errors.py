@@ -7,6 +7,7 @@
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
+    ├── TooManyInFlight        as many requests as allowed wait already  (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── TopicNotFound          no broker knows the topic
@@ -84,6 +85,19 @@ class DeadlineExceeded(MetaqError):
 
     def __str__(self) -> str:
         return f"broker {self.address}: no answer to {self.action} within {self.seconds:g} s"
+
+
+class TooManyInFlight(MetaqError):
+    """``limit`` calls of ``kind`` (request or oneway) wait at ``address`` already; nothing was sent."""
+
+    retryable = True
+
+    def __init__(self, address: object, kind: str, limit: int) -> None:
+        self.address, self.kind, self.limit = str(address), kind, limit
+        super().__init__(self.address, kind, limit)
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.kind} not sent, {self.limit} are in flight already, which is the limit"
 
 
 class BrokerError(MetaqError):
