@@ -125,6 +125,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @numba.njit(inline="always")
 def int32_at(address):
+    """The big-endian int32 at an address, as an int64."""
     return np.int64(big_endian(address, np.int32))
 
 
@@ -155,6 +156,7 @@ def _crc_by_table(address, length, tables_at):
 
 @numba.njit(inline="always")
 def crc32(address, length, crc_address, tables_at):
+    """The CRC-32 of the bytes at an address, by the C function at ``crc_address`` or, where that is 0, by tables."""
     return _call_crc(crc_address, address, length) if crc_address else _crc_by_table(address, length, tables_at)
 
 

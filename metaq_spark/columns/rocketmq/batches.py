@@ -1,8 +1,8 @@
 """From decoded records to what Spark gets: the columns asked for, in their order and types, of the messages wanted.
 
 Decoders give the columns of ``RAW_COLUMNS`` that are ``needed``. Here the columns of the whole queue are added,
-messages with other tags are taken out (a broker compares hashes of tags, which may coincide), and the body gets the form
-that the options ask for.
+messages with other tags are taken out (a broker compares hashes of tags, which may coincide), and the body gets the
+form that the options ask for.
 """
 
 from __future__ import annotations

@@ -10,23 +10,22 @@ Text that is not valid UTF-8 comes out with U+FFFD for each byte sequence that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from metaq.errors import CorruptFrame
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import address_of, empty_array
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.bodies import decompressed
+from metaq_spark.columns.rocketmq.checks import REASONS, RECORD_BYTES_KEPT, CorruptRecord, Queue, ReportGap
 from metaq_spark.columns.rocketmq.hosts import host_texts
-from metaq_spark.columns.rocketmq.plain import REASONS, PlainRecordDecoder
+from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
 from metaq_spark.columns.text import text_of
 
 ROWS_MAX: Final = 32768
@@ -37,33 +36,6 @@ BYTES_MAX: Final = 4 << 20
 
 TEXT_BYTES_MIN: Final = 1 << 16
 """Every text of one record fits into this."""
-
-
-class CorruptRecord(CorruptFrame):
-    """A record of the queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened."""
-
-    def __init__(self, where: str, offset: int, reason: str, record: bytes = b"") -> None:
-        super().__init__(where, offset, reason)
-        self.record = record[:RECORD_BYTES_KEPT]
-        self.args = (*self.args, self.record)
-
-    def __str__(self) -> str:
-        return f"corrupt record in {self.where} at queue offset {self.offset}: {self.reason}"
-
-
-RECORD_BYTES_KEPT: Final = 1_000_000
-
-ReportGap = Callable[[int, int], None]
-"""Told of queue offsets ``[start, end)`` of which no record came although every message was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """What records must be of: the topic as it is on the wire, and the queue. ``dense``: none may be missing."""
-
-    topic: bytes
-    queue_id: int
-    dense: bool = True
 
 
 class RecordDecoder:
@@ -108,7 +80,7 @@ class CompiledRecordDecoder:
 
     def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
         from metaq_spark.columns.addresses import CRC_TABLES
-        from metaq_spark.columns.rocketmq import kernels
+        from metaq_spark.columns.rocketmq import record_kernels as kernels
 
         self._k: ModuleType = kernels
         self._queue, self._maker = queue, maker

@@ -1,22 +1,20 @@
-"""The loops of ``kernels`` in plain Python, for processes without numba: same rows, same elements, some times slower."""
+"""The loops of ``kernels`` in plain Python, for processes without numba: same rows, same elements, but slower."""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from metaq.model import Buffer
 from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
 from metaq_spark.columns.rocketmq.bodies import decompressed
+from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue, ReportGap
 from metaq_spark.columns.rocketmq.hosts import host_text
 from metaq_spark.columns.rocketmq.layout import RAW_COLUMNS
-
-if TYPE_CHECKING:
-    from metaq_spark.columns.rocketmq.decode import Queue
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")
 _BEHIND_BODY: Final = struct.Struct(">iqi")
@@ -26,17 +24,6 @@ _COMPRESSED, _BORN_HOST_V6, _STORE_HOST_V6, _UNREADABLE = 0x01, 0x10, 0x20, 0xC0
 _CHECKSUM_MASK: Final = 0x7FFFFFFF
 _TIME_MS_MAX: Final = 253402300799999
 _ELEMENT: Final = struct.Struct(">iiiii")
-
-REASONS: Final = {
-    "length": "it is cut, or its lengths contradict each other",
-    "magic": "its magic number is none of a record",
-    "topic": "it is of another topic",
-    "queue": "it is of another queue",
-    "offset": "its queue offset is before the one that was asked for",
-    "checksum": "the checksum does not match the body",
-    "kind": "its body is a batch of messages (a topic of message type BATCH), which cannot be read",
-}
-"""What is wrong with a record, by a word for it."""
 
 
 class Unusable(Exception):
@@ -107,7 +94,7 @@ def _part(record: bytes, start: int, length: int) -> tuple[bytes, int]:
 
 
 def parse_properties(raw: bytes) -> dict[bytes, bytes]:
-    """The pairs of a properties string: each name once with its last value, those without a name or a value left out."""
+    """The pairs of a properties string: each name once with its last value; without those that lack name or value."""
     pairs: dict[bytes, bytes] = {}
     for pair in raw.split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
@@ -125,12 +112,8 @@ class PlainRecordDecoder:
         self._rows: list[dict[str, Any]] = []
         self._bytes = 0
 
-    def decode(
-        self, data: Buffer, start: int, end: int, report_gap: Callable[[int, int], None]
-    ) -> Iterator[pa.RecordBatch]:
+    def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
         """Take in records; see ``RecordDecoder``."""
-        from metaq_spark.columns.rocketmq.decode import CorruptRecord
-
         run, expected, position = bytes(data), start, 0
         try:
             while position < len(run):
@@ -215,3 +198,9 @@ def _text(raw: bytes) -> str:
 
 def _time_us(time_ms: int) -> int | None:
     return time_ms * 1000 if 0 <= time_ms <= _TIME_MS_MAX else None
+
+
+def encode_element(body: bytes, properties: bytes) -> bytes:
+    """A message as it is in a batch that is sent."""
+    size = _ELEMENT.size + len(body) + 2 + len(properties)
+    return _ELEMENT.pack(size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties

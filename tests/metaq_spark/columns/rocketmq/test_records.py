@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, DataType, StringType
+from records import properties_text, record
 
 from metaq.model import Partition, TopicPartition
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder, CorruptRecord, Queue, RecordDecoder
+from metaq_spark.columns.rocketmq.checks import CorruptRecord, Queue
+from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder, RecordDecoder
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
 from metaq_spark.columns.schema import arrow_type
-from records import properties_text, record
 
 SOURCE = TopicPartition("orders", Partition("broker-a", 3))  # type: ignore[arg-type]
 GOLDEN = Path(__file__).parents[3] / "golden/rocketmq/records.jsonl"
@@ -76,9 +77,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def golden_records() -> list[tuple[str, bytes, dict[str, Any] | None]]:
     lines = map(json.loads, GOLDEN.read_text().splitlines())
-    return [
-        (one["label"], bytes.fromhex(one["record_hex"]), one["decoded"]) for one in lines if "record_hex" in one
-    ]
+    return [(one["label"], bytes.fromhex(one["record_hex"]), one["decoded"]) for one in lines if "record_hex" in one]
 
 
 def time_of(ms: int) -> dt.datetime:
@@ -186,9 +185,7 @@ def test_both_decoders_give_the_same_rows(
         assert [row["properties"] for row in found["plain"]] == want
 
 
-@given(
-    st.integers(0, 400), st.binary(min_size=1, max_size=8), st.booleans(), st.integers(0, 3), st.booleans()
-)
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=8), st.booleans(), st.integers(0, 3), st.booleans())
 @settings(deadline=None, max_examples=400)
 def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bool, start: int, dense: bool) -> None:
     run = b"".join(record(b"b" * 20, offset=n, properties=b"TAGS\x01a\x02UNIQ_KEY\x01%d" % n) for n in range(3))
