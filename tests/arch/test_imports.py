@@ -71,7 +71,7 @@ RULES = [
 
 FOREIGN_PACKAGES = {
     # folder -> what may be imported beside the standard library and the project's own packages
-    "metaq": {"kazoo", "isal"},
+    "metaq": {"kazoo", "isal", "lz4", "zstandard"},  # the last three only if they are installed
     "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker"}
