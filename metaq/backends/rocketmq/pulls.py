@@ -92,6 +92,7 @@ class Found(NamedTuple):
     next_offset: int
     data: memoryview
     broker_id: int
+    max_offset: int
 
 
 class NotYet(NamedTuple):
@@ -133,7 +134,7 @@ def read_outcome(session: Session, command: RemotingCommand, response: RemotingC
     if fields.next_begin_offset <= asked:
         what = f"{describe(command)} was answered with offset {fields.next_begin_offset} to go on at"
         raise session.protocol_error(what)
-    return Found(fields.next_begin_offset, memoryview(response.body), fields.suggest_which_broker_id)
+    return Found(fields.next_begin_offset, memoryview(response.body), fields.suggest_which_broker_id, fields.max_offset)
 
 
 def describe(command: RemotingCommand) -> str:

@@ -35,6 +35,7 @@ _V4_BODY_BYTES: Final = 84
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _INNER_BATCH: Final = 0x80
+_UNUSUAL: Final = _BORN_V6 | _STORE_V6 | _INNER_BATCH
 _V6_MORE: Final = 12
 
 
@@ -51,12 +52,15 @@ class Wanted(NamedTuple):
 class Measured:
     """``data[begin:stop]`` are ``count`` whole records that were wanted. Those before are older, those behind newer.
 
-    ``problem`` says what is wrong with the record at ``stop``, if anything.
+    ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` says what is wrong with the
+    record at ``stop``, if anything.
     """
 
     begin: int
     stop: int
     count: int
+    first: int
+    last: int
     problem: str | None = None
 
 
@@ -67,37 +71,36 @@ def measure_records(data: memoryview, wanted: Wanted) -> Measured:
     """Find the records that are wanted in the answer to a pull: whole records in ascending order of their offsets."""
     topic, queue_id, start, end = wanted
     position = begin = count = 0
-    offset_before = -1
+    first = last = -1
+    problem = None
     size = len(data)
     while position < size:
         if size - position < RECORD_BYTES_MIN:
-            return Measured(begin, position, count, f"it is cut after {size - position} bytes")
+            problem = f"it is cut after {size - position} bytes"
+            break
         record_bytes, magic, _, of_queue, _, offset, _, flags = _HEAD.unpack_from(data, position)
-        if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= record_bytes <= size - position:
-            return Measured(begin, position, count, _misfit(magic, record_bytes, size - position))
-        at = position + _V4_BODY_BYTES
-        if flags & (_BORN_V6 | _STORE_V6 | _INNER_BATCH):
-            at += _V6_MORE * ((flags & _BORN_V6 != 0) + (flags & _STORE_V6 != 0))
-            if flags & _INNER_BATCH:
-                return Measured(begin, position, count, "it holds a batch of messages, which is not supported")
-        if (problem := _foreign(data, at, position + record_bytes, magic, topic)) is not None:
-            return Measured(begin, position, count, problem)
-        if of_queue != queue_id:
-            return Measured(begin, position, count, f"it is of queue {of_queue}")
-        if offset <= offset_before:
-            return Measured(begin, position, count, f"its offset {offset} comes behind {offset_before}")
-        offset_before = offset
-        if offset >= end:
+        problem = _misfit(magic, record_bytes, size - position) or _foreign(
+            data, position, position + record_bytes, magic, flags, topic
+        )
+        if problem is None and of_queue != queue_id:
+            problem = f"it is of queue {of_queue}"
+        if problem is None and offset <= last:
+            problem = f"its offset {offset} comes behind {last}"
+        if problem is not None or offset >= end:
             break
         position += record_bytes
+        last = offset
         if offset < start:
             begin = position
         else:
+            first = first if count else offset
             count += 1
-    return Measured(begin, position, count)
+    return Measured(begin, position, count, first, last, problem)
 
 
-def _misfit(magic: int, record_bytes: int, available: int) -> str:
+def _misfit(magic: int, record_bytes: int, available: int) -> str | None:
+    if RECORD_BYTES_MIN <= record_bytes <= available and magic in (MAGIC_V1, MAGIC_V2):
+        return None
     if magic not in (MAGIC_V1, MAGIC_V2):
         return f"its magic is {magic:08x}"
     if record_bytes > available:
@@ -105,8 +108,13 @@ def _misfit(magic: int, record_bytes: int, available: int) -> str:
     return f"its length is {record_bytes}, below {RECORD_BYTES_MIN}"
 
 
-def _foreign(data: memoryview, at: int, end: int, magic: int, topic: bytes) -> str | None:
-    """What is wrong with the topic of the record that has its body's length at ``at`` and ends at ``end``."""
+def _foreign(data: memoryview, position: int, end: int, magic: int, flags: int, topic: bytes) -> str | None:
+    """What is wrong with the body's length and the topic of the record from ``position`` to ``end``."""
+    at = position + _V4_BODY_BYTES
+    if flags & _UNUSUAL:
+        if flags & _INNER_BATCH:
+            return "it holds a batch of messages, which is not supported"
+        at += _V6_MORE * ((flags & _BORN_V6 != 0) + (flags & _STORE_V6 != 0))
     width = 1 if magic == MAGIC_V1 else 2
     if at + 4 + width > end:
         return "its hosts do not fit into it"

@@ -1,0 +1,299 @@
+"""Reads a range of a queue as runs of whole records, with several pulls under way.
+
+What an answer to the pull at ``position`` means, and what is done:
+
+=====================  ==================================================================================
+answer                 done
+=====================  ==================================================================================
+found                  its records are a run; offsets that are missing among them are lost data
+nothing wanted (20)    a filter ate it: the position moves on. Without a filter the messages were removed
+not yet (19)           the queue's index lags behind its log, or a slave behind its master: wait, ask again
+moved (21)             the range is not there; at a slave: ask the master; else lost data, or a truncated queue
+busy, connection lost  pause, ask again, another address of the broker if there is one
+another code           an error
+=====================  ==================================================================================
+
+The broker may suggest to go on at its slave, or back at the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from metaq.backends.rocketmq.errors import BrokerAway, OffsetOutOfRange
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_window import Asked, PullWindow
+from metaq.backends.rocketmq.pulls import ALL, GROUP, Found, Moved, NotYet, PulledQueue, Subscription
+from metaq.backends.rocketmq.record_walk import Measure, Measured, Wanted, measure_records, store_times
+from metaq.backends.rocketmq.routes import MASTER_ID, Routes
+from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
+from metaq.errors import ConnectionFailed, DataMissing, DeadlineExceeded, MetaqError
+from metaq.model import Address, OffsetRange, Partition
+from metaq.net.retry import Attempts, RetryPolicy
+
+MESSAGES_MAX: Final = 32
+"""What a broker gives at most in answer to a pull, unless it is configured to give more."""
+
+_WAIT_S_START: Final = 0.02
+_WAIT_S_MAX: Final = 1.0
+
+
+class ReadFrom(Enum):
+    """Which of a broker's addresses to read from, as long as it answers."""
+
+    MASTER = "master"
+    SUGGESTED = "suggested"
+    """The master, until it suggests a slave, as it does when the messages are no longer in its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """How to read. ``group`` is a name without namespace.
+
+    ``in_flight`` pulls of up to ``messages_max`` messages are under way, fewer if their answers would be above
+    ``bytes_max`` together; one answer may have 256 KiB, or a single larger message. ``wait_s`` is for how long messages
+    that must be there are waited for. ``gaps_allowed``: missing offsets are no lost data, as in a compacted topic.
+    """
+
+    group: str = GROUP
+    subscription: Subscription = ALL
+    messages_max: int = MESSAGES_MAX
+    in_flight: int = 16
+    bytes_max: int = 8 << 20
+    wait_s: float = 30.0
+    read_from: ReadFrom = ReadFrom.SUGGESTED
+    gaps_allowed: bool = False
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def __post_init__(self) -> None:
+        limits = (("messages_max", 1, 1 << 16), ("in_flight", 1, OUTSTANDING_MAX // 2), ("bytes_max", 1, 1 << 31))
+        for name, low, high in limits:
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name}={getattr(self, name)}: expected {low}..{high}")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRun:
+    """``count`` whole records back to back: all that are wanted of the offsets ``[start, end)``. May be empty."""
+
+    start: int
+    end: int
+    count: int
+    data: memoryview
+
+
+def pull_range(
+    pool: SessionPool,
+    routes: Routes,
+    topic: str,
+    queue: Partition,
+    offset_range: OffsetRange,
+    settings: PullSettings | None = None,
+    *,
+    measure: Measure = measure_records,
+) -> Generator[RecordRun, None, None]:
+    """Yield the records of ``queue`` with offsets in ``offset_range``, in order, as runs without gaps between them.
+
+    ``measure`` finds the wanted records in an answer; pass a compiled one for speed. Checksums are left to the caller.
+
+    Raises:
+        OffsetOutOfRange: Messages of the range were removed, or the queue ends before it. Runs before were yielded.
+        DataMissing: The rest of the range did not come in ``settings.wait_s``.
+        RequestRefused, AccessDenied: The broker refused a pull.
+        ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: Retrying did not help.
+        ProtocolError: The broker sent what was not asked for, or no records at all.
+    """
+    settings = PullSettings() if settings is None else settings
+    reader = _QueueReader(pool, routes, topic, queue, offset_range, settings, measure)
+    return reader.runs()
+
+
+class _QueueReader:
+    """See the module."""
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        routes: Routes,
+        topic: str,
+        queue: Partition,
+        offset_range: OffsetRange,
+        settings: PullSettings,
+        measure: Measure,
+    ) -> None:
+        names = [with_namespace(name, routes.namespace) for name in (topic, settings.group)]
+        pulled = PulledQueue(names[0], queue.broker_name, queue.index, names[1], settings.subscription)
+        self._where = f"{topic} queue {queue}"
+        self._wanted = Wanted(names[0].encode(), queue.index, offset_range.start, offset_range.end)
+        self._settings, self._measure = settings, measure
+        self._clock = pool.clock
+        self._attempts = Attempts(settings.policy, pool.clock)
+        self._server = _Server(pool, routes, queue.broker_name)
+        self._window = PullWindow(
+            pulled, offset_range.start, settings.messages_max, settings.in_flight, settings.bytes_max
+        )
+        self._waited_s = 0.0
+        self._pause_s = _WAIT_S_START
+        self._has_gaps = settings.gaps_allowed or not settings.subscription.is_all
+
+    def runs(self) -> Generator[RecordRun, None, None]:
+        try:
+            while self._window.position < self._wanted.end:
+                run = self._next_run()
+                if run is not None:
+                    yield run
+        finally:
+            self._leave()
+
+    def _next_run(self) -> RecordRun | None:
+        try:
+            session = self._server.session()
+            self._window.ask(session, self._wanted.end)
+            asked, outcome = self._window.collect(session)
+        except MetaqError as error:
+            self._recover(error)
+            return None
+        if isinstance(outcome, Found):
+            return self._run_of(session, outcome)
+        if isinstance(outcome, NotYet):
+            self._wait(outcome.text)
+        else:
+            self._moved(asked, outcome)
+        return None
+
+    def _run_of(self, session: Session, found: Found) -> RecordRun | None:
+        start = self._window.position
+        measured = self._measured(session, found, self._wanted._replace(start=start))
+        data = found.data[measured.begin : measured.stop]
+        if self._has_gaps:
+            end = min(max(found.next_offset, measured.last + 1), self._wanted.end)
+        else:
+            self._check_front(found, measured)
+            end = start + measured.count
+            if measured.last >= end:  # offsets are missing in between: up to there now, and the rest is met again
+                end = _first_gap(data, start)
+                measured = self._measured(session, found, self._wanted._replace(start=start, end=end))
+                data = found.data[measured.begin : measured.stop]
+        if end <= start:
+            return None  # all of it was covered by an answer that went further than was asked
+        self._progressed(session, end, found.broker_id)
+        return RecordRun(start, end, measured.count, data)
+
+    def _measured(self, session: Session, found: Found, wanted: Wanted) -> Measured:
+        measured = self._measure(found.data, wanted)
+        if measured.problem is not None:
+            at = measured.last + 1 if measured.count else wanted.start
+            raise session.protocol_error(f"{self._where}, the record at offset {at} or behind: {measured.problem}")
+        return measured
+
+    def _check_front(self, found: Found, measured: Measured) -> None:
+        """Without a filter, the first message of an answer is the one that was asked for, or that is lost."""
+        start = self._window.position
+        first = measured.first if measured.count else found.next_offset
+        if first > start:
+            raise OffsetOutOfRange(self._where, start, first, max(first, found.max_offset))
+
+    def _progressed(self, session: Session, end: int, suggested_id: int) -> None:
+        self._attempts.progressed()
+        self._waited_s, self._pause_s = 0.0, _WAIT_S_START
+        self._window.advance(session, end)
+        if self._settings.read_from is ReadFrom.SUGGESTED:
+            self._prefer(suggested_id)
+
+    def _wait(self, text: str) -> None:
+        """Ask again a little later, and of the master: for as long as the settings allow."""
+        self._window.abandon(self._server.session())
+        if self._waited_s >= self._settings.wait_s:
+            raise DataMissing(self._where, self._window.position, self._wanted.end, text)
+        pause_s = min(self._pause_s, self._settings.wait_s - self._waited_s)
+        self._clock.sleep(pause_s)
+        self._waited_s += pause_s
+        self._pause_s = min(2 * self._pause_s, _WAIT_S_MAX)
+        self._prefer(MASTER_ID)
+
+    def _moved(self, asked: Asked, moved: Moved) -> None:
+        """21: believed when no earlier pull was under way, and when it comes from the master, or there is none."""
+        if not asked.is_first:
+            self._window.abandon(self._server.session())
+        elif self._prefer(MASTER_ID):
+            return
+        elif asked.offset > moved.end and self._server.is_slave():
+            self._wait(f"the slave has messages up to {moved.end}")
+        else:
+            raise OffsetOutOfRange(self._where, asked.offset, moved.first, max(moved.first, moved.end))
+
+    def _recover(self, error: MetaqError) -> None:
+        """Pause, if ``error`` is worth another try; after a lost connection another address may be next."""
+        if not error.retryable:
+            raise error
+        if isinstance(error, ConnectionFailed | DeadlineExceeded):
+            self._server.avoid()
+        self._leave()
+        self._attempts.pause_after(error)
+
+    def _prefer(self, broker_id: int) -> bool:
+        """Read from that server of the broker from now on; return whether it is another than before."""
+        if not self._server.prefer(broker_id):
+            return False
+        self._leave()
+        return True
+
+    def _leave(self) -> None:
+        self._window.abandon(self._server.current)
+        self._server.leave()
+
+
+def _first_gap(data: memoryview, start: int) -> int:
+    """The first offset from ``start`` on that has no record in ``data``."""
+    for offset, _ in store_times(data):
+        if offset != start:
+            break
+        start += 1
+    return start
+
+
+class _Server:
+    """The server of a broker that is read from at the moment, and the session with it."""
+
+    def __init__(self, pool: SessionPool, routes: Routes, broker_name: str) -> None:
+        self._pool, self._routes, self._broker_name = pool, routes, broker_name
+        self._broker_id = MASTER_ID
+        self._address: Address | None = None
+        self._lease = ExitStack()
+        self.current: Session | None = None
+
+    def session(self) -> Session:
+        """The session; a new one if there is none, or it was closed."""
+        if self.current is None or self.current.closed:
+            self.leave()
+            self._address = self._routes.read_address(self._broker_name, self._broker_id)
+            self.current = self._lease.enter_context(self._pool.lease(self._address))
+        return self.current
+
+    def prefer(self, broker_id: int) -> bool:
+        """Read from the server with this id in the future; return whether that is another address than the present."""
+        self._broker_id = broker_id
+        return self._address is not None and self._routes.read_address(self._broker_name, broker_id) != self._address
+
+    def is_slave(self) -> bool:
+        """Whether the present address is not that of the broker's master, or there is no master now."""
+        try:
+            return self._routes.write_address(self._broker_name) != self._address
+        except BrokerAway:
+            return True
+
+    def avoid(self) -> None:
+        """Nobody answers at the present address."""
+        if self._address is not None:
+            self._routes.avoid(self._address)
+        self._routes.invalidate()
+
+    def leave(self) -> None:
+        """Give the session back."""
+        self._lease.close()
+        self.current = None

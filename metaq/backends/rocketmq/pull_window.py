@@ -1,0 +1,112 @@
+"""The pulls of one reader that are under way: several at once, collected in the order of their offsets.
+
+A broker answers a pull with 32 messages at most, and with fewer when they are large, filtered, or not in memory.
+Offsets are dense, so the next pulls are known before the first is answered::
+
+    offset     position                              end of the range
+    asked      ├── pull ──┼── pull ──┼── pull ──┤
+    answered   ├────┤ gap
+
+A short answer leaves a gap, which is asked for next; two of them teach how much a pull gives, and later ones ask for
+that. An answer that goes further than was asked, as with a filter, makes the pulls that it covers superfluous.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, PulledQueue, describe, read_outcome
+from metaq.backends.rocketmq.session import Session
+from metaq.protocols.remoting.command import RemotingCommand
+
+_GROW_AFTER: Final = 16
+"""Full answers in a row after which a reader asks for more at once again."""
+
+_ANSWER_BYTES_START: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pull under way, and for which offsets; ``is_first``: all before them was collected when it was sent."""
+
+    opaque: int
+    command: RemotingCommand
+    offset: int
+    count: int
+    is_first: bool
+
+
+class PullWindow:
+    """Pulls of ``queue`` over ``session``, which may change. ``position`` is the offset behind what was collected."""
+
+    def __init__(self, queue: PulledQueue, position: int, messages_max: int, in_flight: int, bytes_max: int) -> None:
+        self._queue, self.position = queue, position
+        self._messages_max, self._in_flight, self._bytes_max = messages_max, in_flight, bytes_max
+        self._stride = messages_max
+        self._full_answers = 0
+        self._answer_bytes = float(_ANSWER_BYTES_START)
+        self._asked: deque[Asked] = deque()
+
+    def ask(self, session: Session, end: int) -> None:
+        """Send pulls: for the gap that a short answer left, and when half of those under way are answered, ahead."""
+        planned: list[tuple[int, int]] = []
+        ahead = self._asked[-1].offset + self._asked[-1].count if self._asked else self.position
+        if self._asked and (gap := self._asked[0].offset - self.position) > 0:
+            planned.append((self.position, min(gap, self._messages_max)))
+        has_gap = bool(planned)
+        depth = max(1, min(self._in_flight, int(self._bytes_max / self._answer_bytes)))
+        if len(self._asked) <= depth // 2:
+            while len(self._asked) + len(planned) < depth and ahead < end:
+                planned.append((ahead, min(self._stride, end - ahead)))
+                ahead += planned[-1][1]
+        if not planned:
+            return
+        commands = [self._queue.pull(offset, self._count(count)) for offset, count in planned]
+        opaques = session.post_all(commands, describe(commands[0]))
+        is_first = not self._asked
+        sent = [
+            Asked(opaque, command, offset, count, is_first and number == 0)
+            for number, (opaque, command, (offset, count)) in enumerate(zip(opaques, commands, planned, strict=True))
+        ]
+        if has_gap:
+            self._asked.appendleft(sent.pop(0))
+        self._asked.extend(sent)
+
+    def collect(self, session: Session) -> tuple[Asked, Found | NotYet | Moved]:
+        """Wait for the answer to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
+        first = self._asked[0]
+        response = session.wait(first.opaque)
+        self._asked.popleft()
+        outcome = read_outcome(session, first.command, response)
+        if isinstance(outcome, Found):
+            self._learn(first, outcome)
+        return first, outcome
+
+    def advance(self, session: Session, position: int) -> None:
+        """All below ``position`` was collected: pulls for what lies before it are dropped."""
+        self.position = position
+        while self._asked and self._asked[0].offset < position:
+            session.abandon(self._asked.popleft().opaque)
+
+    def abandon(self, session: Session | None) -> None:
+        """Drop all pulls under way; ``None``: they ended with their session."""
+        if session is not None:
+            for asked in self._asked:
+                session.abandon(asked.opaque)
+        self._asked.clear()
+
+    def _count(self, count: int) -> int:
+        # A filter leaves out most of what it looks at, so its pulls always ask for as many as there may be.
+        return count if self._queue.subscription.is_all else self._messages_max
+
+    def _learn(self, asked: Asked, found: Found) -> None:
+        self._answer_bytes += (len(found.data) - self._answer_bytes) / 8 if found.data else 0
+        covered = found.next_offset - asked.offset
+        if covered < asked.count or not self._queue.subscription.is_all:
+            self._stride, self._full_answers = max(1, covered), 0
+        elif self._stride < self._messages_max:
+            self._full_answers += 1
+            if self._full_answers >= _GROW_AFTER:
+                self._stride, self._full_answers = min(self._messages_max, 2 * self._stride), 0
