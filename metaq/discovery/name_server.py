@@ -10,11 +10,10 @@ address here: it may only be restarting, and the position in its queues says not
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import (
     BrokerAway,
@@ -28,9 +27,10 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.routes import MASTER_ID
 from metaq.backends.rocketmq.session import Session
 from metaq.discovery.refreshed import RefreshedCache
-from metaq.discovery.topic_route import Addresses, TopicRoute, read_brokers, read_route
-from metaq.errors import MetaqError, TopicNotFound
+from metaq.discovery.topic_route import Addresses, TopicRoute, check_brokers, check_route
+from metaq.errors import FieldError, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
+from metaq.protocols.remoting.bodies.routes import ClusterInfo, TopicList, TopicRouteData
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.routes import (
@@ -195,8 +195,8 @@ class NameServerDirectory:
                 return None
             body = session.accepted(response, command, f"the route of topic {name}").body
             try:
-                return read_route(parse_lenient(body))
-            except ValueError as error:
+                return check_route(TopicRouteData.from_json(body))
+            except (ValueError, FieldError) as error:
                 raise RouteUnusable(session.address, name, str(error)) from None
 
         route = self._ask_each(ask)
@@ -214,10 +214,9 @@ class NameServerDirectory:
                 raise TopicListMissing(session.address, response.remark or "request not supported")
             body = session.accepted(response, command, "the list of topics").body
             try:
-                names = parse_lenient(body)["topicList"]
-                return [str(name) for name in names]
-            except (ValueError, TypeError, KeyError):
-                raise RouteUnusable(session.address, "*", f"no list of topics: {body[:100]!r}") from None
+                return list(TopicList.from_json(body).topic_list)
+            except FieldError as error:
+                raise RouteUnusable(session.address, "*", f"no list of topics: {error}") from None
 
         return self._ask_each(ask) or []
 
@@ -230,13 +229,12 @@ class NameServerDirectory:
             if response.code != ResponseCode.SUCCESS:
                 return [], []
             try:
-                fields = parse_lenient(response.body)
-                brokers = read_brokers(fields["brokerAddrTable"].values())
-                clusters = [str(name) for name in fields["clusterAddrTable"]]
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                info = ClusterInfo.from_json(response.body)
+                brokers = check_brokers(info.broker_addr_table.values())
+            except (ValueError, FieldError) as error:
                 raise RouteUnusable(session.address, "*", f"no list of clusters: {error}") from None
             self._remember(brokers)
-            return clusters, list(brokers)
+            return list(info.cluster_addr_table), list(brokers)
 
         return self._ask_each(ask) or ([], [])
 
@@ -273,19 +271,3 @@ class NameServerDirectory:
 def _not_ready(error: MetaqError) -> bool:
     """Whether a name server has just started, and waits for brokers to register."""
     return isinstance(error, RequestRefused) and error.code == ResponseCode.SYSTEM_ERROR and "not ready" in error.text
-
-
-_BARE_KEY: Final = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
-
-
-def parse_lenient(body: bytes) -> Any:
-    """Read JSON whose objects may have bare numbers for keys, as older name servers write it.
-
-    Raises:
-        ValueError: It is no JSON even so.
-    """
-    try:
-        text = body.decode()
-        return json.loads(_BARE_KEY.sub(lambda found: found[1] or f'{found[2]}"{found[3]}"{found[4]}', text))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from None

@@ -27,3 +27,8 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970, for what others compare with their own clocks."""
+    return time.time_ns() // 1_000_000

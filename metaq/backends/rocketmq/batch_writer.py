@@ -1,0 +1,311 @@
+"""Sends batches of messages to one broker: several under way at once, at least once, each acknowledged or an error.
+
+Batches of one queue follow each other, unless ``in_order`` is false: the next is sent when the one before is stored, as
+a broker works on the requests of a connection in several threads. Batches of different queues are under way together.
+
+What an answer means, and what is done:
+
+=============================  =========================================================================
+answer                         done
+=============================  =========================================================================
+0                              stored
+10, 11, 12                     stored, less durable than configured; warned of once
+2, 14, 16, 17, 215, 1 if busy  sent again after a pause that doubles, to where the route says now
+connection lost, no answer     all that is not acknowledged is sent again; the first copies stay in order
+another code                   an error
+=============================  =========================================================================
+
+After an error, or when retrying did not help, the writer raises ``SendFailed`` from every further call. What it had not
+acknowledged may or may not be stored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import GROUP
+from metaq.backends.rocketmq.routes import Routes
+from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session, one_line
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.model import Address, Buffer, Partition, TopicPartition
+from metaq.net.clock import wall_clock_ms
+from metaq.net.retry import Attempts, RetryPolicy
+from metaq.protocols.remoting.codes import STORED_SEND_CODES, RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
+
+BATCH_BYTES_MAX: Final = 4 << 20
+"""Largest batch, and largest body, that a broker takes unless it is configured otherwise."""
+
+PENDING_BYTES_MAX: Final = 16 << 20
+BATCHES_MAX: Final = 64
+
+DEFAULT_TOPIC: Final = "TBW102"
+"""The topic that is the template where a broker makes unknown topics."""
+
+_DEFAULT_QUEUE_COUNT: Final = 4
+_LOG: Final = logging.getLogger(__name__)
+
+_RETRYABLE: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.GO_AWAY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """``count`` messages are stored in ``queue`` from ``offset`` on; ``code`` is 0, or 10..12 = less durable."""
+
+    queue: TopicPartition
+    offset: int
+    count: int
+    message_ids: tuple[str, ...]
+    code: int
+
+
+@dataclass(slots=True)
+class _Unit:
+    """One request on its way. ``opaque`` is ``None`` while it has to be sent (again)."""
+
+    number: int
+    queue: TopicPartition
+    command: RemotingCommand
+    count: int
+    opaque: int | None = None
+
+    @property
+    def byte_count(self) -> int:
+        return len(self.command.body)
+
+
+class BatchWriter:
+    """Sends to the broker ``broker_name`` over a session of ``pool``, which is this writer's until ``close``.
+
+    Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are not
+    acknowledged (a single larger request goes alone). ``now_ms`` tells the time at which messages are born.
+    """
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        routes: Routes,
+        broker_name: str,
+        *,
+        group: str = GROUP,
+        bytes_max: int = PENDING_BYTES_MAX,
+        batches_max: int = BATCHES_MAX,
+        in_order: bool = True,
+        policy: RetryPolicy | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        if bytes_max < 1:
+            raise ValueError(f"bytes_max={bytes_max}: expected 1 or more")
+        if not 1 <= batches_max <= OUTSTANDING_MAX:
+            raise ValueError(f"batches_max={batches_max}: expected 1..{OUTSTANDING_MAX}")
+        self._pool, self._routes, self._broker_name, self._now_ms = pool, routes, broker_name, now_ms
+        self._group = with_namespace(group, routes.namespace)
+        self._bytes_max, self._batches_max, self._in_order = bytes_max, batches_max, in_order
+        self._attempts = Attempts(RetryPolicy() if policy is None else policy, pool.clock)
+        self._units: deque[_Unit] = deque()  # not acknowledged, in the order of write
+        self._pending_bytes = 0
+        self._written = 0
+        self._receipts: dict[int, SendReceipt] = {}
+        self._failure: MetaqError | None = None
+        self._warned = False
+        self._lease = ExitStack()
+        self._session: Session | None = None
+        self._address: Address | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes written and not yet acknowledged."""
+        return self._pending_bytes
+
+    def write(self, topic: str, queue_id: int, batch: Buffer, count: int) -> None:
+        """Send ``count`` messages, encoded as the elements of a batch; waits first if too much is not acknowledged.
+
+        Raises:
+            SendFailed: This or an older batch could not be sent; the cause is what went wrong.
+            ValueError: The batch is empty or above ``BATCH_BYTES_MAX``; nothing was sent and the writer goes on.
+        """
+        if count < 1 or not batch:
+            raise ValueError(f"batch of {count} messages: expected at least one")
+        header = self._header(topic, queue_id, properties="", batch=True)
+        self._add(topic, queue_id, header, RequestCode.SEND_BATCH_MESSAGE, batch, count)
+
+    def send(
+        self, topic: str, queue_id: int, body: Buffer, properties: str = "", *, flag: int = 0, sys_flag: int = 0
+    ) -> None:
+        """Send one message, with what a batch may not have: a delay level, a compressed body. Raises as ``write``.
+
+        ``properties`` are encoded; ``sys_flag`` says how the body is compressed.
+        """
+        header = self._header(topic, queue_id, properties=properties, flag=flag, sys_flag=sys_flag)
+        self._add(topic, queue_id, header, RequestCode.SEND_MESSAGE_V2, body, 1)
+
+    def flush(self) -> list[SendReceipt]:
+        """Wait until everything is stored; one receipt per call of ``write`` and ``send``, in their order.
+
+        Receipts are handed out once: a further call returns those of later requests only. Raises as ``write``.
+        """
+        while self._units:
+            self._step(self._collect_first)
+        receipts = [self._receipts[number] for number in sorted(self._receipts)]
+        self._receipts.clear()
+        return receipts
+
+    def close(self) -> None:
+        """Give the session back. What is not acknowledged is not waited for."""
+        self._lease.close()
+        self._session = None
+
+    def _header(
+        self, topic: str, queue_id: int, *, properties: str, batch: bool | None = None, flag: int = 0, sys_flag: int = 0
+    ) -> SendMessage:
+        return SendMessage(
+            producer_group=self._group,
+            topic=with_namespace(topic, self._routes.namespace),
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=_DEFAULT_QUEUE_COUNT,
+            queue_id=queue_id,
+            sys_flag=sys_flag,
+            born_timestamp=self._now_ms(),
+            flag=flag,
+            properties=properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=batch,
+        )
+
+    def _add(self, topic: str, queue_id: int, header: SendMessage, code: RequestCode, body: Buffer, count: int) -> None:
+        if len(body) > BATCH_BYTES_MAX:
+            raise ValueError(f"{len(body)} bytes for topic {topic}: expected at most {BATCH_BYTES_MAX}")
+        queue = TopicPartition(topic, Partition(self._broker_name, queue_id))
+        command = to_request(header, bytes(body), code=code, broker_name=self._broker_name)
+        unit = _Unit(self._written, queue, command, count)
+        while self._units and (
+            len(self._units) >= self._batches_max or self._pending_bytes + unit.byte_count > self._bytes_max
+        ):
+            self._step(self._collect_first)
+        self._written += 1
+        self._units.append(unit)
+        self._pending_bytes += unit.byte_count
+        self._step(self._send_unsent)
+
+    def _send_unsent(self) -> None:
+        session = self._opened()
+        busy: set[TopicPartition] = set()
+        for unit in self._units:
+            if unit.opaque is None and unit.queue not in busy:
+                unit.opaque = session.post(unit.command, _describe(unit))
+            if self._in_order:
+                busy.add(unit.queue)
+
+    def _collect_first(self) -> None:
+        self._send_unsent()
+        unit = self._units[0]
+        assert unit.opaque is not None  # nothing of its queue is before it
+        session = self._opened()
+        response = session.wait(unit.opaque)
+        unit.opaque = None
+        if response.code not in STORED_SEND_CODES:
+            refusal = session.refusal(response, unit.command, _describe(unit))
+            raise _NotNow(refusal) if _may_pass(refusal) else refusal
+        fields = session.read(response, SendMessageResponse)
+        if response.code != ResponseCode.SUCCESS:
+            self._warn(response)
+        ids = tuple(fields.msg_id.split(",")) if fields.msg_id else ()
+        self._receipts[unit.number] = SendReceipt(unit.queue, fields.queue_offset, unit.count, ids, response.code)
+        self._units.popleft()
+        self._pending_bytes -= unit.byte_count
+        self._attempts.progressed()
+        self._send_unsent()
+
+    def _opened(self) -> Session:
+        if self._session is None or self._session.closed:
+            self.close()
+            self._address = self._routes.write_address(self._broker_name)
+            self._session = self._lease.enter_context(self._pool.lease(self._address))
+            self._forget_opaques()
+        return self._session
+
+    def _forget_opaques(self) -> None:
+        for unit in self._units:
+            unit.opaque = None
+
+    def _step(self, step: Callable[[], None]) -> None:
+        """Do ``step``, over as many tries as that takes and the policy allows."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            while True:
+                try:
+                    return step()
+                except MetaqError as error:
+                    self._pause(error)
+        except MetaqError as error:
+            self._failure = self._failed(error)
+            raise self._failure from error
+
+    def _pause(self, error: MetaqError) -> None:
+        """Wait for the next try, and look where the broker is then; raise ``error`` if there is to be none."""
+        self._attempts.pause_after(error)
+        self._routes.invalidate()
+        if isinstance(error, ConnectionFailed | DeadlineExceeded) or self._moved():
+            self.close()
+
+    def _moved(self) -> bool:
+        try:
+            return self._routes.write_address(self._broker_name) != self._address
+        except MetaqError:
+            return False
+
+    def _failed(self, error: MetaqError) -> SendFailed:
+        where = ", ".join(dict.fromkeys(str(unit.queue) for unit in self._units)) or f"broker {self._broker_name}"
+        return SendFailed(where, sum(unit.count for unit in self._units), str(error))
+
+    def _warn(self, response: RemotingCommand) -> None:
+        if not self._warned:
+            self._warned = True
+            code = name_of(response.code, response=True)
+            _LOG.warning(
+                "broker %s stores messages with less durability than it is configured for: %s %s",
+                self._broker_name, code, one_line(response.remark),
+            )  # fmt: skip
+
+
+class _NotNow(MetaqError):
+    """A send was refused for a reason that may pass."""
+
+    retryable = True
+
+    def __init__(self, refusal: RequestRefused) -> None:
+        self.refusal = refusal
+        super().__init__(refusal)
+
+    def __str__(self) -> str:
+        return str(self.refusal)
+
+
+def _may_pass(refusal: RequestRefused) -> bool:
+    return refusal.code in _RETRYABLE or refusal.text.startswith(BUSY_TEXTS)
+
+
+def _describe(unit: _Unit) -> str:
+    return f"a send of {unit.count} messages to {unit.queue}"
