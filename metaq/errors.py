@@ -7,9 +7,9 @@
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
-    ├── TooManyInFlight        as many requests as allowed wait already  (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
     │   └── TransactionError   ... about a transaction; carries the XA code
+    ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
     ├── TopicNotFound          no broker knows the topic
     ├── DirectoryConflict      two addresses say that they are the same broker
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
@@ -17,9 +17,7 @@
     ├── ExtensionMissing       the broker does not offer what was asked
     ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
     ├── DataMissing            a range ends later than the broker's readable bytes
-    ├── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
-    ├── CorruptRecord          the same for a RocketMQ record, batch or body
-    └── CodecMissing           a body is compressed with a codec whose package is not installed
+    └── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
 
 Every error carries the fields its sentence is made of and survives pickling (Spark sends them between processes);
 ``retryable`` says whether the same call may succeed later.
@@ -89,19 +87,6 @@ class DeadlineExceeded(MetaqError):
         return f"broker {self.address}: no answer to {self.action} within {self.seconds:g} s"
 
 
-class TooManyInFlight(MetaqError):
-    """``limit`` calls of ``kind`` (request or oneway) wait at ``address`` already; nothing was sent."""
-
-    retryable = True
-
-    def __init__(self, address: object, kind: str, limit: int) -> None:
-        self.address, self.kind, self.limit = str(address), kind, limit
-        super().__init__(self.address, kind, limit)
-
-    def __str__(self) -> str:
-        return f"{self.address}: {self.kind} not sent, {self.limit} are in flight already, which is the limit"
-
-
 class BrokerError(MetaqError):
     """The broker at ``address`` answered ``action`` with ``code`` (not 200) and ``text``."""
 
@@ -140,6 +125,22 @@ class TopicNotFound(MetaqError):
     def __str__(self) -> str:
         known = ", ".join(sorted(self.known)[:20]) or "none"
         return f"topic {self.topic!r} does not exist on {', '.join(self.brokers)}; topics there: {known}"
+
+
+class SendFailed(MetaqError):
+    """Not all messages to ``topic`` were acknowledged. ``sent`` has a record or ``None`` for each message, in order.
+
+    A message with ``None`` may be stored all the same if the connection was lost. ``retryable`` is that of the cause.
+    """
+
+    def __init__(self, topic: str, reason: str, retryable: bool, sent: tuple[object, ...]) -> None:
+        self.topic, self.reason, self.sent = topic, reason, sent
+        self.retryable = retryable
+        super().__init__(topic, reason, retryable, sent)
+
+    def __str__(self) -> str:
+        acknowledged = sum(one is not None for one in self.sent)
+        return f"topic {self.topic!r}: {acknowledged} of {len(self.sent)} messages were acknowledged: {self.reason}"
 
 
 class DirectoryConflict(MetaqError):
@@ -228,28 +229,3 @@ class CorruptFrame(MetaqError):
 
     def __str__(self) -> str:
         return f"corrupt frame in {self.where} at offset {self.offset}: {self.reason}"
-
-
-class CorruptRecord(MetaqError):
-    """What begins at byte ``offset`` of ``where`` is no valid record; ``reason`` says which check failed.
-
-    ``size`` is how many bytes behind the next one begins, 0 if nobody can say.
-    """
-
-    def __init__(self, where: str, offset: int, size: int, reason: str) -> None:
-        self.where, self.offset, self.size, self.reason = where, offset, size, reason
-        super().__init__(where, offset, size, reason)
-
-    def __str__(self) -> str:
-        return f"corrupt {self.where} at byte {self.offset}: {self.reason}"
-
-
-class CodecMissing(MetaqError):
-    """A body is compressed with ``codec``, which needs the package ``package``."""
-
-    def __init__(self, codec: str, package: str) -> None:
-        self.codec, self.package = codec, package
-        super().__init__(codec, package)
-
-    def __str__(self) -> str:
-        return f"a message is compressed with {self.codec}; install the package {self.package!r} to read it"

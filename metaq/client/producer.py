@@ -1,30 +1,47 @@
-"""Writing: everything a writer imports, and a small producer for scripts."""
+"""Writing: everything a writer imports, and a producer for programs."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
 
+from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
+from metaq.client.partitioners import Partitioner, by_key
+from metaq.client.records import Sent
 from metaq.discovery.base import Directory
-from metaq.model import Address, Message, Partition
+from metaq.errors import MetaqError, SendFailed
+from metaq.formats.frames import encode_body, encode_frame
+from metaq.formats.message_id import IdRange
+from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.protocols.text.extensions import EXT_PUT_BATCH
 
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
 
+BLOCK_BYTES_MAX: Final = 256 << 10
+"""Most bytes of one request of ``send_many``; a longer message goes alone."""
+BLOCK_MESSAGES_MAX: Final = 1000
+"""Most messages of one request of ``send_many``."""
+
 
 class Producer:
-    """Sends single messages, each waiting for its acknowledgement; partitions in turn unless one is named.
+    """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
-    For scripts and small volumes; ``metaq.backends.metaq.batch_writer`` is the fast way. One thread at a time.
+    Which broker takes a topic is asked once, and again after a failure. One thread at a time.
     """
 
-    def __init__(self, directory: Directory, pool: SessionPool) -> None:
+    def __init__(self, directory: Directory, pool: SessionPool, partitioner: Partitioner | None = None) -> None:
         self._directory, self._pool = directory, pool
+        self._partitioner = partitioner or by_key()
         self._addresses: dict[str, dict[Partition, Address]] = {}
         self._next = itertools.count()
 
     def put(self, topic: str, message: Message, partition: Partition | None = None) -> Receipt:
-        """Store one message. Where a topic can be written is asked once per topic.
+        """Store one message, with one attempt.
 
         Raises:
             TopicNotFound: No broker accepts the topic.
@@ -33,10 +50,157 @@ class Producer:
             BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As the function ``put``.
         """
         Message.require(message)
-        addresses = self._addresses.get(topic) or self._addresses.setdefault(topic, self._directory.writable(topic))
+        addresses = self._writable(topic)
         if partition is None:
             partition = list(addresses)[next(self._next) % len(addresses)]
-        elif partition not in addresses:
-            raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, addresses))}")
+        _require_partition(topic, partition, addresses)
         with self._pool.lease(addresses[partition]) as session:
             return put(session, topic, partition.index, message)
+
+    def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent:
+        """Store one message and return where it is, once the broker has acknowledged it.
+
+        A text is sent as UTF-8. ``partition`` overrides the partitioner, which gets ``key``; the key is not stored.
+        After a lost connection the message is sent again, up to five times; it may then be stored twice.
+
+        Raises:
+            TopicNotFound: No broker accepts the topic.
+            ValueError: ``partition`` is none of the topic's, or the attribute cannot be written.
+            TypeError: ``data`` is neither bytes nor text.
+            SendFailed: The broker refused the message or could not be reached.
+        """
+        message = Message(_bytes_of(data, "data"), attribute)
+        where = self._choose(topic, partition, key)
+        return self._send(topic, [(where, message)])[0]
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Iterable[bytes | str | Message],
+        *,
+        partition: Partition | None = None,
+        keys: Sequence[bytes | str | None] | None = None,
+    ) -> list[Sent]:
+        """Store messages in blocks, several of them in flight, and return where each is, in the order given.
+
+        ``keys``: one for each message. Messages of one partition are stored in the order given, unless a connection
+        was lost: then some may be stored twice.
+
+        Raises:
+            TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
+            SendFailed: A broker refused a block or could not be reached; ``sent`` tells what was acknowledged.
+        """
+        listed = [one if isinstance(one, Message) else Message(_bytes_of(one, "message")) for one in messages]
+        if keys is not None and len(keys) != len(listed):
+            raise ValueError(f"keys: expected one for each of {len(listed)} messages, got {len(keys)}")
+        chosen = [self._choose(topic, partition, None if keys is None else keys[row]) for row in range(len(listed))]
+        return self._send(topic, list(zip(chosen, listed, strict=True)))
+
+    def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
+        addresses = self._writable(topic)
+        if partition is None:
+            given = None if key is None else _bytes_of(key, "key")
+            partition = self._partitioner(topic, list(addresses), given)
+        _require_partition(topic, partition, addresses)
+        return partition
+
+    def _writable(self, topic: str) -> dict[Partition, Address]:
+        return self._addresses.get(topic) or self._addresses.setdefault(topic, self._directory.writable(topic))
+
+    def _send(self, topic: str, rows: Sequence[tuple[Partition, Message]]) -> list[Sent]:
+        addresses, sent = self._writable(topic), list[Sent | None]([None] * len(rows))
+        by_address: dict[Address, dict[Partition, list[int]]] = {}
+        frames = [encode_frame(0, *encode_body(message)) for _, message in rows]
+        for row, (partition, _) in enumerate(rows):
+            by_address.setdefault(addresses[partition], {}).setdefault(partition, []).append(row)
+        try:
+            with ExitStack() as stack:
+                writers = [
+                    _BrokerWriter(stack, self._pool, address, topic, numbers, frames)
+                    for address, numbers in by_address.items()
+                ]
+                for writer in writers:
+                    writer.flush(sent)
+        except MetaqError as error:
+            del self._addresses[topic]  # the partition may have another master by now
+            raise SendFailed(topic, str(error), error.retryable, tuple(sent)) from error
+        return [one for one in sent if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Rows that are stored with one request, and the bytes of their frames."""
+
+    where: TopicPartition
+    rows: Sequence[int]
+    sizes: Sequence[int]
+
+    def sent(self, receipt: Receipt) -> Iterator[tuple[int, Sent]]:
+        """Yield each row and where it is, from the receipt of the first."""
+        ids, offset = IdRange.starting_at(receipt.message_id, len(self.rows)), receipt.offset
+        for number, (row, size) in enumerate(zip(self.rows, self.sizes, strict=True)):
+            topic, partition = self.where
+            message_id = receipt.message_id if number == 0 else ids.at(number)
+            yield row, Sent(topic=topic, partition=partition, offset=offset, message_id=message_id)
+            offset += size
+
+
+class _BrokerWriter:
+    """The blocks of one broker, over one connection."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        pool: SessionPool,
+        address: Address,
+        topic: str,
+        numbers: dict[Partition, list[int]],
+        frames: Sequence[bytes],
+    ) -> None:
+        session = stack.enter_context(pool.lease(address))
+        # Other brokers take a block message by message and tell the place of the first one only.
+        messages_max = BLOCK_MESSAGES_MAX if EXT_PUT_BATCH in session.extensions else 1
+        self._writer, self._blocks = BatchWriter(session, topic), list[_Block]()
+        for partition, rows in numbers.items():
+            for block in _blocks(TopicPartition(topic, partition), rows, frames, messages_max):
+                self._blocks.append(block)
+                self._writer.write(partition.index, b"".join(frames[row] for row in block.rows), len(block.rows))
+
+    def flush(self, sent: list[Sent | None]) -> None:
+        """Wait for all acknowledgements, and note them in ``sent``."""
+        for block, receipt in zip(self._blocks, self._writer.flush(), strict=True):
+            for row, one in block.sent(receipt):
+                sent[row] = one
+
+
+def _blocks(where: TopicPartition, rows: Sequence[int], frames: Sequence[bytes], messages_max: int) -> Iterator[_Block]:
+    taken: list[int] = []
+    size = 0
+    for row in rows:
+        if taken and (len(taken) == messages_max or size + len(frames[row]) > BLOCK_BYTES_MAX):
+            yield _Block(where, taken, [len(frames[one]) for one in taken])
+            taken, size = [], 0
+        taken.append(row)
+        size += len(frames[row])
+    yield _Block(where, taken, [len(frames[one]) for one in taken])
+
+
+def _require_partition(topic: str, partition: Partition, addresses: dict[Partition, Address]) -> None:
+    if partition not in addresses:
+        raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, addresses))}")
+
+
+def _bytes_of(data: object, what: str) -> bytes:
+    if isinstance(data, str):
+        return data.encode()
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"{what}: expected bytes or a text, got {type(data).__name__}")
+    return bytes(data)

@@ -61,6 +61,20 @@ class GroupOffsetStore:
             client.ensure(missing)
             client.write({path: texts[path] for path in missing})
 
+    def groups(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        with self._connected() as client:
+            return client.children([self._layout.consumers])[0] or []
+
+    def topics(self, group: str) -> list[str]:
+        """Return the topics that ``group`` has committed offsets of, sorted.
+
+        Raises:
+            ValueError: The name of a group cannot be one in ZooKeeper.
+        """
+        with self._connected() as client:
+            return client.children([self._layout.offsets(check_name(group, "group"))])[0] or []
+
     def consumers(self, group: str) -> list[str]:
         """Return the ids of the running consumers of ``group``."""
         with self._connected() as client:

@@ -144,13 +144,22 @@ class Layout:
         """The node with the topics that a broker has or may come to have; it stays when the broker is away."""
         return f"{self.member(broker_id)}/topics"
 
+    @property
+    def consumers(self) -> str:
+        """Parent of all consumer groups."""
+        return f"{self.root}/consumers"
+
     def consumer_ids(self, group: str) -> str:
         """Parent of the consumers of a group that are running."""
-        return f"{self.root}/consumers/{group}/ids"
+        return f"{self.consumers}/{group}/ids"
+
+    def offsets(self, group: str) -> str:
+        """Parent of the topics that a group has offsets of."""
+        return f"{self.consumers}/{group}/offsets"
 
     def offset(self, group: str, where: TopicPartition) -> str:
         """The node with a group's offset in one partition."""
-        return f"{self.root}/consumers/{group}/offsets/{where.topic}/{where.partition}"
+        return f"{self.offsets(group)}/{where.topic}/{where.partition}"
 
 
 def parse_broker_id(name: str) -> int | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
+from metaq.formats.message_id import IdRange
 from metaq.formats.message_types import encode_types, select
 from metaq.model import INT64_MAX, Address, Buffer
 from metaq.net.transport import Stream
@@ -183,7 +184,10 @@ class MemoryBroker:
             refusal = f"the block has not {batch.count} frames"
         if refusal is not None:
             return Result(500, f"Put message to {batch.topic}-{batch.partition} failed.Detail:{refusal}", batch.opaque)
-        return self._appended(batch, bytes(batch.block))
+        ids = IdRange.starting_at(len(self.commands), batch.count)
+        numbered = zip(ids, walk(batch.block), strict=True)
+        frames = [encode_frame(message_id, frame.flag, frame.body, frame.checksum) for message_id, frame in numbered]
+        return self._appended(batch, b"".join(frames))
 
     def _refusal(self, put: Put | PutBatch) -> str | None:
         if put.topic not in self.topics:

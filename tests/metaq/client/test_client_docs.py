@@ -34,6 +34,6 @@ def test_the_examples_run(
     printed = capsys.readouterr().out
     assert "0-0 0 created b'first order'" in printed
     assert "bytes of messages" in printed
-    assert printed.count("created b'first order'") == 2, "once as one of all, once by its type"
+    assert printed.count("created b'first order'") == 5, "once as one of all, once by its type"
     assert "messages; the middle one is at" in printed
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10

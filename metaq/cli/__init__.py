@@ -1,0 +1,1 @@
+"""The command ``metaq``: sends, shows and counts messages from a shell. Documented in docs/cli.md."""

@@ -1,0 +1,80 @@
+"""The command ``metaq``: arguments, exit status, and what a user sees of an error.
+
+Exit status: 0 done, 1 failed, 2 wrong arguments or profile, 130 interrupted, 141 the reader of the output went away.
+
+Source: docs/cli.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import metaq
+from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, read_profile
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
+
+_CLUSTER_HELP: Final = (
+    "host:port,... of brokers, or zk://host:port/root (default: $METAQ_CLUSTER, else the profile's, else "
+    f"{DEFAULT_CLUSTER})"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    options = _parser().parse_args(arguments)
+    if "run" not in options:
+        _parser().print_help(sys.stderr)
+        return EXIT_USAGE
+    from metaq.errors import MetaqError
+
+    try:
+        profile = read_profile(options.profile, options.cluster)
+        run: Callable[[argparse.Namespace, Profile], int] = options.run
+        status = run(options, profile)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        return _end_of_output()
+    except (ProfileError, ValueError) as error:
+        return _complain(str(error), EXIT_USAGE)
+    except (MetaqError, OSError) as error:
+        return _complain(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _complain(text: str, status: int) -> int:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    print(f"metaq: {text}", file=sys.stderr)
+    return status
+
+
+def _end_of_output() -> int:
+    """Make the interpreter's last flush of the standard output harmless."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_PIPE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="metaq", description="Sends, shows and counts messages of MetaQ brokers.")
+    parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
+    parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
+    parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    from metaq.cli import consume, inspect, produce  # small: what a command needs is imported when it runs
+
+    produce.add_command(commands)
+    consume.add_command(commands)
+    inspect.add_commands(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

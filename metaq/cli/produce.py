@@ -1,0 +1,116 @@
+"""``metaq produce``: lines, files or one text become messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from metaq.cli.output import note
+
+if TYPE_CHECKING:
+    from metaq.cli.profile import Profile
+    from metaq.client.records import Sent
+
+CHUNK_BYTES: Final = 1 << 20
+"""Most bytes of input that are sent, and waited for, at a time."""
+
+_READ_BYTES: Final = 64 << 10
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``produce``."""
+    parser = commands.add_parser("produce", help="send lines of files or of the standard input")
+    parser.add_argument("topic")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="default: the standard input; - stands for it too")
+    parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
+    parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute of every message")
+    parser.add_argument("-p", "--partition", metavar="ID-INDEX", help="send to this partition, such as 0-1")
+    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE; the key is not sent")
+    parser.add_argument("--whole", action="store_true", help="each file is one message, instead of each line")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print where each message was stored")
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.model import Message, Partition
+
+    partition = None if options.partition is None else Partition.parse(options.partition)
+    separator = None if options.key_separator is None else options.key_separator.encode()
+    if separator == b"":
+        raise ValueError("--key-separator: expected a text that is not empty")
+    count = 0
+    with profile.connect() as mq:
+        producer = mq.producer()
+        try:
+            for lines in _chunks(options):
+                keys = None
+                if separator is not None:
+                    keys, lines = _split(lines, separator, count)
+                messages = [Message(line, options.attribute) for line in lines]
+                sent = producer.send_many(options.topic, messages, partition=partition, keys=keys)
+                count += len(sent)
+                if options.verbose:
+                    _print_sent(sent)
+        finally:
+            note(f"{count:,} message{'' if count == 1 else 's'} sent to {options.topic}")
+    return 0
+
+
+def _split(lines: list[bytes], separator: bytes, before: int) -> tuple[list[bytes | str | None], list[bytes]]:
+    keys: list[bytes | str | None] = []
+    values: list[bytes] = []
+    for number, line in enumerate(lines, before + 1):
+        key, found, value = line.partition(separator)
+        if not found:
+            raise ValueError(f"line {number}: it does not contain the key separator {separator.decode()!r}")
+        keys.append(key)
+        values.append(value)
+    return keys, values
+
+
+def _print_sent(sent: list[Sent]) -> None:
+    for one in sent:
+        print(f"{one.topic}/{one.partition} offset {one.offset} id {one.message_id}")
+
+
+def _chunks(options: argparse.Namespace) -> Iterator[list[bytes]]:
+    """Yield messages as they come, at most about ``CHUNK_BYTES`` at a time."""
+    if options.message is not None:
+        yield [text.encode() for text in options.message]
+        return
+    for name in options.files or ["-"]:
+        descriptor = sys.stdin.fileno() if name == "-" else os.open(name, os.O_RDONLY)
+        try:
+            yield from [[_whole(descriptor)]] if options.whole else _lines(descriptor)
+        finally:
+            if name != "-":
+                os.close(descriptor)
+
+
+def _whole(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
+
+
+def _lines(descriptor: int) -> Iterator[list[bytes]]:
+    """Yield the whole lines that have arrived, without line ends; a last line without one counts too."""
+    begun = b""
+    while data := _available(descriptor):
+        *lines, begun = (begun + data).split(b"\n")
+        if lines:
+            yield lines
+    if begun:
+        yield [begun]
+
+
+def _available(descriptor: int) -> bytes:
+    """Wait for input, and return what has arrived, up to ``CHUNK_BYTES``; empty at the end."""
+    parts = [os.read(descriptor, _READ_BYTES)]
+    size = len(parts[0])
+    while parts[-1] and size < CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
+        parts.append(os.read(descriptor, _READ_BYTES))
+        size += len(parts[-1])
+    return b"".join(parts)

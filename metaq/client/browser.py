@@ -1,0 +1,145 @@
+"""Reads a topic's messages without a consumer group: what is there now, or that and all that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, Literal
+
+from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.range_reader import read_range
+from metaq.client.records import Received
+from metaq.discovery.base import Directory
+from metaq.errors import OffsetMoved, TopicNotFound
+from metaq.formats.frames import walk
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+
+Start = Literal["earliest", "latest"] | int | Mapping[Partition, int]
+"""Where to begin: the first or the end of what is there, the first message at or after a time (ms since 1970), or an
+offset for each partition; partitions that the mapping does not name begin at their first message."""
+
+POLL_S: Final = 0.2
+"""Pause between two looks for new messages while following."""
+
+FETCH_BYTES: Final = 1 << 20
+
+
+class Browser:
+    """An iterator over the messages of ``topic``.
+
+    Partitions are read one after the other, each in its order, up to what is readable when the iteration begins. With
+    ``follow`` the iteration goes on with what is stored later, and does not end; new partitions are read from their
+    first message. ``positions`` has the next offset of each partition that was read: pass it as ``start`` to go on.
+
+    Iterating raises:
+        TopicNotFound: No broker knows the topic.
+        ValueError: A partition in ``partitions`` or ``start`` is none of the topic's; no message begins at an offset.
+        OffsetMoved: An offset in ``start`` is outside what the partition holds, or retention overtook the reader.
+        CorruptFrame: A frame fails its checksum; the messages before it were yielded.
+        ExtensionMissing: ``start`` is a time, and a broker keeps none (a Java broker).
+        BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked, after retries.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        pool: SessionPool,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        follow: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
+        self._wanted, self._start, self._follow = partitions, start, follow
+        self.positions: dict[Partition, int] = {}
+        """Partition -> the offset to go on from."""
+
+    def __iter__(self) -> Iterator[Received]:
+        available = self._available()
+        self._check(available)
+        for partition, state in available.items():
+            self.positions[partition] = self._first_position(partition, state)
+        while True:
+            progress = False
+            for partition, state in available.items():
+                for message in self._read(partition, state):
+                    progress = True
+                    yield message
+            if not self._follow:
+                return
+            if not progress:
+                self._clock.sleep(POLL_S)
+            available = self._available()
+
+    def _available(self) -> dict[Partition, PartitionState]:
+        found = self._directory.available([self._topic])
+        return {
+            where.partition: state
+            for where, state in sorted(found.items())
+            if where.topic == self._topic and (self._wanted is None or where.partition in self._wanted)
+        }
+
+    def _check(self, available: Mapping[Partition, PartitionState]) -> None:
+        named = set(self._wanted or ()) | (set(self._start) if isinstance(self._start, Mapping) else set())
+        if available and named <= available.keys():
+            return
+        known = self._directory.topics([self._topic])
+        accepting: set[Partition] = set()
+        try:
+            accepting = set(self._directory.writable(self._topic))
+        except TopicNotFound:
+            if self._topic not in known:
+                raise
+        there = accepting | set(known.get(self._topic, ()))
+        if missing := sorted(named - there):
+            present = ", ".join(map(str, sorted(there))) or "none"
+            raise ValueError(f"topic {self._topic!r} has no partition {', '.join(map(str, missing))}; it has {present}")
+
+    def _first_position(self, partition: Partition, state: PartitionState) -> int:
+        match self._start:
+            case "earliest":
+                return state.offsets.start
+            case "latest":
+                return state.offsets.end
+            case int(time_ms):
+                with self._pool.lease(self._address(partition)) as session:
+                    return first_at_time(session, self._topic, partition.index, time_ms)
+            case offsets:
+                return self._checked(partition, state, offsets.get(partition, state.offsets.start))
+
+    def _checked(self, partition: Partition, state: PartitionState, offset: int) -> int:
+        """Return ``offset`` if a message begins there, or if it is outside of what the partition holds."""
+        if state.offsets.start < offset < state.offsets.end:
+            with self._pool.lease(self._address(partition)) as session:
+                boundary = frame_boundary(session, self._topic, partition.index, offset, state.offsets.start)
+            if boundary != offset:
+                where = TopicPartition(self._topic, partition)
+                raise ValueError(f"{where}: no message begins at offset {offset}; one begins at {boundary}")
+        return offset
+
+    def _address(self, partition: Partition) -> Address:
+        return self._directory.brokers()[partition.broker_id]
+
+    def _read(self, partition: Partition, state: PartitionState) -> Iterator[Received]:
+        where = TopicPartition(self._topic, partition)
+        position = self.positions.setdefault(partition, state.offsets.start)
+        if position > state.offsets.end or position < state.offsets.start:
+            to = state.offsets.end if position > state.offsets.end else state.offsets.start
+            raise OffsetMoved(str(where), position, to)
+        if position == state.offsets.end:
+            return
+        with self._pool.lease(self._address(partition)) as session:
+            runs = read_range(
+                session, self._topic, partition.index, OffsetRange(position, state.offsets.end), FETCH_BYTES
+            )
+            try:
+                for run in runs:
+                    for frame in walk(run.data, run.offset, where=str(where)):
+                        message = Received.of(where, frame)
+                        self.positions[partition] = frame.end
+                        yield message
+            finally:
+                runs.close()

@@ -1,0 +1,172 @@
+"""What a cluster of MetaQ brokers holds: topics, partitions, offsets, and how far consumer groups are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from metaq.backends.metaq.boundaries import first_at_time
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.positions import ordinal_at
+from metaq.discovery.base import Directory
+from metaq.discovery.group_offsets import GroupOffsetStore
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.errors import ExtensionMissing, TopicNotFound
+from metaq.model import Address, Partition, PartitionState, TopicPartition
+from metaq.net.transport import Timeouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """A partition and what it holds: bytes ``[start, end)``. ``address`` is the broker that serves reads.
+
+    ``messages`` is their number, ``None`` if the broker does not count (a Java broker). A partition that accepts
+    messages and has none yet has ``start`` = ``end`` = 0.
+    """
+
+    topic: str
+    partition: Partition
+    address: Address
+    start: int
+    end: int
+    messages: int | None
+    incarnation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """How far a consumer group is behind in a partition; ``position`` is ``None`` if it has not committed one.
+
+    ``bytes_behind`` counts from the position, or from the first byte there is if that is behind the position or there
+    is none.
+    """
+
+    group: str
+    topic: str
+    partition: Partition
+    position: int | None
+    end: int
+    bytes_behind: int
+
+
+class ClusterView:
+    """Answers from the cluster as it is now.
+
+    Methods raise ``ConnectionFailed`` or ``DeadlineExceeded`` with the address of a broker that did not answer,
+    ``ZooKeeperAway`` if ZooKeeper did not, and ``TopicNotFound`` for a topic that no broker has.
+    """
+
+    def __init__(
+        self, directory: Directory, pool: SessionPool, zookeeper: ZooKeeperAddress | None, timeouts: Timeouts
+    ) -> None:
+        self._directory, self._pool = directory, pool
+        self._zookeeper, self._timeouts = zookeeper, timeouts
+
+    def brokers(self) -> dict[int, Address]:
+        """Return broker id -> address to read from."""
+        return self._directory.brokers()
+
+    def topics(self) -> dict[str, list[Partition]]:
+        """Return each topic with its partitions that hold or held messages."""
+        return self._directory.topics()
+
+    def describe(self, topic: str) -> list[PartitionInfo]:
+        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        available = self._available(topic)
+        addresses = dict(self._directory.partitions(topic))
+        try:
+            accepting = self._directory.writable(topic)
+        except TopicNotFound:
+            if not available:
+                raise
+            accepting = {}
+        found = [self._info(topic, partition, addresses[partition], available) for partition in sorted(addresses)]
+        empty = [
+            PartitionInfo(
+                topic=topic, partition=partition, address=address, start=0, end=0, messages=0, incarnation=None
+            )
+            for partition, address in accepting.items()
+            if partition not in addresses
+        ]
+        return sorted([*found, *empty], key=lambda info: info.partition)
+
+    def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
+        """Return the offset of each partition's first message at or after ``time_ms`` (since 1970), else its end.
+
+        Raises:
+            ExtensionMissing: A broker keeps no times (a Java broker).
+        """
+        found = {}
+        for partition, address in self._require_stored(topic).items():
+            with self._pool.lease(address) as session:
+                found[partition] = first_at_time(session, topic, partition.index, time_ms)
+        return found
+
+    def groups(self) -> list[str]:
+        """Return the consumer groups that are known in ZooKeeper, sorted.
+
+        Raises:
+            ValueError: The cluster was not named by a ZooKeeper.
+        """
+        return self._group_offsets().groups()
+
+    def lag(self, group: str, topics: Collection[str] | None = None) -> list[GroupLag]:
+        """Return how far ``group`` is behind in ``topics``, by default those that it has committed offsets of.
+
+        Raises:
+            ValueError: The cluster was not named by a ZooKeeper, or ``group`` cannot be the name of a group.
+        """
+        store = self._group_offsets()
+        wanted = list(topics) if topics is not None else store.topics(group)
+        available = {topic: self._available(topic) for topic in wanted}
+        offsets = store.read(group, [where for states in available.values() for where in states])
+        return [
+            _lag(group, where, state, offsets[where].offset if where in offsets else None)
+            for states in available.values()
+            for where, state in sorted(states.items())
+        ]
+
+    def _info(
+        self, topic: str, partition: Partition, address: Address, available: Mapping[TopicPartition, PartitionState]
+    ) -> PartitionInfo:
+        state = available[TopicPartition(topic, partition)]
+        start, end = state.offsets.start, state.offsets.end
+        return PartitionInfo(
+            topic=topic,
+            partition=partition,
+            address=address,
+            start=start,
+            end=end,
+            messages=self._count(topic, partition, address, start, end),
+            incarnation=state.incarnation,
+        )
+
+    def _count(self, topic: str, partition: Partition, address: Address, start: int, end: int) -> int | None:
+        with self._pool.lease(address) as session:
+            try:
+                first, last = (ordinal_at(session, topic, partition.index, offset) for offset in (start, end))
+            except ExtensionMissing:
+                return None
+        return last - first
+
+    def _available(self, topic: str) -> Mapping[TopicPartition, PartitionState]:
+        return {where: state for where, state in self._directory.available([topic]).items() if where.topic == topic}
+
+    def _require_stored(self, topic: str) -> dict[Partition, Address]:
+        addresses = self._directory.partitions(topic)
+        if not addresses:
+            self._directory.writable(topic)  # raises TopicNotFound if no broker knows the topic
+        return addresses
+
+    def _group_offsets(self) -> GroupOffsetStore:
+        if self._zookeeper is None:
+            raise ValueError("consumer groups are kept in ZooKeeper; name the cluster as zk://host:port/root")
+        return GroupOffsetStore(self._zookeeper, self._timeouts.connect_s)
+
+
+def _lag(group: str, where: TopicPartition, state: PartitionState, position: int | None) -> GroupLag:
+    start, end = state.offsets.start, state.offsets.end
+    behind = max(0, end - max(start, position or 0))
+    return GroupLag(
+        group=group, topic=where.topic, partition=where.partition, position=position, end=end, bytes_behind=behind
+    )

@@ -1,0 +1,103 @@
+"""``MetaQ``: one object a program needs to send, read and look at a cluster of MetaQ brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import TracebackType
+from typing import Self
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.client.browser import Browser, Start
+from metaq.client.cluster import ClusterView
+from metaq.client.partitioners import Partitioner
+from metaq.client.producer import Producer
+from metaq.discovery.base import Directory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zookeeper import ZooKeeperDirectory
+from metaq.model import Address, Partition
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
+
+ZOOKEEPER_SCHEME = "zk://"
+EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
+
+
+class MetaQ:
+    """A cluster: the brokers at ``cluster``, or those that are registered in ZooKeeper.
+
+    ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``. Nothing is opened before the first
+    use; leaving the ``with`` block closes all connections. Methods and what they return may be used by several threads,
+    a producer or browser by one at a time.
+
+    Raises:
+        ValueError: ``cluster`` is neither.
+
+    Examples:
+        >>> with MetaQ("127.0.0.1:8123") as mq:
+        ...     mq.producer().send("orders", "one tea")
+        ...     for message in mq.browse("orders"):
+        ...         print(message.data)
+    """
+
+    def __init__(self, cluster: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None) -> None:
+        self._cluster = cluster
+        self._pool = SessionPool(timeouts, TCP if tls is None else TlsTransport(tls))
+        self._zookeeper: ZooKeeperAddress | None = None
+        if cluster.startswith(ZOOKEEPER_SCHEME):
+            self._zookeeper = _zookeeper_address(cluster)
+            cache = TreeCache(self._zookeeper, timeouts.connect_s)
+            self._directory: Directory = ZooKeeperDirectory(cache, self._pool)
+        else:
+            self._directory = FixedDirectory(_addresses(cluster), self._pool)
+        self._timeouts = timeouts
+
+    def __repr__(self) -> str:
+        return f"MetaQ({self._cluster!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.close()
+
+    def producer(self, partitioner: Partitioner | None = None) -> Producer:
+        """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``."""
+        return Producer(self._directory, self._pool, partitioner)
+
+    def browse(
+        self,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        follow: bool = False,
+    ) -> Browser:
+        """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
+        return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow)
+
+    @property
+    def cluster(self) -> ClusterView:
+        """What the cluster holds: topics, partitions, offsets, groups."""
+        return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
+
+
+def _zookeeper_address(cluster: str) -> ZooKeeperAddress:
+    try:
+        return ZooKeeperAddress.parse(cluster.removeprefix(ZOOKEEPER_SCHEME))
+    except ValueError as error:
+        raise ValueError(f"cluster {cluster!r}: {error}") from None
+
+
+def _addresses(cluster: str) -> Sequence[Address]:
+    try:
+        return [Address.parse(one) for one in cluster.split(",")]
+    except ValueError:
+        raise ValueError(f"cluster {cluster!r}: expected host:port,host:port, for example {EXAMPLE}") from None

@@ -1,0 +1,57 @@
+"""What a program sends and receives, as small immutable records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from metaq.formats.frames import Frame
+from metaq.formats.message_id import timestamp_ms
+from metaq.model import Partition, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """An acknowledged message: where the broker stored it. ``offset`` is the byte position of its frame."""
+
+    topic: str
+    partition: Partition
+    offset: int
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A message as it is stored.
+
+    ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
+    ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that tell no time (a Java
+    broker's). ``attribute`` is ``None`` if the message has none.
+    """
+
+    topic: str
+    partition: Partition
+    offset: int
+    end: int
+    message_id: int
+    timestamp_ms: int | None
+    attribute: str | None
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, where: TopicPartition, frame: Frame) -> Received:
+        """Return the message of ``frame``, which was read from ``where``.
+
+        Raises:
+            CorruptFrame: The frame announces an attribute that it does not hold.
+        """
+        message = frame.message
+        return cls(
+            topic=where.topic,
+            partition=where.partition,
+            offset=frame.offset,
+            end=frame.end,
+            message_id=frame.message_id,
+            timestamp_ms=timestamp_ms(frame.message_id),
+            attribute=message.attribute,
+            data=message.payload,
+        )

@@ -1,0 +1,72 @@
+"""The examples of docs/cli.md print what the page says, line by line, against a real broker and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_blocks import blocks
+from fix_broker import StartBroker, wait_until
+from fix_zookeeper import ZooKeeperRoot
+
+from metaq.client.metaq import MetaQ
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+PAGE = "docs/cli.md"
+
+
+def examples() -> list[tuple[str, str]]:
+    """Each command line of the page with what it prints."""
+    texts = [block.text for block in blocks("console", page=PAGE)]
+    steps = [step for text in texts for step in re.split(r"^\$ ", text, flags=re.MULTILINE) if step]
+    return [(step.partition("\n")[0], step.partition("\n")[2]) for step in steps]
+
+
+def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_path: Path) -> None:
+    ini = tmp_path / "server.ini"
+    ini.write_text(
+        "[system]\nbrokerId=0\nnumPartitions=1\nserverPort=0\nhostName=127.0.0.1\nunflushThreshold=0\n"
+        "unflushInterval=10000\nmaxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
+        f"dataPath={tmp_path / 'data'}\n{zookeeper.ini()}[topic=orders]\n"
+    )
+    broker = start_broker("start", "-f", ini)
+    registered = f"zk://{zookeeper.option}"
+    with MetaQ(registered) as mq:
+        wait_until(lambda: list(mq.cluster.brokers()) == [0], "the broker is registered")
+    zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
+    environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
+    found = examples()
+    assert len(found) == 12
+    for line, says in found:
+        shell = line.replace("zk://127.0.0.1:2181/meta", registered)
+        ran = subprocess.run(
+            ["sh", "-c", shell],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        assert ran.returncode == 0, f"{line}: {ran.stdout}"
+        assert _masked(ran.stdout, str(broker.address)) == _masked(says, "127.0.0.1:8123"), line
+
+
+def _with_command(folder: Path) -> str:
+    """A PATH on which ``metaq`` is the command of this tree."""
+    program = folder / "bin" / "metaq"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m metaq.cli.main "$@"\n')
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+def _masked(text: str, address: str) -> str:
+    """Without what differs from run to run; columns are compared by their words."""
+    text = re.sub(r"\d{19}", "ID", text.replace(address, "ADDRESS"))
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+    return "\n".join(sorted(re.sub(r"  +", "  ", line).strip() for line in text.splitlines()))

@@ -1,0 +1,194 @@
+"""The command ``metaq``: formats, arguments, profiles, and what a user sees of errors, pipes and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fix_broker import RunningBroker
+
+from metaq.cli.consume import compile_format, parse_start, parse_time
+from metaq.cli.main import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE, main
+from metaq.cli.output import json_value, print_rows
+from metaq.cli.profile import Profile, ProfileError, read_profile
+from metaq.client.records import Received
+from metaq.model import Partition
+
+MESSAGE = Received(
+    topic="orders",
+    partition=Partition(0, 1),
+    offset=57,
+    end=80,
+    message_id=9,
+    timestamp_ms=1_700_000_000_123,
+    attribute="paid",
+    data=b"\xffraw",
+)
+COMMAND = [sys.executable, "-m", "metaq.cli.main"]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (r"%v\n", b"\xffraw\n"),
+        (r"%t/%p\t%o %i %s%%\0\\", b"orders/0-1\t57 9 4%\0\\"),
+        ("%T %a", b"2023-11-14T22:13:20.123Z paid"),
+        ("", b""),
+    ],
+)
+def test_formats(text: str, written: bytes) -> None:
+    assert compile_format(text)(MESSAGE) == written
+
+
+@pytest.mark.parametrize("text", ["%q", "%", r"\x", "\\"])
+def test_unknown_letters_of_a_format_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match=r"--format: .* is unknown; allowed are %t, %p"):
+        compile_format(f"a{text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("@5", 5), ("15m", 1_000_000 - 900_000), ("7d", 0), ("1970-01-01T00:00:01Z", 1000), ("1970-01-01T01:00+01:00", 0)],
+)
+def test_times(text: str, ms: int) -> None:
+    assert parse_time(text, "--at", lambda: 1_000_000) == ms
+
+
+def test_starts() -> None:
+    assert parse_start("earliest", None) == "earliest"
+    assert parse_start("latest", None) == "latest"
+    assert parse_start("12", [Partition(0, 1)]) == {Partition(0, 1): 12}
+    with pytest.raises(ValueError, match="--from 12: a byte offset needs exactly one --partition"):
+        parse_start("12", None)
+    with pytest.raises(ValueError, match="--from soon: expected earliest, latest, an offset, or a time such as"):
+        parse_start("soon", None)
+
+
+def test_values_that_are_not_text_are_base64() -> None:
+    assert json_value("é".encode()) == {"value": "é"}
+    assert json_value(b"\xff") == {"value_base64": "/w=="}
+
+
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"a": "x", "n": 1234}, {"a": "long", "n": None}], ("a", "n"), as_json=False)
+    assert capsys.readouterr().out == "a         n\nx     1,234\nlong      -\n"
+    print_rows([], ("a", "n"), as_json=False)
+    assert capsys.readouterr().out == "a  n\n"
+
+
+class TestProfiles:
+    @pytest.fixture(autouse=True)
+    def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        path = tmp_path / "config.ini"
+        path.write_text("[staging]\ncluster = zk://zk1:2181/meta\nca_file = ca.pem\n[wrong]\nclusters = x\n")
+        monkeypatch.setenv("METAQ_CONFIG", str(path))
+        for name in ("METAQ_CLUSTER", "METAQ_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        return path
+
+    def test_the_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert read_profile(None, None) == Profile()
+        assert read_profile("staging", None) == Profile("zk://zk1:2181/meta", "ca.pem")
+        monkeypatch.setenv("METAQ_PROFILE", "staging")
+        monkeypatch.setenv("METAQ_CLUSTER", "a:1")
+        assert read_profile(None, None) == Profile("a:1", "ca.pem")
+        assert read_profile(None, "b:2") == Profile("b:2", "ca.pem")
+
+    def test_what_is_wrong_is_named(self, file: Path) -> None:
+        with pytest.raises(ProfileError, match=r"profile 'prod': .*config.ini has no such section; it has staging, wr"):
+            read_profile("prod", None)
+        with pytest.raises(ProfileError, match="unknown key 'clusters'; allowed are cluster, ca_file"):
+            read_profile("wrong", None)
+        file.write_text("cluster=x")
+        with pytest.raises(ProfileError, match="cannot be read: File contains no section headers"):
+            read_profile("staging", None)
+        file.unlink()
+        with pytest.raises(ProfileError, match="cannot be read: No such file"):
+            read_profile("staging", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        ([], EXIT_USAGE, "usage: metaq"),
+        (["-c", "nonsense", "topics"], EXIT_USAGE, "metaq: cluster 'nonsense': expected host:port,host:port"),
+        (["-c", "127.0.0.1:1", "topics"], EXIT_FAILED, "metaq: broker 127.0.0.1:1: connect failed: Connection refused"),
+        (["-c", "zk://127.0.0.1:1/meta", "groups"], EXIT_FAILED, "metaq: ZooKeeper at 127.0.0.1:1 cannot be reached"),
+        (["consume", "t", "--format", "%q"], EXIT_USAGE, "metaq: --format: '%q' is unknown"),
+        (["consume", "t", "-p", "x"], EXIT_USAGE, "metaq: partition 'x': expected BROKER_ID-INDEX"),
+        (["produce", "t", "/no/such/file"], EXIT_FAILED, "No such file or directory: '/no/such/file'"),
+        (["produce", "t", "-k", ""], EXIT_USAGE, "metaq: --key-separator: expected a text that is not empty"),
+    ],
+)
+def test_errors_are_one_sentence(
+    arguments: Sequence[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == status
+    told = capsys.readouterr().err
+    assert says in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.process
+@pytest.mark.slow
+class TestWithBroker:
+    @pytest.fixture
+    def environment(self, dev_broker: RunningBroker) -> dict[str, str]:
+        return {**os.environ, "METAQ_CLUSTER": str(dev_broker.address)}
+
+    def test_lines_pass_a_pipe_unchanged(self, environment: dict[str, str]) -> None:
+        lines = [b"%d \xff\x00" % number for number in range(30_000)] + [b"", b"without an end"]
+        sent = subprocess.run(
+            [*COMMAND, "produce", "big", "-p", "0-0"], env=environment, input=b"\n".join(lines), capture_output=True
+        )
+        assert (sent.returncode, sent.stderr) == (EXIT_OK, b"30,002 messages sent to big\n")
+        shown = subprocess.run([*COMMAND, "consume", "big"], env=environment, capture_output=True)
+        assert (shown.returncode, shown.stdout, shown.stderr) == (EXIT_OK, b"\n".join(lines) + b"\n", b"")
+
+    def test_a_reader_that_goes_away_and_ctrl_c(self, environment: dict[str, str]) -> None:
+        lines = b"".join(b"%d\n" % number for number in range(100_000))
+        subprocess.run([*COMMAND, "produce", "many"], env=environment, input=lines, check=True, capture_output=True)
+        with subprocess.Popen(
+            [*COMMAND, "consume", "many"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as piped:
+            assert piped.stdout is not None
+            assert piped.stderr is not None
+            assert piped.stdout.readline() == b"0\n"
+            piped.stdout.close()
+            assert (piped.wait(30), piped.stderr.read()) == (EXIT_PIPE, b"")
+        with subprocess.Popen(
+            [*COMMAND, "consume", "many", "-f", "--from", "latest"],
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as following:  # fmt: skip
+            assert following.stdout is not None
+            assert following.stderr is not None
+            while True:  # until it follows
+                subprocess.run([*COMMAND, "produce", "many", "-m", "new"], env=environment, capture_output=True)
+                os.set_blocking(following.stdout.fileno(), False)
+                if following.stdout.read() not in (None, b""):
+                    break
+            following.send_signal(signal.SIGINT)
+            assert (following.wait(30), following.stderr.read()) == (130, b"")
+
+    def test_keys_and_unknown_partitions(self, environment: dict[str, str]) -> None:
+        keyed = subprocess.run(
+            [*COMMAND, "produce", "orders", "-k", ":", "-v"], env=environment, input=b"a:1\na:2\n", capture_output=True
+        )
+        places = {line.split(b" ")[0] for line in keyed.stdout.splitlines()}
+        assert len(places) == 1
+        wrong = subprocess.run(
+            [*COMMAND, "produce", "orders", "-k", ":"], env=environment, input=b"a:1\nb\n", capture_output=True
+        )
+        assert wrong.returncode == EXIT_USAGE
+        assert b"metaq: line 2: it does not contain the key separator ':'" in wrong.stderr
+        missing = subprocess.run(
+            [*COMMAND, "consume", "orders", "-p", "0-9"], env=environment, capture_output=True, text=True
+        )
+        assert (missing.returncode, missing.stderr) == (
+            EXIT_USAGE, "metaq: topic 'orders' has no partition 0-9; it has 0-0, 0-1\n",
+        )  # fmt: skip
