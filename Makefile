@@ -14,10 +14,10 @@ PYTEST_ARGS ?=
 SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-fast lint bench bench-check wheel clean java
+.PHONY: help demo cluster-demo test test-fast test-rocketmq lint bench bench-check wheel clean java
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder for your own
 	@$(SPARK_PYTHON) jobs/demo.py $(if $(INPUT),"$(INPUT)")
@@ -35,6 +35,9 @@ test-fast: $(READY)  ## Run the tests that start no process and no Spark, about 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
+	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq $(PYTEST_ARGS)
 
 bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
 	@$(SPARK_PYTHON) benchmarks/suite.py $(BENCH_ARGS)

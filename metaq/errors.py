@@ -7,6 +7,7 @@
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     ├── DeadlineExceeded       no answer in time                        (retryable)
+    ├── TooManyInFlight        as many requests as allowed wait already  (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
@@ -17,7 +18,9 @@
     ├── ExtensionMissing       the broker does not offer what was asked
     ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
     ├── DataMissing            a range ends later than the broker's readable bytes
-    └── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
+    ├── CorruptFrame           stored or sent bytes fail their checksum or their header is impossible
+    ├── CorruptRecord          the same for a RocketMQ record, batch or body
+    └── CodecMissing           a body is compressed with a codec whose package is not installed
 
 Every error carries the fields its sentence is made of and survives pickling (Spark sends them between processes);
 ``retryable`` says whether the same call may succeed later.
@@ -85,6 +88,19 @@ class DeadlineExceeded(MetaqError):
 
     def __str__(self) -> str:
         return f"broker {self.address}: no answer to {self.action} within {self.seconds:g} s"
+
+
+class TooManyInFlight(MetaqError):
+    """``limit`` calls of ``kind`` (request or oneway) wait at ``address`` already; nothing was sent."""
+
+    retryable = True
+
+    def __init__(self, address: object, kind: str, limit: int) -> None:
+        self.address, self.kind, self.limit = str(address), kind, limit
+        super().__init__(self.address, kind, limit)
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.kind} not sent, {self.limit} are in flight already, which is the limit"
 
 
 class BrokerError(MetaqError):
@@ -229,3 +245,28 @@ class CorruptFrame(MetaqError):
 
     def __str__(self) -> str:
         return f"corrupt frame in {self.where} at offset {self.offset}: {self.reason}"
+
+
+class CorruptRecord(MetaqError):
+    """What begins at byte ``offset`` of ``where`` is no valid record; ``reason`` says which check failed.
+
+    ``size`` is how many bytes behind the next one begins, 0 if nobody can say.
+    """
+
+    def __init__(self, where: str, offset: int, size: int, reason: str) -> None:
+        self.where, self.offset, self.size, self.reason = where, offset, size, reason
+        super().__init__(where, offset, size, reason)
+
+    def __str__(self) -> str:
+        return f"corrupt {self.where} at byte {self.offset}: {self.reason}"
+
+
+class CodecMissing(MetaqError):
+    """A body is compressed with ``codec``, which needs the package ``package``."""
+
+    def __init__(self, codec: str, package: str) -> None:
+        self.codec, self.package = codec, package
+        super().__init__(codec, package)
+
+    def __str__(self) -> str:
+        return f"a message is compressed with {self.codec}; install the package {self.package!r} to read it"

@@ -28,15 +28,18 @@ class TlsSettings:
 
     ``ca_file`` signs the certificates of brokers (default: what the system trusts). ``cert_file`` and ``key_file`` are
     shown to brokers that want to know who comes; the key may be in ``cert_file``. Without ``check_hostname`` any
-    certificate that the CA signed will do, whatever host it is for.
+    certificate that the CA signed will do, whatever host it is for; without ``verify`` any certificate at all.
     """
 
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
     check_hostname: bool = True
+    verify: bool = True
 
     def __post_init__(self) -> None:
+        if self.check_hostname and not self.verify:
+            raise ValueError("verify=False: expected check_hostname=False with it, as no name of it is to be trusted")
         if self.key_file is not None and self.cert_file is None:
             raise ValueError(f"key_file={self.key_file}: expected a cert_file with it")
 
@@ -54,6 +57,8 @@ class TlsSettings:
             raise ValueError(f"ca_file={self.ca_file} cannot be used: {reason_of(error)}") from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.check_hostname
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
         if self.cert_file is not None:
             try:
                 context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
@@ -128,10 +133,14 @@ class TlsTransport:
         return TlsTransport, (self.settings,)
 
     def connect_tcp(self, address: Address, timeout_s: float) -> Stream:
+        return TlsStream(self.connect_secured(address, timeout_s), address)
+
+    def connect_secured(self, address: Address, timeout_s: float) -> ssl.SSLSocket:
+        """A connected socket with TLS. Raises as ``Transport.connect_tcp``."""
         connected = open_socket(address, timeout_s)
         try:
             with map_exceptions(address, "secure the connection", timeout_s):
-                return TlsStream(self._secured(connected, address), address)
+                return self._secured(connected, address)
         except BaseException:
             connected.close()
             raise

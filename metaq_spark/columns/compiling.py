@@ -1,4 +1,4 @@
-"""Compiles every loop of ``kernels`` now, so that no query has to: ``metaq-spark compile``.
+"""Compiles every loop of the ``kernels`` now, so that no query has to: ``metaq-spark compile``.
 
 numba compiles a function at its first call, for the types it is called with, and keeps the machine code on disk. So
 each loop is called once on a message or two, with the arrays that ``decode`` and ``encode`` give it.
@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import BinaryType
 
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
+from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.columns.encode import VariableColumn, hash_keys
 from metaq_spark.columns.engine import Engine, numba_kernels
@@ -45,7 +47,11 @@ def compile_kernels() -> Compiled | None:
         return None
     _decode(kernels)
     _encode(kernels)
-    statistics = [loop.stats for loop in vars(kernels).values() if getattr(loop, "stats", None) and loop.signatures]
+    _records_and_elements()
+    from metaq_spark.columns.rocketmq import element_kernels, record_kernels
+
+    loops = {id(loop): loop for module in (kernels, record_kernels, element_kernels) for loop in vars(module).values()}
+    statistics = [loop.stats for loop in loops.values() if getattr(loop, "stats", None) and loop.signatures]
     kept = [each for each in statistics if each.cache_path]
     return Compiled(
         folder=kept[0].cache_path if kept else "",
@@ -78,6 +84,22 @@ def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> N
         attribute.present, attribute.ends, attribute.data, np.empty(100, dtype=np.uint8),
     )  # fmt: skip
     assert status == kernels.DONE
+
+
+def _records_and_elements() -> None:
+    """RocketMQ's loops."""
+    from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
+    from metaq_spark.columns.rocketmq.checks import Queue
+    from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder
+    from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
+
+    maker = RecordBatchMaker(TopicPartition("t", Partition("b", 0)), pa.schema(list(RAW_TYPES.items())), BinaryType())
+    decoder = CompiledRecordDecoder(Queue(b"t", 0, dense=False), maker, 1, 1)
+    assert list(decoder.decode(b"", 0, 1, lambda *_: None)) == []
+    encoder = ElementEncoder(RowColumns(pa.array([b"payload"])), b"0" * 20, 0, "", Engine(0))
+    block = OpenBlock(100, 1)
+    assert list(encoder.append(np.zeros(1, dtype=np.int64), block)) == []
+    assert block.count == 1
 
 
 def add_compile_command(commands: Any) -> None:

@@ -19,18 +19,23 @@ function or ``array.ctypes`` stands, numba counts a reference up and down, atomi
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from metaq.code_cache import private_folder as _private_folder
 from metaq.formats.message_id import EPOCH_MS
+from metaq_spark.columns.addresses import CRC_TABLES as CRC_TABLES
+from metaq_spark.columns.addresses import (
+    big_endian,
+    compiled,
+    copy,
+    copy_text,
+    crc32,
+    int32_at,
+    load,
+    put_big_endian,
+)
 from metaq_spark.columns.fingerprint import MULTIPLIERS as _MULTIPLIERS
 
 HEADER_BYTES: Final = 20
@@ -58,145 +63,11 @@ STATE_SIZE: Final = 9
 sum of the fingerprints of the frames that it made."""
 
 
-def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The sixteen tables of the slicing-by-16 CRC-32 (reflected polynomial 0xEDB88320)."""
-    tables = np.zeros((16, 256), dtype=np.uint32)
-    row = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        row = np.where(row & 1, (row >> 1) ^ np.uint32(0xEDB88320), row >> 1).astype(np.uint32)
-    tables[0] = row
-    for k in range(1, 16):
-        tables[k] = (tables[k - 1] >> 8) ^ row[tables[k - 1] & 0xFF]
-    return tables
-
-
-CRC_TABLES: Final = _crc_tables()
-
-
-@intrinsic
-def _call_crc(typingctx: Any, function: Any, source: Any, length: Any) -> Any:
-    """Call ``uint32 f(uint32, void *, uint64)`` at an address. Passed as a number, so that the code stays cacheable."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), cgutils.voidptr_t, ir.IntType(64)])
-        target = builder.inttoptr(arguments[0], function_type.as_pointer())
-        bytes_at = builder.inttoptr(arguments[1], cgutils.voidptr_t)
-        return builder.call(target, [ir.Constant(ir.IntType(32), 0), bytes_at, arguments[2]])
-
-    return types.uint32(types.int64, types.int64, types.int64), build
-
-
-@intrinsic
-def _copy(typingctx: Any, target: Any, source: Any, length: Any) -> Any:
-    """``memcpy(target, source, length)`` between two addresses."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, origin = (builder.inttoptr(address, cgutils.voidptr_t) for address in arguments[:2])
-        cgutils.raw_memcpy(builder, to, origin, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), build
-
-
-@intrinsic
-def _load(typingctx: Any, address: Any, kind: Any) -> Any:
-    """The integer of type ``kind`` at an address, aligned or not, in this machine's byte order."""
-    bits = kind.dtype.bitwidth
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-        loaded.align = 1
-        return loaded
-
-    return kind.dtype(types.int64, kind), build
-
-
-@intrinsic
-def _big_endian(typingctx: Any, address: Any, kind: Any) -> Any:
-    """The big-endian integer of type ``kind`` at an address, aligned or not: one load, one swap."""
-    bits = kind.dtype.bitwidth
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-        loaded.align = 1
-        return builder.bswap(loaded) if sys.byteorder == "little" else loaded
-
-    return kind.dtype(types.int64, kind), build
-
-
-@intrinsic
-def _put_big_endian(typingctx: Any, address: Any, number: Any) -> Any:
-    """Store ``number``, as wide as its type is, at an address, aligned or not."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.bswap(arguments[1]) if sys.byteorder == "little" else arguments[1]
-        pointer = builder.inttoptr(arguments[0], value.type.as_pointer())
-        builder.store(value, pointer).align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, number), build
-
-
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first call, keeping the machine code on disk wherever a folder can be written."""
-    try:
-        return numba.njit(cache=True)(function)
-    except RuntimeError:
-        # Neither this folder nor the home directory can be written, as in many containers.
-        numba.config.CACHE_DIR = _private_folder()
-        return numba.njit(cache=numba.config.CACHE_DIR != "")(function)
-
-
-@numba.njit(inline="always")
-def _int32_at(address):
-    return np.int64(_big_endian(address, np.int32))
-
-
-@numba.njit(inline="always")
-def _table_entry(tables_at, table, byte):
-    return _load(tables_at + 1024 * table + 4 * np.int64(byte), np.uint32)
-
-
-@numba.njit
-def _crc_by_table(address, length, tables_at):
-    crc = np.uint32(0xFFFFFFFF)
-    end = address + length
-    while address + 16 <= end:
-        mixed = np.uint32(0)
-        for k in range(16):
-            byte = np.uint32(_load(address + k, np.uint8))
-            if k < 4:
-                byte ^= crc >> np.uint32(8 * k) & np.uint32(0xFF)
-            mixed ^= _table_entry(tables_at, 15 - k, byte)
-        crc = mixed
-        address += 16
-    while address < end:
-        byte = (crc ^ np.uint32(_load(address, np.uint8))) & np.uint32(0xFF)
-        crc = crc >> np.uint32(8) ^ _table_entry(tables_at, 0, byte)
-        address += 1
-    return crc ^ np.uint32(0xFFFFFFFF)
-
-
-@numba.njit(inline="always")
-def _crc32(address, length, crc_address, tables_at):
-    return _call_crc(crc_address, address, length) if crc_address else _crc_by_table(address, length, tables_at)
-
-
 @numba.njit(inline="always")
 def _attribute_length(body, length):
     """Length of the attribute that the body at an address starts with; -1 if the body cannot hold what it says."""
-    found = _int32_at(body) if length >= 4 else np.int64(-1)
+    found = int32_at(body) if length >= 4 else np.int64(-1)
     return found if 4 + found <= length else np.int64(-1)
-
-
-@numba.njit
-def _copy_text(to, origin, length):
-    """Copy bytes between two addresses; 0x80 if one of them is not ASCII, else 0."""
-    _copy(to, origin, length)
-    seen = np.uint8(0)
-    for at in range(origin, origin + length):
-        seen |= _load(at, np.uint8)
-    return seen & np.uint8(0x80)
 
 
 @numba.njit(inline="always")
@@ -205,17 +76,17 @@ def _look_at(frame, bytes_left, crc_address, tables_at):
 
     Its checksum is verified.
     """
-    length = _int32_at(frame) if bytes_left >= HEADER_BYTES else np.int64(-1)
+    length = int32_at(frame) if bytes_left >= HEADER_BYTES else np.int64(-1)
     body = frame + HEADER_BYTES
     if length < 0 or HEADER_BYTES + length > bytes_left:
         return BAD_LENGTH, length, np.int64(0)
-    if _crc32(body, length, crc_address, tables_at) & CHECKSUM_MASK != np.uint32(_int32_at(frame + 4)):
+    if crc32(body, length, crc_address, tables_at) & CHECKSUM_MASK != np.uint32(int32_at(frame + 4)):
         return BAD_CHECKSUM, length, np.int64(0)
-    attribute_length = _attribute_length(body, length) if _load(frame + 19, np.uint8) & 1 else np.int64(0)
+    attribute_length = _attribute_length(body, length) if load(frame + 19, np.uint8) & 1 else np.int64(0)
     return DONE if attribute_length >= 0 else BAD_ATTRIBUTE, length, attribute_length
 
 
-@_compiled
+@compiled
 def decode_frames(
     run, base, address_bytes, rows_max, crc_address, tables, state,
     offsets, message_ids, timestamps, timed, attribute_ends, attributed, attributes, value_ends, values,
@@ -237,7 +108,7 @@ def decode_frames(
         status, length, attribute_length = _look_at(frame, len(run) - header, crc_address, tables_at)
         if status != DONE:
             break
-        has_attribute = _load(frame + 19, np.uint8) & np.uint8(1)
+        has_attribute = load(frame + 19, np.uint8) & np.uint8(1)
         skipped = np.int64(4) + attribute_length if has_attribute else np.int64(0)
         size = length - skipped
         if (
@@ -249,8 +120,8 @@ def decode_frames(
             status = FULL
             break
         if with_offsets:
-            offsets[row] = _big_endian(run_at + position, np.int64) if address_bytes else base + position
-        message_id = _big_endian(frame + 8, np.int64)
+            offsets[row] = big_endian(run_at + position, np.int64) if address_bytes else base + position
+        message_id = big_endian(frame + 8, np.int64)
         if with_ids:
             message_ids[row] = message_id
         if with_times:
@@ -261,11 +132,11 @@ def decode_frames(
             attributed[row] = has_attribute
             without_attribute += 1 - has_attribute
             if has_attribute:
-                non_ascii |= _copy_text(attributes_at + attribute_end, frame + HEADER_BYTES + 4, attribute_length)
+                non_ascii |= copy_text(attributes_at + attribute_end, frame + HEADER_BYTES + 4, attribute_length)
                 attribute_end += attribute_length
             attribute_ends[row + 1] = attribute_end
         if with_values:
-            _copy(values_at + value_end, frame + HEADER_BYTES + skipped, size)
+            copy(values_at + value_end, frame + HEADER_BYTES + skipped, size)
             value_end += size
             value_ends[row + 1] = value_end
         row += 1
@@ -286,7 +157,7 @@ def _fingerprint(head, flag):
     return np.int64(mixed ^ (mixed >> np.uint64(29)))
 
 
-@_compiled
+@compiled
 def encode_frames(rows, crc_address, tables, state, value_ends, values, attributed, attribute_ends, attributes, block):
     """Write the frames of ``rows[state[ROW]:]`` to ``block`` from ``state[POSITION]`` on, with message id 0.
 
@@ -308,39 +179,39 @@ def encode_frames(rows, crc_address, tables, state, value_ends, values, attribut
             break
         value = values_at + value_ends[row]
         if has_attribute:
-            _put_big_endian(to + body, np.int32(attribute_length))
-            _copy(to + body + 4, attributes_at + attribute_ends[row], attribute_length)
-            _copy(to + body + 4 + attribute_length, value, size)
-            crc = _crc32(to + body, length, crc_address, tables_at)
+            put_big_endian(to + body, np.int32(attribute_length))
+            copy(to + body + 4, attributes_at + attribute_ends[row], attribute_length)
+            copy(to + body + 4 + attribute_length, value, size)
+            crc = crc32(to + body, length, crc_address, tables_at)
         else:
             # Of the column, not of the copy: a core waits when it loads what it stored a moment ago in other pieces.
-            crc = _crc32(value, size, crc_address, tables_at)
-            _copy(to + body, value, size)
+            crc = crc32(value, size, crc_address, tables_at)
+            copy(to + body, value, size)
         head = length << 32 | np.int64(crc & CHECKSUM_MASK)
         fingerprint += _fingerprint(head, has_attribute)
-        _put_big_endian(to + position, head)
-        _put_big_endian(to + position + 8, np.int64(0))
-        _put_big_endian(to + position + 16, np.int32(1 if has_attribute else 0))
+        put_big_endian(to + position, head)
+        put_big_endian(to + position + 8, np.int64(0))
+        put_big_endian(to + position + 16, np.int32(1 if has_attribute else 0))
         position = body + length
         index += 1
     state[POSITION], state[ROW], state[FINGERPRINT] = position, index, fingerprint
     return status
 
 
-@_compiled
+@compiled
 def hash_keys(ends, keys, crc_address, tables, hashes):
     """The CRC-32 of every key into ``hashes`` (int64, 0..2**32-1)."""
     keys_at, tables_at = keys.ctypes.data, tables.ctypes.data
     for row in range(len(hashes)):
-        hashes[row] = _crc32(keys_at + ends[row], ends[row + 1] - ends[row], crc_address, tables_at)
+        hashes[row] = crc32(keys_at + ends[row], ends[row + 1] - ends[row], crc_address, tables_at)
 
 
-@_compiled
+@compiled
 def whole_frames(run):
     """Length of the whole frames at the front of ``run``; stops at a cut tail and at a negative length."""
     position, run_at = np.int64(0), run.ctypes.data
     while position + HEADER_BYTES <= len(run):
-        length = _int32_at(run_at + position)
+        length = int32_at(run_at + position)
         if length < 0 or position + HEADER_BYTES + length > len(run):
             break
         position += HEADER_BYTES + length

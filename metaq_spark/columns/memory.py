@@ -21,6 +21,11 @@ def empty_array(count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype=dtype)
 
 
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where an array's memory begins. The array has to be kept as long as the address is used."""
+    return int(array.ctypes.data)
+
+
 @functools.cache
 def keep_freed_memory() -> None:
     """Make malloc keep freed blocks of up to 16 MiB instead of returning them to the system, from now on in this

@@ -14,6 +14,8 @@ CORE_ABOVE = ("metaq_broker.frontends", "metaq_broker.admin", "metaq_broker.app"
 STANDARD = frozenset(sys.stdlib_module_names)
 SPARK = frozenset({"pyspark", "pyarrow", "py4j", "pandas"})
 ABOVE = ("discovery", "client", "testing")
+REMOTING = tuple(f"remoting_{part}.py" for part in ("connection", "links", "client", "requests"))
+"""Of metaq/net: a channel of RocketMQ's protocol needs sockets, threads and clocks."""
 IO = frozenset({"socket", "asyncio", "select", "selectors", "ssl", "threading", "time", "logging", "os", "kazoo"})
 
 
@@ -44,7 +46,8 @@ RULES = [
     # inside metaq: model, formats, protocols, net, backends, discovery, client
     forbidden("metaq/formats", *(f"metaq.{name}" for name in ("protocols", "net", "backends", *ABOVE)), *IO),
     forbidden("metaq/protocols", *(f"metaq.{name}" for name in ("net", "backends", *ABOVE)), *IO),
-    forbidden("metaq/net", *(f"metaq.{name}" for name in ("formats", "protocols", "backends", *ABOVE))),
+    forbidden("metaq/net", *(f"metaq.{name}" for name in ("formats", "backends", *ABOVE)), "metaq.protocols.text"),
+    forbidden("metaq/net", "metaq.protocols", doors=REMOTING),
     forbidden("metaq/backends", *(f"metaq.{name}" for name in ABOVE)),
     forbidden("metaq/discovery", "metaq.client", "metaq.testing"),
     forbidden("metaq/client", "metaq.cli", "metaq.testing"),
@@ -60,7 +63,7 @@ RULES = [
     forbidden("metaq/model.py", "metaq"),
     forbidden("metaq/errors.py", "metaq"),
     # time, network and ZooKeeper have one door each
-    forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py")),  # that one sets an option of theirs
+    forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py", "net/duplex.py")),
     forbidden("metaq", "time", doors=("net/clock.py",)),
     forbidden("metaq", "kazoo", doors=("discovery/zk_client.py",)),
     forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
@@ -77,7 +80,7 @@ RULES = [
 
 FOREIGN_PACKAGES = {
     # folder -> what may be imported beside the standard library and the project's own packages
-    "metaq": {"kazoo", "isal"},
+    "metaq": {"kazoo", "isal", "lz4", "zstandard"},  # the last three only if they are installed
     "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker"}

@@ -68,7 +68,7 @@ def test_product(folder: str, check: object) -> None:
 
 
 def test_tests_and_benchmarks_are_no_novels_either() -> None:
-    assert [row for source in sources("tests", "benchmarks") for row in long_ones(source)] == []
+    assert [row for source in sources("tests", "benchmarks", "peers") for row in long_ones(source)] == []
 
 
 def test_test_files_have_names_of_their_own() -> None:

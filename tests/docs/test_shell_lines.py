@@ -38,6 +38,7 @@ ELSEWHERE: Mapping[str, str] = {
     "metaq-spark compile": "tests/metaq_spark/columns/test_compile_command.py",
     "METAQ_JAVA_BROKER=127.0.0.1:8123": "tests/java/test_java_broker.py",
     "METAQ_JAVA_LIB=PATH/lib": "tests/java/test_java_programs.py",
+    "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
     "metaq ": "tests/docs/test_cli_page.py",
     "printf 'one tea": "tests/docs/test_cli_page.py",
 }

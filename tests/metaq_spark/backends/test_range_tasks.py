@@ -132,9 +132,7 @@ def test_a_broker_that_is_gone_is_told_with_place_and_advice() -> None:
     assert harness.clock.slept_s == [0.05, 0.1]
     assert str(pickle.loads(pickle.dumps(caught.value))) == told
 
-    with pytest.raises(
-        ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a broker listens"
-    ):
+    with pytest.raises(ReadFailed, match=r"offset 0 on: broker b0:1: connect failed.*check that a broker listens"):
         read(harness.pool, end, retries="0")
 
 

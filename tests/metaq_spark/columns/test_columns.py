@@ -20,7 +20,7 @@ from metaq.formats.frames import encode_body, encode_frame, walk, whole_bytes
 from metaq.formats.message_id import EPOCH_MS
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
-from metaq_spark.columns import kernels
+from metaq_spark.columns import addresses, kernels
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
@@ -341,13 +341,13 @@ def test_compiled_code_is_kept_only_where_nobody_else_can_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = Path(kernels._private_folder())
+    folder = Path(addresses._private_folder())
     assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
     folder.chmod(0o770)
-    assert kernels._private_folder() == ""
+    assert addresses._private_folder() == ""
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    assert kernels._private_folder() == ""
+    assert addresses._private_folder() == ""
 
 
 def test_without_any_folder_to_write_the_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,8 +359,8 @@ def test_without_any_folder_to_write_the_kernels_still_compile(monkeypatch: pyte
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: "compiled"
 
-    monkeypatch.setattr(kernels.numba, "njit", njit)
-    monkeypatch.setattr(kernels, "_private_folder", lambda: "")
-    monkeypatch.setattr(kernels.numba.config, "CACHE_DIR", kernels.numba.config.CACHE_DIR)
-    assert kernels._compiled(lambda: None) == "compiled"
+    monkeypatch.setattr(addresses.numba, "njit", njit)
+    monkeypatch.setattr(addresses, "_private_folder", lambda: "")
+    monkeypatch.setattr(addresses.numba.config, "CACHE_DIR", addresses.numba.config.CACHE_DIR)
+    assert addresses.compiled(lambda: None) == "compiled"
     assert asked == [True, False]

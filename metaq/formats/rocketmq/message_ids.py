@@ -1,0 +1,99 @@
+"""The two ids of a message: the broker's, which says where it is stored, and the producer's (UNIQ_KEY).
+
+::
+
+    offset message id = hex of: broker's IP (4 or 16) | port i32 | physical offset i64             32 or 56 digits
+    UNIQ_KEY          = hex of: producer's IP (4 or 16) | process i16 | number i32
+                                | milliseconds since the local month began i32 | count i16         32 or 56 digits
+
+Digits are capital. A UNIQ_KEY is opaque to everybody but tools: any text that no other message has will do.
+
+Source: docs/remoting-protocol.md, "Message ids".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final, Self
+
+from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES, host_text
+
+_OFFSET: Final = struct.Struct(">q")
+_DERIVED_BYTES: Final = 12
+_DIGITS: Final = frozenset("0123456789abcdefABCDEF")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMessageId:
+    """Where a message is: the broker's address as in a record (8 or 20 bytes), and the byte offset in its log."""
+
+    host: bytes
+    physical_offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the id that ``text`` is.
+
+        Raises:
+            ValueError: ``text`` is no id.
+        """
+        lengths = [2 * (length + _OFFSET.size) for length in (IPV4_BYTES, IPV6_BYTES)]
+        if len(text) not in lengths or not _DIGITS.issuperset(text):
+            raise ValueError(f"message id {text[:80]!r}; it must have {lengths[0]} or {lengths[1]} hexadecimal digits")
+        data = bytes.fromhex(text)
+        (offset,) = _OFFSET.unpack(data[-_OFFSET.size :])
+        return cls(data[: -_OFFSET.size], offset)
+
+    @property
+    def address(self) -> str:
+        """The broker's address, ``host:port``."""
+        return host_text(self.host)
+
+    def __str__(self) -> str:
+        return (self.host + _OFFSET.pack(self.physical_offset)).hex().upper()
+
+
+def month_start_ms(now_ms: int, zone: tzinfo | None = None) -> int:
+    """Return when the month of ``now_ms`` began in ``zone``, ``None`` = the local one; both in milliseconds."""
+    now = datetime.fromtimestamp(now_ms / 1000, zone)
+    return int(now.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp() * 1000)
+
+
+class UniqueKeys:
+    """Gives UNIQ_KEYs of one producer. Keys differ as long as it gives fewer than 65,536 in a millisecond."""
+
+    def __init__(self, ip: bytes, process: int, number: int) -> None:
+        """``ip`` has 4 or 16 bytes; ``number`` (32 bits) tells producers of one process apart."""
+        self._producer = ip + struct.pack(">HI", process & 0xFFFF, number & 0xFFFFFFFF)
+        self._count = 0
+
+    def next(self, now_ms: int, month_ms: int) -> str:
+        """Return another key; ``month_ms`` is when the month began."""
+        self._count = self._count + 1 & 0xFFFF
+        return (self._producer + struct.pack(">IH", now_ms - month_ms & 0xFFFFFFFF, self._count)).hex().upper()
+
+
+def unique_key_ms(key: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Return about when ``key`` was made, in milliseconds, if that is less than a month before ``now_ms``.
+
+    Raises:
+        ValueError: ``key`` is of another form.
+    """
+    if len(key) not in (32, 56) or not _DIGITS.issuperset(key):
+        raise ValueError(f"UNIQ_KEY {key[:80]!r}; it must have 32 or 56 hexadecimal digits")
+    passed = int.from_bytes(bytes.fromhex(key)[-6:-2], "big")
+    start = month_start_ms(now_ms, zone)
+    if start + passed > now_ms:
+        start = month_start_ms(start - 1, zone)
+    return start + passed
+
+
+def derived_key(source: bytes, number: int) -> str:
+    """Return the UNIQ_KEY of row ``number`` (below 2**32) of ``source``: the same whenever it is asked for.
+
+    It has the form of other keys, and 96 bits of a digest of ``source``, so that two sources do not meet.
+    """
+    return (hashlib.sha256(source).digest()[:_DERIVED_BYTES] + struct.pack(">I", number)).hex().upper()

@@ -1,0 +1,63 @@
+"""Properties of a message: names and values in one text, ``name \\x01 value \\x02 name \\x01 value``.
+
+Some versions write a ``\\x02`` behind the last pair, others do not; both are read.
+
+Source: docs/remoting-protocol.md, "Properties".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from metaq.errors import FieldError
+
+NAME_END: Final = "\x01"
+PAIR_END: Final = "\x02"
+
+BYTES_MAX: Final = 32_767
+"""Longest text in UTF-8; a broker needs some of it for what it adds."""
+
+KEYS: Final = "KEYS"
+"""Name under which the message is found: words with blanks between."""
+TAGS: Final = "TAGS"
+"""The tag."""
+UNIQ_KEY: Final = "UNIQ_KEY"
+"""The id that the producer gave."""
+WAIT: Final = "WAIT"
+"""Whether the broker answers when the message is stored as configured."""
+DELAY: Final = "DELAY"
+"""The delay level."""
+INNER_NUM: Final = "INNER_NUM"
+"""How many messages an inner batch has."""
+
+
+def parse_properties(text: str | bytes) -> dict[str, str]:
+    """Return names and values. A pair without a name or a value is dropped, of a repeated name the last one counts."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    properties = {}
+    for pair in text.split(PAIR_END):
+        name, _, value = pair.partition(NAME_END)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def write_properties(properties: Mapping[str, str]) -> str:
+    """Return ``properties`` as text, without a separator behind the last pair.
+
+    Raises:
+        FieldError: A name or a value is empty or has a separator in it, or the text is longer than ``BYTES_MAX``.
+    """
+    pairs = []
+    for name, value in properties.items():
+        if not name or NAME_END in name or PAIR_END in name:
+            raise FieldError("a message", f"property {name}", name, "named by a text without \\x01 and \\x02")
+        if not value or PAIR_END in value:
+            raise FieldError("a message", f"property {name}", value, "a text that is not empty and has no \\x02")
+        pairs.append(f"{name}{NAME_END}{value}")
+    text = PAIR_END.join(pairs)
+    if len(text) * 4 > BYTES_MAX and len(text.encode("utf-8", "replace")) > BYTES_MAX:
+        raise FieldError("a message", "properties", f"{len(text)} characters", f"at most {BYTES_MAX} bytes")
+    return text

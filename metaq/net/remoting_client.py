@@ -1,0 +1,230 @@
+"""A client of RocketMQ's remoting protocol for many servers: calls that wait, futures, oneways, and name servers.
+
+::
+
+    with RemotingClient(name_servers=[Address("127.0.0.1", 9876)]) as client:
+        route = client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}))
+        futures = [client.submit(broker, pull) for pull in pulls]
+
+There is one connection to each server, made by the first call. All calls share it: requests go out one behind the
+other, responses find their call by number. A thread for each connection receives; one for the client lets calls expire
+and closes connections that were idle for ``idle_s``.
+
+A response is a result, whatever its code says: what a code means depends on the request. One is looked at here: 1500,
+"I am going away". The connection is used for nothing more, and what may be repeated is sent once more on a new one.
+
+A client belongs to the process that made it.
+
+Source: the documents of RocketMQ's remoting module; docs/adr/0030-one-channel-for-both-sides.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.duplex import Connector, RemotingTls, connector
+from metaq.net.name_servers import NameServers
+from metaq.net.remoting_connection import CallHook, ConnectionSettings, RemotingConnection
+from metaq.net.remoting_links import Call, Link, LinkTable
+from metaq.net.remoting_requests import Processor, ServerRequests
+from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
+from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits, Response
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import FRAME_BYTES_MAX
+
+IDLE_S: Final = 120.0
+
+REPEATABLE_CODES: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.HEART_BEAT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+    }
+)
+"""Requests that a server may carry out twice without harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """``idle_s``: seconds without traffic after which a connection is closed; the rest is for tests."""
+
+    idle_s: float = IDLE_S
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    clock: Clock = SYSTEM_CLOCK
+    connector: Connector | None = None
+
+
+class RemotingClient:
+    """See the module. Thread-safe.
+
+    Raises:
+        ValueError: A file that ``tls`` names cannot be used.
+    """
+
+    def __init__(
+        self,
+        name_servers: Sequence[Address] = (),
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: RemotingTls | None = None,
+        limits: ChannelLimits = DEFAULT_LIMITS,
+        hooks: Sequence[CallHook] = (),
+        settings: ClientSettings | None = None,
+    ) -> None:
+        settings = ClientSettings() if settings is None else settings
+        self._timeouts, self._clock = timeouts, settings.clock
+        self._connector = connector(tls) if settings.connector is None else settings.connector
+        self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
+        self._name_servers = NameServers(name_servers, settings.clock)
+        self._server_requests = ServerRequests()
+        self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
+
+    def __enter__(self) -> RemotingClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def name_servers(self) -> tuple[Address, ...]:
+        """All that may be asked."""
+        return self._name_servers.addresses
+
+    def set_name_servers(self, addresses: Sequence[Address]) -> None:
+        """Ask others from now on."""
+        self._name_servers.replace(addresses)
+
+    def register(self, code: int, processor: Processor, executor: Executor | None = None) -> None:
+        """Have ``processor`` carry out what servers ask with ``code``, on ``executor`` or a common one."""
+        self._server_requests.register(code, processor, executor)
+
+    def call(self, address: Address, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
+        """Send a request and wait for its response, whatever its code.
+
+        Raises:
+            ConnectionFailed: No connection, or it was lost.
+            DeadlineExceeded: No response in time.
+            TooManyInFlight: Too many requests wait at this server already.
+            ProtocolError: The server sent what is no frame.
+            FieldError: The command does not fit into a frame.
+        """
+        timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
+        call = self._new_call(address, command, timeout_s)
+        self._send(call)
+        with suppress(TimeoutError):
+            return call.future.result(max(0.0, call.deadline - self._clock.monotonic()))
+        call.give_up()
+        if call.future.done() and not call.future.cancelled():  # it came in just now, or failed just now
+            return call.future.result()
+        raise DeadlineExceeded(address, name_of(command.code), timeout_s)
+
+    def submit(
+        self, address: Address, command: RemotingCommand, timeout_s: float | None = None
+    ) -> Future[RemotingCommand]:
+        """Send a request; return the future of its response. What ``call`` raises, its result raises.
+
+        Connecting and sending are done before this returns. Callbacks of the future run in the thread that receives:
+        they should be short, and must not wait for another call.
+        """
+        timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
+        call = self._new_call(address, command, timeout_s)
+        try:
+            self._send(call)
+        except MetaqError as error:
+            call.fail(error)
+        return call.future
+
+    def oneway(self, address: Address, command: RemotingCommand, timeout_s: float | None = None) -> None:
+        """Send a request that nobody answers; returns when the network has it. Raises as ``call``."""
+        timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
+        deadline = self._clock.monotonic() + timeout_s
+        link = self._links.get(address, deadline)
+        link.connection.oneway(command, max(0.001, deadline - self._clock.monotonic()))
+
+    def call_name_server(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
+        """Ask the name server that answered last, then the others, all within ``timeout_s``. Raises as ``call``."""
+        timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
+        return self._name_servers.ask(lambda address, share_s: self.call(address, command, share_s), timeout_s)
+
+    def open(self, address: Address, timeout_s: float | None = None) -> RemotingConnection[Any]:
+        """A connection of the caller's own, to use without threads and to close; the hooks of this client apply.
+
+        What the server asks on it is answered with 3.
+
+        Raises:
+            ConnectionFailed: Nobody listens there.
+            DeadlineExceeded: It took too long.
+        """
+        timeout_s = self._timeouts.connect_s if timeout_s is None else timeout_s
+        stream = self._connector.connect(address, timeout_s)
+        return RemotingConnection(stream, address, self._connections, refuse_requests=True)
+
+    def close(self) -> None:
+        """End all connections; calls that wait fail with ``ConnectionFailed``."""
+        self._links.close()
+        self._server_requests.close()
+
+    def _new_call(self, address: Address, command: RemotingCommand, timeout_s: float) -> Call:
+        return Call(address, command, timeout_s, self._clock.monotonic() + timeout_s)
+
+    def _new_link(self, address: Address, timeout_s: float) -> Link:
+        stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
+        connection: RemotingConnection[Call] = RemotingConnection(stream, address, self._connections)
+        return Link(connection, self._responded, self._server_requests.arrived, self._links.ended)
+
+    def _send(self, call: Call) -> None:
+        link = self._links.get(call.address, call.deadline)
+        left_s = max(0.001, call.deadline - self._clock.monotonic())
+        try:
+            call.sent(link, link.connection.request(call.command, left_s, call))
+        except ConnectionFailed:
+            link.connection.close()
+            raise
+        self._links.expires(call.deadline)
+
+    def _responded(self, link: Link, response: Response[Call]) -> None:
+        call = response.owner
+        if response.command.code == ResponseCode.GO_AWAY and not call.repeated and self._repeat(call):
+            return
+        call.succeed(response.command)
+
+    def _repeat(self, call: Call) -> bool:
+        """Send a call once more on another connection, not in the thread that receives; say whether it will be."""
+        if call.command.code not in REPEATABLE_CODES:
+            return False
+        call.repeated = True
+
+        def again() -> None:
+            try:
+                self._send(call)
+            except MetaqError as error:
+                call.fail(error)
+
+        return self._server_requests.run(again)

@@ -1,0 +1,220 @@
+"""The connections of a ``RemotingClient``: one for each server, with the thread that receives on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Final
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.model import Address
+from metaq.net.clock import Clock
+from metaq.net.remoting_connection import RemotingConnection
+from metaq.protocols.remoting.channel import Expired, Response
+from metaq.protocols.remoting.codes import name_of
+from metaq.protocols.remoting.command import RemotingCommand
+
+RECEIVE_S: Final = 3600.0
+"""A receiving thread waits this long at a time; ``close`` wakes it."""
+
+SWEEP_S: Final = 1.0
+"""Longest time between two looks for idle connections."""
+
+JOIN_S: Final = 10.0
+
+
+class Call:
+    """One call of a client: a future, and where the request is waited for."""
+
+    def __init__(self, address: Address, command: RemotingCommand, timeout_s: float, deadline: float) -> None:
+        self.address, self.command, self.timeout_s, self.deadline = address, command, timeout_s, deadline
+        self.future: Future[RemotingCommand] = Future()
+        self.repeated = False
+        """Whether it was sent a second time."""
+        self._where: tuple[Link, int] | None = None
+
+    def sent(self, link: Link, opaque: int) -> None:
+        """It waits for the response with this number."""
+        self._where = (link, opaque)
+
+    def give_up(self) -> None:
+        """Wait for no response any more."""
+        if self._where is not None:
+            link, opaque = self._where
+            link.connection.forget(opaque)
+
+    def succeed(self, response: RemotingCommand) -> None:
+        """Give it its response; a call that ended already keeps its end."""
+        with suppress(InvalidStateError):
+            self.future.set_result(response)
+
+    def fail(self, error: MetaqError) -> None:
+        """End it with an error; a call that ended already keeps its end."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+    def expire(self) -> None:
+        """End it, as its deadline has passed."""
+        self.fail(DeadlineExceeded(self.address, name_of(self.command.code), self.timeout_s))
+
+
+class Link:
+    """A connection and its receiving thread. ``ended`` is called once, when the thread is done."""
+
+    def __init__(
+        self,
+        connection: RemotingConnection[Call],
+        responded: Callable[[Link, Response[Call]], None],
+        asked: Callable[[RemotingConnection[Call], RemotingCommand], None],
+        ended: Callable[[Link], None],
+    ) -> None:
+        self.connection = connection
+        self.finished = False
+        """Whether the thread is done; the table sets it."""
+        self._responded, self._asked, self._ended = responded, asked, ended
+        self._thread = threading.Thread(target=self._receive, name=f"remoting {connection.address}", daemon=True)
+        self._thread.start()
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may be sent here."""
+        return not (self.connection.closed or self.connection.going_away)
+
+    def expire(self) -> None:
+        """End the calls whose deadline has passed."""
+        for expired in self.connection.expire():
+            expired.owner.expire()
+
+    def close(self) -> None:
+        """End the connection and its calls, and wait for the thread unless this is it."""
+        self._end(ConnectionFailed(self.connection.address, "call", "the connection was closed on this side"))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_S)
+
+    def _receive(self) -> None:
+        error: MetaqError = ConnectionFailed(self.connection.address, "call", "the connection was closed")
+        try:
+            while not self.connection.closed:
+                for event in self.connection.receive(RECEIVE_S):
+                    if isinstance(event, Response):
+                        self._responded(self, event)
+                    elif isinstance(event, Expired):
+                        event.owner.expire()
+                    else:
+                        self._asked(self.connection, event.command)
+        except MetaqError as failure:
+            error = failure
+        finally:
+            self._end(error)
+            self._ended(self)
+
+    def _end(self, error: MetaqError) -> None:
+        for pending in self.connection.close():
+            pending.owner.fail(error)
+
+
+class LinkTable:
+    """The link of each server, made when it is needed; a thread that lets calls expire and closes idle links."""
+
+    def __init__(self, connect: Callable[[Address, float], Link], idle_s: float, clock: Clock) -> None:
+        self._connect, self._idle_s, self._clock = connect, idle_s, clock
+        self._changed = threading.Condition()
+        self._links: dict[Address, Link] = {}
+        self._all: set[Link] = set()  # with those that finish what they have
+        self._connecting: dict[Address, threading.Lock] = {}
+        self._sweeper: threading.Thread | None = None
+        self._next_sweep = 0.0
+        self._closed = False
+
+    def get(self, address: Address, deadline: float) -> Link:
+        """Return the link to a server, connected before ``deadline``.
+
+        Raises:
+            ConnectionFailed: No connection, or this client is closed.
+            DeadlineExceeded: It took too long.
+        """
+        link = self._links.get(address)
+        if link is not None and link.usable:
+            return link
+        with self._changed:
+            self._check_open(address)
+            connecting = self._connecting.setdefault(address, threading.Lock())
+        began = self._clock.monotonic()
+        if not connecting.acquire(timeout=max(0.0, deadline - began)):
+            raise DeadlineExceeded(address, "connect", deadline - began)
+        try:
+            link = self._links.get(address)
+            if link is None or not link.usable:
+                link = self._connect(address, max(0.001, deadline - self._clock.monotonic()))
+                self._add(address, link)
+            return link
+        finally:
+            connecting.release()
+
+    def expires(self, deadline: float) -> None:
+        """Note that a call has this deadline."""
+        if deadline < self._next_sweep:
+            with self._changed:
+                self._changed.notify_all()
+
+    def ended(self, link: Link) -> None:
+        """Forget a link."""
+        with self._changed:
+            link.finished = True
+            self._all.discard(link)
+            address = link.connection.address
+            if self._links.get(address) is link:
+                del self._links[address]
+
+    def close(self) -> None:
+        """Close all links and make no more."""
+        with self._changed:
+            self._closed = True
+            links, sweeper = list(self._all), self._sweeper
+            self._changed.notify_all()
+        for link in links:
+            link.close()
+        if sweeper is not None:
+            sweeper.join(JOIN_S)
+
+    def _add(self, address: Address, link: Link) -> None:
+        try:
+            with self._changed:
+                self._check_open(address)
+                if link.finished:  # so soon; who sends on it will find out
+                    return
+                self._links[address] = link
+                self._all.add(link)
+                if self._sweeper is None:
+                    self._sweeper = threading.Thread(target=self._sweep, name="remoting deadlines", daemon=True)
+                    self._sweeper.start()
+        except ConnectionFailed:
+            link.close()
+            raise
+
+    def _check_open(self, address: Address) -> None:
+        if self._closed:
+            raise ConnectionFailed(address, "call", "this client is closed")
+
+    def _sweep(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                links = list(self._all)
+            for link in links:
+                link.expire()
+                done = link.connection.going_away and not link.connection.in_flight
+                if done or link.connection.idle_s(self._clock.monotonic()) > self._idle_s:
+                    link.close()
+            self._wait(links)
+
+    def _wait(self, links: list[Link]) -> None:
+        now = self._clock.monotonic()
+        deadlines = [each for link in links if (each := link.connection.next_deadline) is not None]
+        with self._changed:
+            self._next_sweep = min([now + SWEEP_S, *deadlines])
+            if not self._closed:
+                self._changed.wait(max(0.001, self._next_sweep - now))

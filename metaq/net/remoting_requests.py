@@ -1,0 +1,118 @@
+"""What servers ask of a client: processors by code, each on an executor of its own or on a common one.
+
+A processor returns the response, or ``None`` where there is none. Requests with a code that nobody registered are
+answered with 3; when too many wait for an executor, with 2; when a processor fails, with 1 and its error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq.net.remoting_connection import RemotingConnection, refusal
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+
+_LOG: Final = logging.getLogger(__name__)
+
+Processor = Callable[[Address, RemotingCommand], RemotingCommand | None]
+"""Carries out a request of the server at an address."""
+
+WAITING_MAX: Final = 1024
+"""Requests of servers that may wait for an executor or be carried out, all together."""
+
+COMMON_THREADS: Final = 4
+"""Threads of the common executor; made when the first request comes."""
+
+REPLY_TIMEOUT_S: Final = 10.0
+
+
+class ServerRequests:
+    """The processors of one client. Thread-safe."""
+
+    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
+        self._processors: dict[int, tuple[Processor, Executor | None]] = {}
+        self._lock = threading.Lock()
+        self._common: ThreadPoolExecutor | None = None
+        self._closed = False
+        self._waiting = threading.BoundedSemaphore(waiting_max)
+        self.refused = 0
+        """Requests that were refused or dropped because too many waited."""
+
+    def register(self, code: int, processor: Processor, executor: Executor | None = None) -> None:
+        """Have ``processor`` carry out requests with ``code``, on ``executor`` or the common one."""
+        self._processors[int(code)] = (processor, executor)
+
+    def arrived(self, connection: RemotingConnection[Any], command: RemotingCommand) -> None:
+        """Have a request carried out; returns at once."""
+        processor, executor = self._processors.get(command.code, (None, None))
+        if processor is None:
+            _reply(connection, command, refusal(command))
+        elif not self._waiting.acquire(blocking=False):
+            self.refused += 1
+            busy = command.reply(int(ResponseCode.SYSTEM_BUSY), remark="[OVERLOAD]the client has too many requests")
+            _reply(connection, command, busy)
+        else:
+            self._submit(executor, processor, connection, command)
+
+    def run(self, work: Callable[[], None]) -> bool:
+        """Run something else on the common executor; return whether it will be."""
+        with self._lock:
+            if self._closed:
+                return False
+            if self._common is None:
+                self._common = ThreadPoolExecutor(COMMON_THREADS, thread_name_prefix="remoting")
+            self._common.submit(work)
+            return True
+
+    def close(self) -> None:
+        """Take nothing more, and wait for what is being carried out. Executors that were given are left alone."""
+        with self._lock:
+            self._closed, common = True, self._common
+        if common is not None:
+            common.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(
+        self,
+        executor: Executor | None,
+        processor: Processor,
+        connection: RemotingConnection[Any],
+        command: RemotingCommand,
+    ) -> None:
+        def work() -> None:
+            try:
+                _carry_out(processor, connection, command)
+            finally:
+                self._waiting.release()
+
+        try:
+            accepted = self.run(work) if executor is None else bool(executor.submit(work))
+        except RuntimeError:  # that executor was shut down
+            accepted = False
+        if not accepted:
+            self._waiting.release()
+
+
+def _carry_out(processor: Processor, connection: RemotingConnection[Any], command: RemotingCommand) -> None:
+    try:
+        response = processor(connection.address, command)
+    except Exception as error:  # a processor is the caller's: whatever it raises is answered, as RocketMQ does
+        _LOG.warning(
+            "request of the server failed",
+            extra={"fields": {"peer": connection.address, "request": name_of(command.code)}},
+            exc_info=True,
+        )
+        response = command.reply(int(ResponseCode.SYSTEM_ERROR), remark=f"{type(error).__name__}: {error}")
+    if response is not None:
+        _reply(connection, command, response)
+
+
+def _reply(connection: RemotingConnection[Any], command: RemotingCommand, response: RemotingCommand) -> None:
+    with suppress(MetaqError):  # the connection is lost, and with it who asked
+        connection.reply(command, response, REPLY_TIMEOUT_S)

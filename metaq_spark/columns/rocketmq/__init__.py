@@ -1,0 +1,1 @@
+"""Between RocketMQ's records and Arrow columns, in both directions, one pass over the bytes each way."""

@@ -1,0 +1,48 @@
+"""What is checked of a queue's records, and how one that fails is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.errors import CorruptFrame
+
+RECORD_BYTES_KEPT: Final = 1_000_000
+"""Bytes of a bad record that its error carries."""
+
+REASONS: Final = {
+    "length": "it is cut, or its lengths contradict each other",
+    "magic": "its magic number is none of a record",
+    "topic": "it is of another topic",
+    "queue": "it is of another queue",
+    "offset": "its queue offset is before the one that was asked for",
+    "checksum": "the checksum does not match the body",
+    "kind": "its body is a batch of messages (a topic of message type BATCH), which cannot be read",
+}
+"""What is wrong with a record, by a word for it."""
+
+
+class CorruptRecord(CorruptFrame):
+    """A record of queue ``where`` cannot be used; ``offset`` is its queue offset, ``record`` its bytes, shortened."""
+
+    def __init__(self, where: str, offset: int, reason: str, record: bytes = b"") -> None:
+        super().__init__(where, offset, reason)
+        self.record = record[:RECORD_BYTES_KEPT]
+        self.args = (*self.args, self.record)
+
+    def __str__(self) -> str:
+        return f"corrupt record in {self.where} at queue offset {self.offset}: {self.reason}"
+
+
+ReportGap = Callable[[int, int], None]
+"""Told of queue offsets ``[start, end)`` of which no record came although every message was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What records must be of: the topic as it is on the wire, and the queue. ``dense``: none may be missing."""
+
+    topic: bytes
+    queue_id: int
+    dense: bool = True

@@ -1,0 +1,286 @@
+"""Records to columns: what a queue's pulls bring goes in, record batches of Spark's exact types come out.
+
+A decoder gathers rows over several pulls and hands out a batch when it is full. The compiled and the plain decoder give
+the same rows; ``engine`` says which is used. Columns that nobody asked for are neither copied nor given memory, but
+every record is checked: its lengths, its magic, that it is of this topic and queue, that its queue offset is one that
+was asked for and above the one before, and the checksum of its body.
+
+Text that is not valid UTF-8 comes out with U+FFFD for each byte sequence that is not, as Spark's strings must be UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from metaq.formats.native_crc import crc32_address
+from metaq.model import Buffer
+from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.memory import address_of, empty_array
+from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
+from metaq_spark.columns.rocketmq.bodies import decompressed
+from metaq_spark.columns.rocketmq.checks import REASONS, RECORD_BYTES_KEPT, CorruptRecord, Queue, ReportGap
+from metaq_spark.columns.rocketmq.hosts import host_texts
+from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
+from metaq_spark.columns.text import text_of
+
+ROWS_MAX: Final = 32768
+"""Most rows of a batch."""
+
+BYTES_MAX: Final = 4 << 20
+"""Bytes of bodies in a batch, and of each column of text; a single larger body makes a batch of its own."""
+
+TEXT_BYTES_MIN: Final = 1 << 16
+"""Every text of one record fits into this."""
+
+
+class RecordDecoder:
+    """Turns the pulls of one queue into record batches. Moves on to the compiled loops when ``engine`` says so."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        maker: RecordBatchMaker,
+        report_gap: ReportGap,
+        rows_max: int = ROWS_MAX,
+        bytes_max: int = BYTES_MAX,
+        engine: Engine | None = None,
+    ) -> None:
+        self._queue, self._maker, self._report_gap = queue, maker, report_gap
+        self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
+        self._decoder: PlainRecordDecoder | CompiledRecordDecoder = PlainRecordDecoder(queue, maker, *self._limits)
+
+    def decode(self, data: Buffer, start: int, end: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
+        """Take in the records of the queue offsets ``[start, end)``; yield the batches that got full.
+
+        Records from ``end`` on are left out. ``data`` is not looked at any more when the last batch was taken.
+
+        Raises:
+            CorruptRecord: A record cannot be used. The rows before it are kept inside, and the decoder is ready for
+            the records behind it, which have to be fetched again: what is behind in ``data`` is not looked at.
+        """
+        if isinstance(self._decoder, PlainRecordDecoder):
+            kernels = self._engine.kernels_for(len(data), task_bytes_left)
+            if kernels is not None:
+                yield from self._decoder.flush()
+                self._decoder = CompiledRecordDecoder(self._queue, self._maker, *self._limits)
+        yield from self._decoder.decode(data, start, end, self._report_gap)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows still inside, if any."""
+        return self._decoder.flush()
+
+
+class CompiledRecordDecoder:
+    """The decoder that runs ``kernels``."""
+
+    def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
+        from metaq_spark.columns.addresses import CRC_TABLES
+        from metaq_spark.columns.rocketmq import record_kernels as kernels
+
+        self._k: ModuleType = kernels
+        self._queue, self._maker = queue, maker
+        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self._topic, self._crc, self._tables = _bytes_of(queue.topic), crc32_address(), CRC_TABLES
+        self._parsed = np.empty(kernels.PAIRS_OF_RECORD_MAX * kernels.PARSED_WIDTH, np.int64)
+        self._start_batch(bytes_max)
+
+    def _start_batch(self, value_bytes: int) -> None:
+        """Fresh column buffers: the last ones belong to the batch now. Columns not needed have none."""
+        k, needed = self._k, self._maker.needed
+        self._state = np.zeros(k.STATE_SIZE, dtype=np.int64)
+        self._table = np.zeros(k.TABLE_SIZE, dtype=np.int64)
+        self._columns: dict[int, np.ndarray[Any, Any]] = {}
+        rows, texts = self._rows_max, max(TEXT_BYTES_MIN, self._bytes_max)
+        pairs = max(rows * 8, k.PAIRS_OF_RECORD_MAX)
+        self._state[[k.QUEUE_ID, k.DENSE, k.ROWS_MAX, k.VALUE_BYTES_MAX, k.TEXT_BYTES_MAX, k.PAIRS_MAX]] = (
+            self._queue.queue_id, self._queue.dense, rows, value_bytes, texts, pairs,
+        )  # fmt: skip
+        if "queue_offset" in needed:
+            self._add(k.OFFSETS_AT, rows, np.int64)
+        for name, at, present in (
+            ("born_timestamp", k.BORN_AT, k.BORN_PRESENT_AT),
+            ("store_timestamp", k.STORED_AT, k.STORED_PRESENT_AT),
+        ):
+            if name in needed:
+                self._add(at, rows, np.int64)
+                self._add(present, rows, np.uint8)
+        for name, at in (("reconsume_times", k.RECONSUMED_AT), ("flag", k.FLAGS_AT)):
+            if name in needed:
+                self._add(at, rows, np.int32)
+        for name, ends, at, size in (
+            ("value", k.VALUE_ENDS_AT, k.VALUES_AT, value_bytes),
+            ("keys", k.KEY_ENDS_AT, k.KEYS_AT, texts),
+            ("message_id", k.ID_ENDS_AT, k.IDS_AT, texts),
+            ("tags", k.TAG_ENDS_AT, k.TAGS_AT, texts),
+            ("offset_message_id", k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, texts),
+            ("born_host", k.HOST_ENDS_AT, k.HOSTS_AT, texts),
+        ):
+            if name in needed:
+                self._add_texts(ends, at, rows, size)
+        for name, present in _PRESENCE:
+            if name in needed:
+                self._add(getattr(k, present), rows, np.uint8)
+        if "properties" in needed:
+            self._add_texts(k.NAME_ENDS_AT, k.NAMES_AT, pairs, texts)
+            self._add_texts(k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, pairs, texts)
+            self._add(k.PAIR_ENDS_AT, rows + 1, np.int32)[:1] = 0
+        if needed & {"keys", "message_id", "tags", "properties"}:
+            self._table[k.PARSED_AT] = address_of(self._parsed)
+
+    def _add_texts(self, ends: int, at: int, count: int, size: int) -> None:
+        self._add(ends, count + 1, np.int32)[:1] = 0
+        self._add(at, max(size, 1), np.uint8)
+
+    def _add(self, place: int, count: int, dtype: type[np.generic]) -> np.ndarray[Any, Any]:
+        column = self._columns[place] = empty_array(count, dtype)
+        self._table[place] = address_of(column)
+        return column
+
+    def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
+        """Take in records; see ``RecordDecoder``."""
+        k, run = self._k, _bytes_of(data)
+        self._state[[k.POSITION, k.NEXT, k.END, k.INFLATED_AT]] = 0, start, end, 0
+        inflated: bytes | None = None  # kept while its address is in use
+        while (status := self._run_kernel(run)) != k.DONE:
+            state = self._state
+            position, expected = int(state[k.POSITION]), int(state[k.NEXT])
+            if status == k.FULL:
+                kept = {place: int(state[place]) for place in (k.POSITION, k.NEXT, k.END, k.INFLATED_AT)}
+                needed, size = int(state[k.NEEDED]), int(state[k.INFLATED_BYTES])
+                yield from self._take()
+                self._start_batch(max(needed, self._bytes_max))
+                self._state[list(kept)] = list(kept.values())
+                self._state[k.INFLATED_BYTES] = size
+            elif status == k.BODY_COMPRESSED:
+                inflated = self._decompress(run, position)
+                state[k.INFLATED_AT] = address_of(np.frombuffer(inflated or b"\0", np.uint8))
+                state[k.INFLATED_BYTES] = len(inflated)
+            elif status == k.GAP:
+                report_gap(expected, int(state[k.RECORD_OFFSET]))
+                state[k.NEXT] = state[k.RECORD_OFFSET]
+            else:
+                raise self._corrupt(run, position, REASONS[_NAMES_OF_REASONS[status - k.BAD_LENGTH]])
+        if self._queue.dense and self._state[k.NEXT] < end:
+            report_gap(int(self._state[k.NEXT]), end)
+
+    def _decompress(self, run: np.ndarray[Any, Any], position: int) -> bytes:
+        k, state = self._k, self._state
+        at = int(state[k.BODY_AT])
+        try:
+            return decompressed(run[at : at + int(state[k.BODY_BYTES])].tobytes(), int(state[k.SYS_FLAG]))
+        except ValueError as error:
+            raise self._corrupt(run, position, str(error)) from None
+
+    def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> CorruptRecord:
+        k, state = self._k, self._state
+        told, expected = int(state[k.RECORD_OFFSET]), int(state[k.NEXT])
+        offset = told if not self._queue.dense and expected <= told < state[k.END] else expected
+        size = int.from_bytes(run[position : position + 4].tobytes(), signed=True)
+        record = run[position : position + size if size > 0 else len(run)][:RECORD_BYTES_KEPT]
+        return CorruptRecord(str(self._maker.source), offset, reason, record.tobytes())
+
+    def _run_kernel(self, run: np.ndarray[Any, Any]) -> int:
+        status: int = self._k.decode_records(run, self._topic, self._crc, self._tables, self._table, self._state)
+        return status
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows still inside; see ``RecordDecoder``."""
+        if self._state[self._k.ROW] > 0:
+            yield from self._take()
+            self._start_batch(self._bytes_max)
+
+    def _take(self) -> Iterator[pa.RecordBatch]:
+        """The batch of the rows gathered, if it has any that are wanted."""
+        rows = int(self._state[self._k.ROW])
+        if not rows:
+            return
+        batch = self._maker.batch(rows, {name: self._raw(name, rows) for name in self._maker.needed})
+        if batch is not None:
+            yield batch
+
+    def _raw(self, name: str, rows: int) -> pa.Array:
+        k, columns = self._k, self._columns
+        match name:
+            case "queue_offset":
+                return _array(pa.int64(), rows, None, columns[k.OFFSETS_AT])
+            case "born_timestamp":
+                return self._times(rows, k.BORN_AT, k.BORN_PRESENT_AT, k.WITHOUT_BORN)
+            case "store_timestamp":
+                return self._times(rows, k.STORED_AT, k.STORED_PRESENT_AT, k.WITHOUT_STORED)
+            case "reconsume_times":
+                return _array(pa.int32(), rows, None, columns[k.RECONSUMED_AT])
+            case "flag":
+                return _array(pa.int32(), rows, None, columns[k.FLAGS_AT])
+            case "value":
+                return self._strings(pa.binary(), rows, k.VALUE_ENDS_AT, k.VALUES_AT, k.VALUE_BYTES)
+            case "offset_message_id":
+                return self._strings(pa.string(), rows, k.OFFSET_ID_ENDS_AT, k.OFFSET_IDS_AT, k.OFFSET_ID_BYTES)
+            case "born_host":
+                return host_texts(self._strings(pa.binary(), rows, k.HOST_ENDS_AT, k.HOSTS_AT, k.HOST_BYTES))
+            case "properties":
+                return self._properties(rows)
+            case "keys":
+                places = k.KEY_ENDS_AT, k.KEYS_AT, k.KEY_BYTES, k.KEYS_PRESENT_AT, k.WITHOUT_KEYS, k.NON_ASCII_KEYS
+            case "message_id":
+                places = k.ID_ENDS_AT, k.IDS_AT, k.ID_BYTES, k.IDS_PRESENT_AT, k.WITHOUT_ID, k.NON_ASCII_ID
+            case _:
+                places = k.TAG_ENDS_AT, k.TAGS_AT, k.TAG_BYTES, k.TAGS_PRESENT_AT, k.WITHOUT_TAGS, k.NON_ASCII_TAGS
+        return self._nullable(rows, *places)
+
+    def _times(self, rows: int, at: int, present: int, without: int) -> pa.Array:
+        validity = _bitmap(self._columns[present], rows, int(self._state[without]))
+        return _array(pa.timestamp("us", tz="UTC"), rows, validity, self._columns[at])
+
+    def _nullable(
+        self, rows: int, ends: int, at: int, used: int, present: int, without: int, non_ascii: int
+    ) -> pa.Array:
+        nulls = int(self._state[without])
+        if nulls == rows:
+            return pa.nulls(rows, pa.string())
+        return self._texts(rows, ends, at, used, non_ascii, _bitmap(self._columns[present], rows, nulls))
+
+    def _texts(
+        self, rows: int, ends: int, at: int, used: int, non_ascii: int, validity: pa.Buffer | None = None
+    ) -> pa.Array:
+        if not self._state[non_ascii]:
+            return self._strings(pa.string(), rows, ends, at, used, validity)
+        return text_of(self._strings(pa.binary(), rows, ends, at, used, validity))
+
+    def _strings(
+        self, kind: pa.DataType, rows: int, ends: int, at: int, used: int, validity: pa.Buffer | None = None
+    ) -> pa.Array:
+        return _array(kind, rows, validity, self._columns[ends], self._columns[at][: int(self._state[used])])
+
+    def _properties(self, rows: int) -> pa.Array:
+        k = self._k
+        pairs = int(self._state[k.PAIRS])
+        names = self._texts(pairs, k.NAME_ENDS_AT, k.NAMES_AT, k.NAME_BYTES, k.NON_ASCII_NAMES)
+        values = self._texts(pairs, k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, k.PROPERTY_BYTES, k.NON_ASCII_PROPERTIES)
+        ends = _array(pa.int32(), rows + 1, None, self._columns[k.PAIR_ENDS_AT])
+        return pa.MapArray.from_arrays(ends, names, values)
+
+
+_PRESENCE: Final = (("keys", "KEYS_PRESENT_AT"), ("message_id", "IDS_PRESENT_AT"), ("tags", "TAGS_PRESENT_AT"))
+
+_NAMES_OF_REASONS: Final = ("length", "magic", "topic", "queue", "offset", "checksum", "kind")
+"""In the order of the kernels' statuses."""
+
+
+def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
+    """A read-only view, whatever ``data`` is: numba compiles for each kind of array that it meets."""
+    run = np.frombuffer(data, dtype=np.uint8)
+    run.flags.writeable = False
+    return run
+
+
+def _array(arrow_type: pa.DataType, rows: int, validity: pa.Buffer | None, *data: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.Array.from_buffers(arrow_type, rows, [validity, *(pa.py_buffer(part) for part in data)])
+
+
+def _bitmap(present: np.ndarray[Any, Any], rows: int, nulls: int) -> pa.Buffer | None:
+    return pa.py_buffer(np.packbits(present[:rows], bitorder="little")) if nulls else None

@@ -1,0 +1,226 @@
+"""Columns to messages: the rows of a record batch become elements of RocketMQ's batches, ready to be sent.
+
+``ElementEncoder`` holds the columns of one record batch and writes the elements of any selection of its rows, in the
+order of the selection, behind what an open block already has. Every message gets a UNIQ_KEY that its row alone decides.
+A message with a delay cannot be in a batch: it is a ``SingleMessage``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.encode import Int64s, VariableColumn
+from metaq_spark.columns.engine import Engine, shared_engine
+from metaq_spark.columns.memory import address_of
+from metaq_spark.columns.rocketmq.plain import encode_element
+from metaq_spark.columns.rocketmq.properties import EMPTY, PropertyColumn
+from metaq_spark.columns.rocketmq.unique_keys import unique_key
+from metaq_spark.errors import RowError
+
+DELAY_LEVELS: Final = range(19)
+"""0 is none; brokers have 18 unless they are configured otherwise, and take a higher one for the highest."""
+
+PROPERTIES_BYTES_MAX: Final = 32000
+"""Brokers count what they add to the properties; this is what all of them take."""
+
+_BESIDE_THE_VALUE: Final = 64
+"""Bytes that a message without properties needs beside its value."""
+
+_SEPARATORS: Final = (
+    "a tag, a key or a property has one of the characters U+0001 and U+0002, which separate them in a message"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """The columns of a record batch that messages are made of. ``value`` has no nulls, and nulls elsewhere are nothing.
+
+    ``keys``: strings, or lists of strings. ``delays``: int32, from 0 on.
+    """
+
+    value: pa.Array
+    tags: pa.Array | None = None
+    keys: pa.Array | None = None
+    properties: pa.MapArray | None = None
+    delays: pa.Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SingleMessage(Block):
+    """One element that has to be sent by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The parts of an element."""
+
+    body: bytes
+    properties: bytes
+
+    @classmethod
+    def of(cls, raw: bytes | memoryview) -> Element:
+        """Read an element that this module made."""
+        data = bytes(raw)
+        length = struct.unpack_from(">i", data, 16)[0]
+        return cls(data[20 : 20 + length], data[22 + length :])
+
+
+class ElementEncoder:
+    """Encodes rows of one batch. Row ``i`` is row ``first_row + i`` of the task whose keys begin with ``prefix``.
+
+    ``place`` names the task's input in errors.
+    """
+
+    def __init__(
+        self, columns: RowColumns, prefix: bytes, first_row: int, place: str, engine: Engine | None = None
+    ) -> None:
+        self._value, self._prefix, self._first_row, self._place = columns.value, prefix, first_row, place
+        self._tags, self._keys = columns.tags, _joined(columns.keys)
+        self._delays = None if columns.delays is None else np.asarray(columns.delays.fill_null(0)).astype(np.int64)
+        self._properties = None if columns.properties is None else PropertyColumn.of(columns.properties)
+        self._property_maps = columns.properties
+        self._check()
+        self._kernels = (engine or shared_engine()).kernels_for(columns.value.nbytes)
+        if self._kernels is not None:
+            self._lay_out()
+
+    def append(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+        """Write the elements of ``rows`` behind those in ``block``, and yield it each time that it is full.
+
+        Messages with a delay are yielded one by one. What ``block`` holds in the end is not full, or nothing says so
+        yet.
+
+        Raises:
+            RowError: A row's properties are too long, or have characters that they cannot have.
+        """
+        if self._delays is not None:
+            delayed = self._delays[rows] > 0
+            for row in rows[delayed]:
+                yield SingleMessage(memoryview(self._element(int(row))), 1, 0)
+            rows = rows[~delayed]
+        if self._kernels is None:
+            yield from self._append_plain(rows, block)
+        else:
+            yield from self._append_compiled(rows, block)
+
+    def _check(self) -> None:
+        if self._properties is not None and (row := self._properties.row_with_empty()) is not None:
+            raise self._refused(row, EMPTY)
+        if self._delays is not None:
+            wrong = (self._delays < 0) | (self._delays > DELAY_LEVELS[-1])
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise self._refused(
+                    row, f"delay_level is {self._delays[row]}; it goes from 0 (none) to {DELAY_LEVELS[-1]}"
+                )
+
+    def _lay_out(self) -> None:
+        """The columns as the table of addresses that the kernel takes, and what keeps their memory alive."""
+        k = self._kernels_of()
+        table = self._table = np.zeros(k.IN_TABLE_SIZE, dtype=np.int64)
+        prefix = np.frombuffer(self._prefix, np.uint8)
+        value = VariableColumn.of(self._value)
+        self._alive: list[Any] = [prefix, value]
+        table[k.IN_PREFIX_AT] = address_of(prefix)
+        table[[k.IN_VALUE_ENDS_AT, k.IN_VALUES_AT]] = address_of(value.ends), address_of(value.data)
+        for array, ends, data, present in (
+            (self._tags, k.IN_TAG_ENDS_AT, k.IN_TAGS_AT, k.IN_TAGS_PRESENT_AT),
+            (self._keys, k.IN_KEY_ENDS_AT, k.IN_KEYS_AT, k.IN_KEYS_PRESENT_AT),
+        ):
+            if array is not None and array.null_count < len(array):
+                column = VariableColumn.of(array)
+                self._alive.append(column)
+                table[[ends, data, present]] = [address_of(each) for each in (column.ends, column.data, column.present)]
+        if self._properties is not None:
+            one = self._properties
+            table[[k.IN_PAIR_ENDS_AT, k.IN_PAIRS_WANTED_AT, k.IN_NAME_ENDS_AT, k.IN_NAMES_AT]] = [
+                address_of(each) for each in (one.ends, one.wanted, one.names.ends, one.names.data)
+            ]
+            table[[k.IN_PROPERTY_ENDS_AT, k.IN_PROPERTIES_AT]] = (
+                address_of(one.values.ends),
+                address_of(one.values.data),
+            )
+
+    def _kernels_of(self) -> Any:
+        from metaq_spark.columns.rocketmq import element_kernels as kernels
+
+        return kernels
+
+    def _append_compiled(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+        k = self._kernels_of()
+        state = np.zeros(k.STATE_SIZE, dtype=np.int64)
+        expected = self._value.nbytes // max(1, len(self._value)) + _BESIDE_THE_VALUE
+        done = 0
+        while True:
+            state[k.POSITION], state[k.ROW] = block.used, done
+            some = rows[: done + block.messages_max - block.count]
+            status = k.encode_elements(some, self._first_row, self._table, state, block.buffer)
+            row = int(state[k.ROW])
+            block.used, block.count, done = int(state[k.POSITION]), block.count + row - done, row
+            if status == k.LONG_PROPERTIES:
+                raise self._refused(int(rows[row]), _too_long(int(state[k.NEEDED])))
+            if status == k.BAD_PROPERTY:
+                raise self._refused(int(rows[row]), _SEPARATORS)
+            if done == len(rows):
+                return
+            if not block.ensure_capacity(int(state[k.NEEDED]), (len(rows) - done) * expected):
+                yield block.take()
+
+    def _append_plain(self, rows: Int64s, block: OpenBlock) -> Iterator[Block]:
+        for row in rows.tolist():
+            element = self._element(row)
+            if not block.add(element):
+                yield block.take()
+                block.add(element)
+
+    def _element(self, row: int) -> bytes:
+        pairs = {b"UNIQ_KEY": unique_key(self._prefix, self._first_row + row)}
+        for name, column in ((b"TAGS", self._tags), (b"KEYS", self._keys)):
+            if column is not None and (text := column[row].as_py()):
+                pairs[name] = text.encode()
+        if self._delays is not None and self._delays[row]:
+            pairs[b"DELAY"] = str(self._delays[row]).encode()
+        own = self._own_pairs(row)
+        if any(byte in part for pair in (*pairs.items(), *own) for part in pair for byte in (b"\x01", b"\x02")):
+            raise self._refused(row, _SEPARATORS)
+        properties = b"".join(b"%b\x01%b\x02" % pair for pair in (*pairs.items(), *own))
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise self._refused(row, _too_long(len(properties)))
+        value = self._value[row].as_py()
+        return encode_element(value.encode() if isinstance(value, str) else value, properties)
+
+    def _own_pairs(self, row: int) -> list[tuple[bytes, bytes]]:
+        if self._properties is None or self._property_maps is None:
+            return []
+        column = self._properties
+        start, end = int(column.ends[row]), int(column.ends[row + 1])
+        names, values = self._property_maps.keys, self._property_maps.items
+        return [
+            (names[pair].as_py().encode(), values[pair].as_py().encode())
+            for pair in range(start, end)
+            if column.wanted[pair]
+        ]
+
+    def _refused(self, row: int, reason: str) -> RowError:
+        return RowError(f"row {self._first_row + row + 1} of {self._place}", reason)
+
+
+def _joined(keys: pa.Array | None) -> pa.Array | None:
+    """Keys as one text a row, separated by spaces."""
+    if keys is None or not pa.types.is_list(keys.type):
+        return keys
+    import pyarrow.compute as pc
+
+    return pc.binary_join(keys, " ")
+
+
+def _too_long(size: int) -> str:
+    what = "its properties (tag, keys and UNIQ_KEY among them)"
+    return f"{what} are {size} bytes; at most {PROPERTIES_BYTES_MAX} are allowed"

@@ -1,0 +1,402 @@
+"""The compiled loop from RocketMQ's records to columns; ``metaq_spark.columns.kernels`` tells what such loops are.
+
+A record (big-endian; a host is 8 bytes, or 20 with an IPv6 address, as ``sysFlag`` says)::
+
+    0 totalSize i32 | 4 magic i32 | 8 bodyCRC i32 | 12 queueId i32 | 16 flag i32 | 20 queueOffset i64
+    28 physicalOffset i64 | 36 sysFlag i32 | 40 bornTimestamp i64 | 48 bornHost | storeTimestamp i64 | storeHost
+    reconsumeTimes i32 | preparedTransactionOffset i64 | bodyLength i32, body
+    topicLength i8 (v2: i16), topic | propertiesLength i16, properties
+
+Properties are ``name 0x01 value 0x02 ...``, with or without the last 0x02.
+
+A loop gets its columns as a table of addresses, because numba looks at every array that it is given, and a pull brings
+32 messages: the places ``*_AT`` below. A column that is not wanted has address 0.
+"""
+
+# mypy: ignore-errors
+# numba compiles these functions by its own rules and has no types to check them against.
+
+from __future__ import annotations
+
+from typing import Final
+
+import numba
+import numpy as np
+
+from metaq_spark.columns.addresses import (
+    big_endian,
+    compiled,
+    copy,
+    copy_text,
+    crc32,
+    int32_at,
+    load,
+    store,
+)
+
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+SMALLEST_RECORD: Final = 91
+"""Bytes of a record with IPv4 hosts and neither body, topic nor properties."""
+
+COMPRESSED: Final = 0x01
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+UNREADABLE: Final = 0xC0
+"""Flags of 5.x for a record whose body is a batch of messages."""
+
+CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)
+TIME_MS_MAX: Final = 253402300799999
+"""The last millisecond of the year 9999, which is as far as Spark's timestamps go in practice."""
+
+DONE: Final = 0
+FULL: Final = 1
+BODY_COMPRESSED: Final = 2
+GAP: Final = 3
+BAD_LENGTH: Final = 4
+BAD_MAGIC: Final = 5
+BAD_TOPIC: Final = 6
+BAD_QUEUE: Final = 7
+BAD_OFFSET: Final = 8
+BAD_CHECKSUM: Final = 9
+BAD_KIND: Final = 10
+AT_END: Final = 11
+"""What the loop returns; ``state`` says where it stopped.
+
+``FULL``: the columns have no space for the record. ``BODY_COMPRESSED``: the body has to be decompressed first.
+``GAP``: the record's queue offset is behind the one expected.
+"""
+
+(
+    POSITION,  # of the record in the run
+    ROW,  # rows that the columns have
+    VALUE_BYTES,
+    NEXT,  # queue offset of the next record
+    END,  # queue offset to stop before
+    NEEDED,  # bytes of a value that found no space
+    RECORD_OFFSET,  # queue offset of the record at POSITION
+    BODY_AT,  # of a compressed body: where it begins in the run, ...
+    BODY_BYTES,  # ... its length, ...
+    SYS_FLAG,  # ... and the record's sysFlag
+    INFLATED_AT,  # address of that body decompressed, 0 = there is none
+    INFLATED_BYTES,
+    DENSE,  # whether a GAP is told
+    QUEUE_ID,
+    ROWS_MAX,
+    VALUE_BYTES_MAX,
+    TEXT_BYTES_MAX,  # of each text column
+    PAIRS_MAX,  # of the column of properties
+    KEY_BYTES,
+    ID_BYTES,
+    TAG_BYTES,
+    OFFSET_ID_BYTES,
+    HOST_BYTES,
+    PAIRS,
+    NAME_BYTES,
+    PROPERTY_BYTES,
+    WITHOUT_KEYS,
+    WITHOUT_ID,
+    WITHOUT_TAGS,
+    WITHOUT_BORN,
+    WITHOUT_STORED,
+    NON_ASCII_KEYS,
+    NON_ASCII_ID,
+    NON_ASCII_TAGS,
+    NON_ASCII_NAMES,
+    NON_ASCII_PROPERTIES,
+    STATE_SIZE,
+) = range(37)
+
+(
+    OFFSETS_AT,
+    BORN_AT,
+    BORN_PRESENT_AT,
+    STORED_AT,
+    STORED_PRESENT_AT,
+    RECONSUMED_AT,
+    FLAGS_AT,
+    VALUE_ENDS_AT,
+    VALUES_AT,
+    KEY_ENDS_AT,
+    KEYS_AT,
+    KEYS_PRESENT_AT,
+    ID_ENDS_AT,
+    IDS_AT,
+    IDS_PRESENT_AT,
+    TAG_ENDS_AT,
+    TAGS_AT,
+    TAGS_PRESENT_AT,
+    OFFSET_ID_ENDS_AT,
+    OFFSET_IDS_AT,
+    HOST_ENDS_AT,
+    HOSTS_AT,
+    PAIR_ENDS_AT,
+    NAME_ENDS_AT,
+    NAMES_AT,
+    PROPERTY_ENDS_AT,
+    PROPERTIES_AT,
+    PARSED_AT,
+    TABLE_SIZE,
+) = range(29)
+
+PARSED_WIDTH: Final = 4
+"""Numbers of a pair in the scratch memory: name at, name length, value at, value length."""
+
+PROPERTIES_MAX: Final = 32767
+PAIRS_OF_RECORD_MAX: Final = PROPERTIES_MAX // 3 + 1
+
+_UNIQ_KEY: Final = np.int64(int.from_bytes(b"UNIQ_KEY"))
+_KEYS: Final = np.int32(int.from_bytes(b"KEYS"))
+_TAGS: Final = np.int32(int.from_bytes(b"TAGS"))
+
+
+@numba.njit(inline="always")
+def _same(one, other, length):
+    """Whether the bytes at two addresses are the same."""
+    for k in range(length):  # noqa: SIM110  a generator is nothing that numba compiles
+        if load(one + k, np.uint8) != load(other + k, np.uint8):
+            return False
+    return True
+
+
+@numba.njit(inline="always")
+def _put_end(table, row, end):
+    """``end`` behind row ``row`` into a column of Arrow's int32 offsets."""
+    store(table + 4 * (row + 1), np.int32(end))
+
+
+@numba.njit
+def _parse(at, length, parsed):
+    """Write the pairs of a properties string to ``parsed``, each name once with its last value; how many there are.
+
+    A pair without a name or a value counts for nothing.
+    """
+    count, end = 0, at + length
+    while at < end:
+        split, stop = np.int64(-1), at
+        while stop < end:
+            byte = load(stop, np.uint8)
+            if byte == 2:
+                break
+            if byte == 1 and split < 0:
+                split = stop
+            stop += 1
+        if split > at and stop > split + 1:
+            name_length, place = split - at, 0
+            while place < count:
+                known = parsed + 8 * PARSED_WIDTH * place
+                if load(known + 8, np.int64) == name_length and _same(load(known, np.int64), at, name_length):
+                    break
+                place += 1
+            entry = parsed + 8 * PARSED_WIDTH * place
+            if place == count:
+                store(entry, np.int64(at))
+                store(entry + 8, np.int64(name_length))
+                count += 1
+            store(entry + 16, np.int64(split + 1))
+            store(entry + 24, np.int64(stop - split - 1))
+        at = stop + 1
+    return count
+
+
+@numba.njit(inline="always")
+def _put_text(table, state, ends, texts, present, used, without, non_ascii, row, at, length):
+    """Put a text, or null if its length is 0, into a column that the other arguments are the places of."""
+    if length:
+        state[non_ascii] |= copy_text(table[texts] + state[used], at, length)
+        state[used] += length
+    else:
+        state[without] += 1
+    store(table[present] + row, np.uint8(length > 0))
+    _put_end(table[ends], row, state[used])
+
+
+@numba.njit(inline="always")
+def _put_time(table, state, column, present, without, row, time_ms):
+    known = 0 <= time_ms <= TIME_MS_MAX
+    store(table[column] + 8 * row, np.int64(time_ms * 1000 if known else 0))
+    store(table[present] + row, np.uint8(known))
+    state[without] += not known
+
+
+@numba.njit(inline="always")
+def _put_hexadecimal(to, at, length):
+    """Write bytes as upper-case digits, two each."""
+    for k in range(length):
+        byte = load(at + k, np.uint8)
+        for place, digit in ((0, byte >> np.uint8(4)), (1, byte & np.uint8(15))):
+            store(to + 2 * k + place, np.uint8(digit + 48 if digit < 10 else digit + 55))
+
+
+@numba.njit(inline="always")
+def _put_properties(table, state, row, at, length):
+    """The columns that are made of the properties."""
+    parsed = table[PARSED_AT]
+    count = _parse(at, length, parsed)
+    keys_at = id_at = tag_at = keys_bytes = id_bytes = tag_bytes = np.int64(0)
+    for k in range(count):
+        entry = parsed + 8 * PARSED_WIDTH * k
+        name, size = load(entry, np.int64), load(entry + 8, np.int64)
+        value, value_bytes = load(entry + 16, np.int64), load(entry + 24, np.int64)
+        if size == 4 and big_endian(name, np.int32) == _KEYS:
+            keys_at, keys_bytes = value, value_bytes
+        elif size == 4 and big_endian(name, np.int32) == _TAGS:
+            tag_at, tag_bytes = value, value_bytes
+        elif size == 8 and big_endian(name, np.int64) == _UNIQ_KEY:
+            id_at, id_bytes = value, value_bytes
+        if table[NAMES_AT]:
+            state[NON_ASCII_NAMES] |= copy_text(table[NAMES_AT] + state[NAME_BYTES], name, size)
+            state[NON_ASCII_PROPERTIES] |= copy_text(table[PROPERTIES_AT] + state[PROPERTY_BYTES], value, value_bytes)
+            state[NAME_BYTES] += size
+            state[PROPERTY_BYTES] += value_bytes
+            _put_end(table[NAME_ENDS_AT], state[PAIRS], state[NAME_BYTES])
+            _put_end(table[PROPERTY_ENDS_AT], state[PAIRS], state[PROPERTY_BYTES])
+            state[PAIRS] += 1
+    if table[NAMES_AT]:
+        _put_end(table[PAIR_ENDS_AT], row, state[PAIRS])
+    if table[KEYS_AT]:
+        _put_text(
+            table, state, KEY_ENDS_AT, KEYS_AT, KEYS_PRESENT_AT, KEY_BYTES, WITHOUT_KEYS, NON_ASCII_KEYS, row,
+            keys_at, keys_bytes,
+        )  # fmt: skip
+    if table[IDS_AT]:
+        _put_text(
+            table, state, ID_ENDS_AT, IDS_AT, IDS_PRESENT_AT, ID_BYTES, WITHOUT_ID, NON_ASCII_ID, row, id_at, id_bytes
+        )
+    if table[TAGS_AT]:
+        _put_text(
+            table, state, TAG_ENDS_AT, TAGS_AT, TAGS_PRESENT_AT, TAG_BYTES, WITHOUT_TAGS, NON_ASCII_TAGS, row,
+            tag_at, tag_bytes,
+        )  # fmt: skip
+
+
+@numba.njit(inline="always")
+def _has_space(table, state, value_bytes, properties_bytes):
+    """Whether the columns can take another record."""
+    return (
+        state[ROW] < state[ROWS_MAX]
+        and (not table[VALUES_AT] or state[VALUE_BYTES] + value_bytes <= state[VALUE_BYTES_MAX])
+        and max(
+            state[KEY_BYTES], state[ID_BYTES], state[TAG_BYTES], state[NAME_BYTES], state[PROPERTY_BYTES],
+            state[OFFSET_ID_BYTES] + 56 - properties_bytes, state[HOST_BYTES] + 20 - properties_bytes,
+        ) + properties_bytes <= state[TEXT_BYTES_MAX]
+        and state[PAIRS] + properties_bytes // 3 + 1 <= state[PAIRS_MAX]
+    )  # fmt: skip
+
+
+@numba.njit(inline="always")
+def _look_at(record, left):
+    """The lengths and places in the record at an address, behind which there are ``left`` bytes.
+
+    Status, size, whence the fields behind the hosts are, where the topic is and its length, where the properties are
+    and theirs. Nothing but the lengths and the magic is checked.
+    """
+    nothing = np.int64(0)
+    size = int32_at(record) if left >= SMALLEST_RECORD else nothing
+    if size < SMALLEST_RECORD or size > left:
+        return BAD_LENGTH, size, nothing, nothing, nothing, nothing, nothing
+    magic, sys_flag = int32_at(record + 4), int32_at(record + 36)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return BAD_MAGIC, size, nothing, nothing, nothing, nothing, nothing
+    width, end = 2 if magic == MAGIC_V2 else 1, record + size
+    behind = record + 56 + (20 if sys_flag & BORN_HOST_V6 else 8) + (20 if sys_flag & STORE_HOST_V6 else 8)
+    body_bytes = int32_at(behind + 12) if behind + 18 + width <= end else np.int64(-1)
+    topic = behind + 16 + body_bytes + width
+    if body_bytes < 0 or topic + 2 > end:
+        return BAD_LENGTH, size, nothing, nothing, nothing, nothing, nothing
+    topic_bytes = np.int64(big_endian(topic - 2, np.int16) if width == 2 else load(topic - 1, np.int8))
+    properties = topic + topic_bytes + 2
+    if topic_bytes < 0 or properties > end:
+        return BAD_LENGTH, size, nothing, nothing, nothing, nothing, nothing
+    properties_bytes = np.int64(big_endian(properties - 2, np.int16))
+    status = DONE if 0 <= properties_bytes <= end - properties else BAD_LENGTH
+    return status, size, behind, topic, topic_bytes, properties, properties_bytes
+
+
+@numba.njit(inline="always")
+def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_address, tables_at, state):
+    """Whether the record is one that was asked for, and its body what it was; ``AT_END`` if it is behind those."""
+    if topic_bytes != wanted_bytes or not _same(topic, wanted_at, topic_bytes):
+        return BAD_TOPIC
+    if int32_at(record + 12) != state[QUEUE_ID]:
+        return BAD_QUEUE
+    offset = state[RECORD_OFFSET]
+    if offset < state[NEXT]:
+        return BAD_OFFSET
+    if offset >= state[END]:
+        return AT_END
+    if offset > state[NEXT] and state[DENSE]:
+        return GAP
+    stored_crc = np.uint32(int32_at(record + 8)) & CHECKSUM_MASK
+    if crc32(behind + 16, int32_at(behind + 12), crc_address, tables_at) & CHECKSUM_MASK != stored_crc:
+        return BAD_CHECKSUM
+    return BAD_KIND if int32_at(record + 36) & UNREADABLE else DONE
+
+
+@numba.njit(inline="always")
+def _put_fixed(record, behind, table, state, row):
+    """The columns of numbers, times and hosts."""
+    born_bytes = 20 if int32_at(record + 36) & BORN_HOST_V6 else 8
+    host_bytes = behind - record - 56 - born_bytes
+    stored_at = record + 48 + born_bytes
+    if table[OFFSETS_AT]:
+        store(table[OFFSETS_AT] + 8 * row, state[RECORD_OFFSET])
+    if table[BORN_AT]:
+        _put_time(table, state, BORN_AT, BORN_PRESENT_AT, WITHOUT_BORN, row, big_endian(record + 40, np.int64))
+    if table[STORED_AT]:
+        _put_time(table, state, STORED_AT, STORED_PRESENT_AT, WITHOUT_STORED, row, big_endian(stored_at, np.int64))
+    if table[RECONSUMED_AT]:
+        store(table[RECONSUMED_AT] + 4 * row, np.int32(int32_at(behind)))
+    if table[FLAGS_AT]:
+        store(table[FLAGS_AT] + 4 * row, np.int32(int32_at(record + 16)))
+    if table[HOSTS_AT]:
+        copy(table[HOSTS_AT] + state[HOST_BYTES], record + 48, born_bytes)
+        state[HOST_BYTES] += born_bytes
+        _put_end(table[HOST_ENDS_AT], row, state[HOST_BYTES])
+    if table[OFFSET_IDS_AT]:
+        to = table[OFFSET_IDS_AT] + state[OFFSET_ID_BYTES]
+        _put_hexadecimal(to, stored_at + 8, host_bytes)
+        _put_hexadecimal(to + 2 * host_bytes, record + 28, 8)
+        state[OFFSET_ID_BYTES] += 2 * host_bytes + 16
+        _put_end(table[OFFSET_ID_ENDS_AT], row, state[OFFSET_ID_BYTES])
+
+
+@compiled
+def decode_records(run, topic, crc_address, tables, table, state):
+    """Put the records of ``run`` from ``state[POSITION]`` on into the columns of ``table``.
+
+    Every record is checked: its lengths, magic, topic, queue, offset and checksum. Stops at the end offset as well.
+    """
+    run_at, wanted_at, tables_at = run.ctypes.data, topic.ctypes.data, tables.ctypes.data
+    while state[POSITION] < len(run):
+        record, left = run_at + state[POSITION], len(run) - state[POSITION]
+        state[RECORD_OFFSET] = big_endian(record + 20, np.int64) if left >= 28 else -1
+        status, size, behind, name, name_bytes, properties, properties_bytes = _look_at(record, left)
+        if status == DONE:
+            status = _check(record, behind, name, name_bytes, wanted_at, len(topic), crc_address, tables_at, state)
+        if status == AT_END:
+            state[POSITION] = len(run)
+            return DONE
+        if status != DONE:
+            return status
+        value, value_bytes, sys_flag = behind + 16, int32_at(behind + 12), int32_at(record + 36)
+        if sys_flag & COMPRESSED and table[VALUES_AT]:
+            if not state[INFLATED_AT]:
+                state[BODY_AT], state[BODY_BYTES], state[SYS_FLAG] = value - run_at, value_bytes, sys_flag
+                return BODY_COMPRESSED
+            value, value_bytes = state[INFLATED_AT], state[INFLATED_BYTES]
+        if not _has_space(table, state, value_bytes, properties_bytes):
+            state[NEEDED] = value_bytes
+            return FULL
+        row = state[ROW]
+        if table[VALUES_AT]:
+            copy(table[VALUES_AT] + state[VALUE_BYTES], value, value_bytes)
+            state[VALUE_BYTES] += value_bytes
+            _put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
+        state[INFLATED_AT] = 0
+        _put_fixed(record, behind, table, state, row)
+        if table[PARSED_AT]:
+            _put_properties(table, state, row, properties, properties_bytes)
+        state[ROW], state[NEXT] = row + 1, state[RECORD_OFFSET] + 1
+        state[POSITION] += size
+    return DONE

@@ -1,0 +1,83 @@
+"""Java clients as programs: what an application does with RocketMQ's own client. Their arguments: ``java/*.java``."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from peers.rocketmq.ask import Account
+from peers.rocketmq.jars import Release
+from peers.rocketmq.jvm import OPENED
+
+DEADLINE_S: Final = 120.0
+QUICK: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+MEASURED: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseSerialGC")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One run of a program that measures."""
+
+    messages: int
+    seconds: float
+
+    @property
+    def per_s(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The programs of a release, against one cluster. ``account`` signs their requests."""
+
+    release: Release
+    name_servers: str
+    account: Account | None = None
+    deadline_s: float = DEADLINE_S
+
+    def write(self, topic: str, count: int, **more: object) -> None:
+        """Write messages: number n to queue n % queues; in order with ``underWay=1`` or in batches.
+
+        More: first, size, batch, compressAbove, tags, keys, properties, delayLevel, flag.
+        """
+        self._run("Write", QUICK, topic=topic, count=count, **more)
+
+    def dump(self, topic: str, file: Path, **more: object) -> int:
+        """Write all messages of the topic to a file, a JSON object a line; ``value`` is base64. Returns how many."""
+        lines = self._run("Dump", QUICK, topic=topic, file=file, **more)
+        return int(lines[-1][1])
+
+    def pull_rates(self, topic: str, queue: int = -1, runs: int = 3, **more: object) -> list[Rate]:
+        """How fast a pull consumer reads the topic, or one queue of it, when it throws everything away."""
+        lines = self._run("PullRate", MEASURED, topic=topic, queue=queue, runs=runs, **more)
+        return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
+
+    def send_rates(self, topic: str, count: int, runs: int = 3, **more: object) -> list[Rate]:
+        """How fast a producer sends batches if it waits for each. More: batch, size, ... as ``write``."""
+        lines = self._run("SendRate", MEASURED, topic=topic, count=count, runs=runs, **more)
+        return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
+
+    def push(self, topic: str, group: str, count: int, **more: object) -> list[list[str]]:
+        """What a push consumer of a group gets, until there are so many: broker, queue, offset, tags, body."""
+        lines = self._run("Push", QUICK, topic=topic, group=group, count=count, **more)
+        return [line[1:] for line in lines if line[0] == "message"]
+
+    def command(self, program: str, options: Sequence[str] = QUICK, **arguments: object) -> list[str]:
+        """The command line of a program, for those that start it themselves."""
+        given = {"nameServers": self.name_servers, **arguments}
+        if self.account is not None:
+            given |= {"accessKey": self.account.access_key, "secretKey": self.account.secret_key}
+        quiet = "-Drocketmq.client.logLevel=WARN"
+        start = ["java", *options, *OPENED, quiet, "-Dfile.encoding=UTF-8", "-cp", self.release.class_path, program]
+        return [*start, *(f"{key}={value}" for key, value in given.items())]
+
+    def _run(self, program: str, options: Sequence[str], **arguments: object) -> list[list[str]]:
+        command = self.command(program, options, **arguments)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=self.deadline_s)
+        if ended.returncode:
+            raise RuntimeError(f"{program} {arguments}: {ended.stdout[-2000:]}{ended.stderr[-4000:]}")
+        return [line.split("\t") for line in ended.stdout.splitlines()]

@@ -1,0 +1,453 @@
+"""The remoting client against servers on real sockets that answer late, never, in any order, or go away."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from fix_tls import Certificates
+from remoting_server import Answer, RemotingServer, Served, echo, running
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError, TooManyInFlight
+from metaq.model import Address
+from metaq.net.duplex import RemotingTls, TlsMode
+from metaq.net.remoting_client import ClientSettings, RemotingClient
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.channel import ChannelLimits, Expired, Response
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.command import Codec, RemotingCommand, request
+
+TIMEOUTS = Timeouts(connect_s=5.0, request_s=20.0)
+NOBODY = Address("127.0.0.1", 1)
+
+
+def silence(_served: Served, _command: RemotingCommand) -> Iterable[Answer]:
+    return []
+
+
+@pytest.fixture
+def client() -> Iterator[RemotingClient]:
+    with RemotingClient(timeouts=TIMEOUTS) as made:
+        yield made
+
+
+class TestCalls:
+    def test_a_call_returns_the_response_whatever_its_code(self, client: RemotingClient) -> None:
+        with running(lambda _, command: [command.reply(17, {"a": "b"}, b"body", "no such topic")]) as server:
+            response = client.call(server.address, request(105, {"topic": "T"}))
+        assert (response.code, response.ext, response.body, response.remark) == (
+            17,
+            {"a": "b"},
+            b"body",
+            "no such topic",
+        )
+
+    @pytest.mark.parametrize("codec", Codec)
+    def test_requests_go_out_in_their_codec(self, client: RemotingClient, codec: Codec) -> None:
+        with running() as server:
+            assert client.call(server.address, request(11, {"k": "v"}, b"x", codec=codec)).body == b"x"
+            assert [command.codec for command in server.received] == [codec]
+
+    def test_one_connection_carries_many_calls_at_once(self, client: RemotingClient) -> None:
+        waiting: list[RemotingCommand] = []
+
+        def backwards(_served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            waiting.append(command)
+            return [each.reply(0, body=each.body) for each in reversed(waiting)] if len(waiting) == 50 else []
+
+        with running(backwards) as server:
+            futures = [client.submit(server.address, request(11, body=b"%d" % n)) for n in range(50)]
+            assert [future.result(20).body for future in futures] == [b"%d" % n for n in range(50)]
+            assert len(server.connections) == 1
+
+    def test_many_threads_get_their_own_answers(self, client: RemotingClient) -> None:
+        with running() as server, ThreadPoolExecutor(8) as pool:
+            bodies = [b"%d" % n * (n % 5000 + 1) for n in range(400)]
+            answers = pool.map(lambda body: client.call(server.address, request(10, body=body)).body, bodies)
+            assert list(answers) == bodies
+            assert len(server.connections) == 1
+
+    def test_bodies_of_many_megabytes_pass_in_both_directions(self, client: RemotingClient) -> None:
+        body = bytes(range(256)) * (12 << 12)
+        with running() as server:
+            futures = [client.submit(server.address, request(10, body=body)) for _ in range(3)]
+            assert all(future.result(20).body == body for future in futures)
+
+    def test_a_oneway_is_sent_and_not_waited_for(self, client: RemotingClient) -> None:
+        with running(silence) as server:
+            client.oneway(server.address, request(15, {"q": "1"}))
+            server.wait_for(lambda: len(server.received) == 1)
+            assert server.received[0].is_oneway
+
+    def test_a_response_after_the_deadline_is_dropped(self, client: RemotingClient) -> None:
+        late: list[RemotingCommand] = []
+
+        def first_late(_served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            late.append(command)
+            return [each.reply(0, body=each.body) for each in late] if len(late) == 2 else []
+
+        with running(first_late) as server:
+            with pytest.raises(DeadlineExceeded, match=r"no answer to PULL_MESSAGE \(11\) within 0.05 s"):
+                client.call(server.address, request(11, body=b"one"), 0.05)
+            assert client.call(server.address, request(11, body=b"two")).body == b"two"
+
+    def test_a_future_expires_by_itself(self, client: RemotingClient) -> None:
+        with running(silence) as server:
+            future = client.submit(server.address, request(11), 0.1)
+            with pytest.raises(DeadlineExceeded):
+                future.result(20)
+
+    def test_too_many_in_flight_is_an_error_at_once(self) -> None:
+        with running(silence) as server, RemotingClient(timeouts=TIMEOUTS, limits=ChannelLimits(2, 1)) as client:
+            futures = [client.submit(server.address, request(11)) for _ in range(3)]
+            with pytest.raises(TooManyInFlight, match="2 are in flight"):
+                futures[2].result(20)
+            client.oneway(server.address, request(15))  # has a limit of its own
+            client.close()
+            for future in futures[:2]:
+                with pytest.raises(ConnectionFailed):
+                    future.result(20)
+
+    def test_a_connection_that_ends_fails_its_calls_and_the_next_makes_another(self, client: RemotingClient) -> None:
+        endings = iter([None])
+
+        def once_closed(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [next(endings, command.reply(0, body=b"again"))]
+
+        with running(once_closed) as server:
+            with pytest.raises(ConnectionFailed, match="the server closed the connection"):
+                client.call(server.address, request(11))
+            assert client.call(server.address, request(11)).body == b"again"
+            assert len(server.connections) == 2
+
+    def test_nobody_listens(self, client: RemotingClient) -> None:
+        with pytest.raises(ConnectionFailed, match="connect failed"):
+            client.call(NOBODY, request(105))
+        assert isinstance(client.submit(NOBODY, request(105)).exception(20), ConnectionFailed)
+
+    @pytest.mark.parametrize(
+        "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 64, b"\x00\x00\x00\x06\x00\x00\x00\x02[]"]
+    )
+    def test_what_is_no_frame_ends_the_connection_with_its_calls(self, client: RemotingClient, garbage: bytes) -> None:
+        with running(lambda _, command: [garbage]) as server, pytest.raises(ProtocolError, match=str(server.address)):
+            client.call(server.address, request(11))
+
+    def test_a_response_before_garbage_still_counts(self, client: RemotingClient) -> None:
+        with running(lambda _, command: [command.reply(0, body=b"good"), b"\xff" * 64]) as server:
+            assert client.call(server.address, request(11)).body == b"good"
+
+    def test_a_server_that_trickles_does_not_pass_the_deadline(self, client: RemotingClient) -> None:
+        with running(lambda _, command: [b"\x00\x00\x10\x00"]) as server, pytest.raises(DeadlineExceeded):
+            client.call(server.address, request(11), 0.2)
+
+    def test_a_closed_client_says_so(self, client: RemotingClient) -> None:
+        client.close()
+        with running() as server, pytest.raises(ConnectionFailed, match="this client is closed"):
+            client.call(server.address, request(11))
+
+    def test_idle_connections_are_closed_and_busy_ones_not(self) -> None:
+        def watched(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [command.reply()] if command.code == 11 else []
+
+        settings = ClientSettings(idle_s=0.1)
+        with running(watched) as server, RemotingClient(timeouts=TIMEOUTS, settings=settings) as client:
+            client.call(server.address, request(11))
+            first = client._links.get(server.address, 1e12)
+            first._thread.join(20)
+            assert first.connection.closed
+            future = client.submit(server.address, request(12), 1.5)  # longer than idle_s and the sweep
+            with pytest.raises(DeadlineExceeded):
+                future.result(20)
+
+
+class TestServerRequests:
+    def test_processors_answer_what_the_server_asks(self, client: RemotingClient) -> None:
+        asked: list[tuple[Address, str]] = []
+
+        def processor(address: Address, command: RemotingCommand) -> RemotingCommand:
+            asked.append((address, threading.current_thread().name))
+            return command.reply(0, body=b"running info")
+
+        def ask_back(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            if command.is_response:
+                return []
+            return [request(307, opaque=command.opaque), command.reply(0)]  # the same number in the other direction
+
+        with ThreadPoolExecutor(1, thread_name_prefix="own") as own, running(ask_back) as server:
+            client.register(307, processor, own)
+            assert client.call(server.address, request(34)).code == 0
+            server.wait_for(lambda: any(command.is_response for command in server.received))
+            answer = next(command for command in server.received if command.is_response)
+            assert (answer.code, answer.body, answer.opaque) == (0, b"running info", server.received[0].opaque)
+            assert asked == [(server.address, "own_0")]
+
+    @pytest.mark.parametrize(
+        ("code", "expected"), [(309, (1, "ValueError: broken")), (9999, (3, "request type 9999 not supported"))]
+    )
+    def test_failing_and_unknown_requests_are_answered(
+        self, client: RemotingClient, code: int, expected: tuple[int, str]
+    ) -> None:
+        def processor(address: Address, command: RemotingCommand) -> RemotingCommand:
+            raise ValueError("broken")
+
+        def ask_back(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [] if command.is_response else [request(code, opaque=77), command.reply(0)]
+
+        client.register(309, processor)
+        with running(ask_back) as server:
+            client.call(server.address, request(34))
+            server.wait_for(lambda: len(server.received) == 2)
+            answer = server.received[1]
+            assert (answer.opaque, (answer.code, answer.remark)) == (77, expected)
+
+    def test_a_slow_processor_delays_no_call(self, client: RemotingClient) -> None:
+        go_on, seen = threading.Event(), threading.Semaphore(0)
+
+        def slow(address: Address, command: RemotingCommand) -> None:
+            seen.release()
+            go_on.wait(20)
+
+        client.register(40, slow)
+        with running(lambda _, command: [request(40, oneway=True), command.reply(0, body=command.body)]) as server:
+            for n in range(20):
+                assert client.call(server.address, request(11, body=b"%d" % n)).body == b"%d" % n
+            assert seen.acquire(timeout=20)
+            go_on.set()
+
+
+class TestNameServers:
+    def test_another_is_asked_when_one_is_away_and_stays_the_first(self) -> None:
+        with running() as server, RemotingClient([NOBODY, server.address], TIMEOUTS) as client:
+            for _ in range(3):
+                assert client.call_name_server(request(105, {"topic": "T"})).ext == {"topic": "T"}
+            assert client._name_servers.current == server.address
+            assert len(server.connections) == 1
+
+    def test_a_silent_one_costs_only_its_share_of_the_time(self) -> None:
+        with running(silence) as mute, running() as good, RemotingClient([mute.address], TIMEOUTS) as client:
+            client.set_name_servers([mute.address, good.address])
+            assert client.call_name_server(request(105, body=b"x"), 1.0).body == b"x"
+            assert client._name_servers.current == good.address
+
+    def test_one_that_sends_garbage_is_left(self) -> None:
+        with (
+            running(lambda *_: [b"garbage" * 9]) as bad,
+            running() as good,
+            RemotingClient([bad.address], TIMEOUTS) as client,
+        ):
+            client.set_name_servers([bad.address, good.address])
+            assert client.call_name_server(request(105, body=b"x")).body == b"x"
+
+    def test_all_away(self) -> None:
+        with (
+            RemotingClient([NOBODY, Address("127.0.0.1", 2)], TIMEOUTS) as client,
+            pytest.raises(ConnectionFailed, match="connect failed"),
+        ):
+            client.call_name_server(request(105))
+
+    def test_none_configured(self, client: RemotingClient) -> None:
+        with pytest.raises(ConnectionFailed, match="no name server is configured"):
+            client.call_name_server(request(105))
+
+
+class TestGoAway:
+    @staticmethod
+    def leaving(connections_max: int) -> RemotingServer:
+        def behaviour(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            leaves = server.connections.index(served) < connections_max
+            return [command.reply(1500, remark="go away") if leaves else command.reply(0, body=command.body)]
+
+        server = RemotingServer(behaviour)
+        return server
+
+    def test_what_may_be_repeated_is_sent_once_more_on_a_new_connection(self, client: RemotingClient) -> None:
+        server = self.leaving(1)
+        try:
+            assert client.call(server.address, request(RequestCode.PULL_MESSAGE, body=b"x")).body == b"x"
+            assert len(server.connections) == 2
+        finally:
+            client.close()
+            server.stop()
+
+    def test_the_second_time_it_is_the_answer(self, client: RemotingClient) -> None:
+        server = self.leaving(9)
+        try:
+            assert client.call(server.address, request(RequestCode.PULL_MESSAGE)).code == 1500
+            assert len(server.connections) == 2
+        finally:
+            client.close()
+            server.stop()
+
+    def test_a_send_is_not_repeated_but_the_next_goes_elsewhere(self, client: RemotingClient) -> None:
+        server = self.leaving(1)
+        try:
+            assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 1500
+            assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 0
+            assert [len(served.received) for served in server.connections] == [1, 1]
+        finally:
+            client.close()
+            server.stop()
+
+
+@dataclass
+class Signing:
+    """Adds a field to each request and keeps what was answered."""
+
+    answered: list[tuple[int, int]] = field(default_factory=list)
+
+    def before(self, address: Address, command: RemotingCommand) -> RemotingCommand:
+        return replace(command, ext={**command.ext, "Signature": "s"})
+
+    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
+        self.answered.append((command.code, response.code))
+
+
+def test_hooks_see_every_call() -> None:
+    hook = Signing()
+    with running() as server, RemotingClient([server.address], TIMEOUTS, hooks=[hook]) as client:
+        client.call(server.address, request(11))
+        client.call_name_server(request(105))
+        client.oneway(server.address, request(15))
+        with client.open(server.address) as connection:
+            connection.request(request(30), 20.0, None)
+            assert connection.receive(20.0)
+        server.wait_for(lambda: len(server.received) == 4)
+        assert all(command.ext == {"Signature": "s"} for command in server.received)
+        assert hook.answered == [(11, 0), (105, 0), (30, 0)]
+
+
+def test_a_hook_that_fails_harms_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Signing):
+        def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
+            raise ValueError("hook")
+
+    with running() as server, RemotingClient(timeouts=TIMEOUTS, hooks=[Failing()]) as client:
+        assert client.call(server.address, request(11)).code == 0
+        assert client.call(server.address, request(11)).code == 0
+    assert [record.message for record in caplog.records] == ["hook failed", "hook failed"]
+
+
+class TestWithoutThreads:
+    def test_requests_ahead_and_responses_as_they_come(self, client: RemotingClient) -> None:
+        with running() as server, client.open(server.address) as connection:
+            for n in range(100):
+                connection.request(request(11, body=b"%d" % n), 20.0, n)
+            owners: list[object] = []
+            while connection.in_flight:
+                for event in connection.receive(20.0):
+                    assert isinstance(event, Response)
+                    assert event.command.body == b"%d" % event.owner
+                    owners.append(event.owner)
+            assert owners == list(range(100))
+
+    def test_a_request_expires_while_others_are_waited_for(self, client: RemotingClient) -> None:
+        with running(silence) as server, client.open(server.address) as connection:
+            connection.request(request(11), 0.05, "short")
+            connection.request(request(11), 30.0, "long")
+            (event,) = connection.receive(20.0)
+            assert isinstance(event, Expired)
+            assert event.owner == "short"
+            assert connection.receive(0.01) == []
+            assert [pending.owner for pending in connection.close()] == ["long"]
+            with pytest.raises(ConnectionFailed, match="closed on this side"):
+                connection.request(request(11), 1.0, "x")
+
+    def test_what_the_server_asks_is_refused(self, client: RemotingClient) -> None:
+        def ask_back(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [] if command.is_response else [request(40, oneway=True), request(307), command.reply(0)]
+
+        with running(ask_back) as server, client.open(server.address) as connection:
+            connection.request(request(11), 20.0, None)
+            assert len(connection.receive(20.0)) == 1
+            server.wait_for(lambda: len(server.received) == 2)
+            assert server.received[1].code == 3
+
+    def test_a_peer_that_reads_nothing_does_not_pass_the_deadline(self, client: RemotingClient) -> None:
+        go_on = threading.Event()
+
+        def deaf(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            go_on.wait(20)
+            return []
+
+        with running(deaf) as server, client.open(server.address) as connection:
+            connection.request(request(11), 20.0, None)
+            server.wait_for(lambda: len(server.received) == 1)
+            with pytest.raises(DeadlineExceeded, match="send SEND_MESSAGE"):
+                connection.request(request(10, body=bytes(15 << 20)), 0.3, None)
+            assert connection.closed  # a part of a frame is out: what follows would be read as its rest
+            go_on.set()
+
+
+class TestTls:
+    @pytest.fixture
+    def context(self, certificates: Certificates) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.load_cert_chain(certificates.folder / "server.pem", certificates.folder / "server.key")
+        return made
+
+    @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCED])
+    def test_unchecked_modes_take_any_certificate(self, context: ssl.SSLContext, mode: TlsMode) -> None:
+        body = bytes(3 << 20)
+        with running(tls=context) as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client:
+            futures = [client.submit(server.address, request(11, body=body)) for _ in range(8)]
+            assert all(future.result(20).body == body for future in futures)
+
+    def test_permissive_talks_to_a_server_without_tls(self) -> None:
+        with running() as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(TlsMode.PERMISSIVE)) as client:
+            assert client.call(server.address, request(11, body=b"x")).body == b"x"
+
+    @pytest.mark.parametrize("mode", [TlsMode.ENFORCED, TlsMode.STRICT])
+    def test_the_others_do_not(self, mode: TlsMode) -> None:
+        with (
+            running() as server,
+            RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client,
+            pytest.raises(ConnectionFailed, match="secure the connection failed"),
+        ):
+            client.call(server.address, request(11))
+
+    def test_strict_takes_what_its_authority_signed_and_nothing_else(
+        self, context: ssl.SSLContext, certificates: Certificates
+    ) -> None:
+        with running(tls=context) as server:
+            trusting = RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=certificates.ca_file))
+            with RemotingClient(timeouts=TIMEOUTS, tls=trusting) as client:
+                assert client.call(server.address, request(11, body=b"x")).body == b"x"
+            with (
+                RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls()) as client,
+                pytest.raises(ConnectionFailed, match="certificate is not trusted"),
+            ):
+                client.call(server.address, request(11))
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="ca_file="):
+            RemotingClient(tls=RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=str(tmp_path / "none"))))
+
+
+def test_any_end_of_a_client_is_a_metaq_error() -> None:
+    """Threads that call while the client is closed get a response or an error of this package, and none waits on."""
+    with running(echo) as server:
+        client = RemotingClient(timeouts=TIMEOUTS)
+        outcomes: list[object] = []
+
+        def work() -> None:
+            try:
+                while True:
+                    client.call(server.address, request(11))
+            except MetaqError as error:
+                outcomes.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        server.wait_for(lambda: len(server.received) > 100)
+        client.close()
+        for thread in threads:
+            thread.join(20)
+        assert len(outcomes) == 6
+        assert all(isinstance(outcome, ConnectionFailed) for outcome in outcomes)

@@ -1,0 +1,144 @@
+"""Rows to the elements of RocketMQ's batches: the compiled and the plain encoder, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
+from metaq_spark.columns.rocketmq.plain import encode_element, parse_properties
+from metaq_spark.columns.rocketmq.unique_keys import key_prefix, unique_key
+from metaq_spark.errors import RowError
+
+PREFIX = key_prefix("query", 7, 3)
+ENGINES = {"compiled": lambda: Engine(0), "plain": lambda: Engine(1 << 60)}
+MAP = pa.map_(pa.string(), pa.string())
+GOLDEN = Path(__file__).parents[3] / "golden/rocketmq/records.jsonl"
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return ENGINES[request.param]()
+
+
+def elements(block: Block) -> list[Element]:
+    """The parts of a block's elements, each checked for its lengths."""
+    data, at, found = bytes(block.data), 0, []
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        assert data[at + 4 : at + 16] == bytes(12)
+        element = Element.of(data[at : at + size])
+        assert encode_element(element.body, element.properties) == data[at : at + size]
+        found.append(element)
+        at += size
+    assert len(found) == block.count
+    return found
+
+
+def encoded(columns: RowColumns, engine: Engine, *, first_row: int = 0, rows: list[int] | None = None) -> list[Block]:
+    encoder = ElementEncoder(columns, PREFIX, first_row, "the input of task 3", engine)
+    block = OpenBlock(300, 5)
+    chosen = np.array(range(len(columns.value)) if rows is None else rows, dtype=np.int64)
+    blocks = list(encoder.append(chosen, block))
+    return [*blocks, block.take()] if block.count else blocks
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=9)
+maps = st.none() | st.dictionaries(texts | st.sampled_from(["KEYS", "WAIT"]), st.none() | texts, max_size=4)
+row = st.tuples(
+    st.binary(max_size=90), st.none() | texts, st.none() | st.lists(texts, max_size=3), maps, st.integers(0, 2)
+)
+
+
+def columns_of(items: list[Any], slice_at: int = 0) -> RowColumns:
+    types = (pa.binary(), pa.string(), pa.list_(pa.string()), MAP, pa.int32())
+    lists = zip(*items, strict=True) if items else [[] for _ in types]
+    arrays = [
+        pa.array([None if one is None else list(one.items()) for one in values] if kind == MAP else list(values), kind)
+        for values, kind in zip(lists, types, strict=True)
+    ]
+    return RowColumns(*(array.slice(slice_at) for array in arrays))
+
+
+@given(st.lists(row, max_size=12), st.integers(0, 3), st.integers(0, 2**40), st.randoms())
+@settings(deadline=None, max_examples=150)
+def test_both_encoders_write_the_same_messages(items: list[Any], cut: int, first_row: int, random: Any) -> None:
+    cut = min(cut, len(items))
+    columns, kept = columns_of(items, cut), items[cut:]
+    order = sorted(range(len(kept)), key=lambda _: random.random())
+    found = [encoded(columns, make(), first_row=first_row, rows=order) for make in ENGINES.values()]
+    assert [(type(b), bytes(b.data), b.count) for b in found[0]] == [
+        (type(b), bytes(b.data), b.count) for b in found[1]
+    ]
+    written = {}
+    for block in found[0]:
+        for element in elements(block):
+            pairs = parse_properties(element.properties)
+            written[pairs.pop(b"UNIQ_KEY")] = (element.body, pairs, isinstance(block, SingleMessage))
+    assert len(written) == len(kept)
+    for index, (body, tag, keys, own, delay) in enumerate(kept):
+        pairs = {} if tag is None else {b"TAGS": tag.encode()}
+        if keys:
+            pairs[b"KEYS"] = " ".join(keys).encode()
+        if delay:
+            pairs[b"DELAY"] = str(delay).encode()
+        pairs |= {n.encode(): v.encode() for n, v in (own or {}).items() if v and n not in ("KEYS", "WAIT")}
+        assert written[unique_key(PREFIX, first_row + index)] == (body, pairs, delay > 0)
+
+
+def test_elements_have_the_form_that_java_writes() -> None:
+    (java,) = (json.loads(line) for line in GOLDEN.read_text().splitlines() if "batch_hex" in line)
+    raw = bytes.fromhex(java["batch_hex"])
+    parts = [raw[:56], raw[56:112], raw[112:]]
+    found = [Element.of(part) for part in parts]
+    for number, (part, element) in enumerate(zip(parts, found, strict=True)):
+        ours = encode_element(element.body, element.properties)
+        assert ours[:12] + number.to_bytes(4) + ours[16:] == part  # theirs have the numbers as flags
+    assert [element.body for element in found] == [b"batch 0", b"batch 1", b"batch 2"]
+    assert parse_properties(found[2].properties) == {b"KEYS": b"k2", b"WAIT": b"true", b"TAGS": b"Tag2"}
+
+
+def test_blocks_keep_their_limits(engine: Engine) -> None:
+    items = [(bytes(size), None, None, None, 0) for size in (10, 10, 150, 150, 400, 1, 1, 1, 1, 1, 1)]
+    assert [block.count for block in encoded(columns_of(items), engine)] == [2, 1, 1, 1, 4, 2]
+
+
+def test_a_key_is_the_row_s_and_nobody_else_s(engine: Engine) -> None:
+    assert len({key_prefix(*named) for named in [("q", 1, 2), ("q", 2, 1), ("r", 1, 2), ("q", 12, 0)]}) == 4
+    items = [(b"a", None, None, None, 0)] * 3
+    keys = [
+        parse_properties(e.properties)[b"UNIQ_KEY"] for b in encoded(columns_of(items), engine) for e in elements(b)
+    ]
+    assert keys == [PREFIX + b"%012X" % n for n in range(3)]
+    assert all(len(key) == 32 for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("item", "sentence"),
+    [
+        ((b"", "a\x01", None, None, 0), "row 12 of the input of task 3: a tag, a key or a property has one of"),
+        ((b"", None, ["a\x02"], None, 0), "a tag, a key or a property has one of"),
+        ((b"", None, None, {"a": "b\x02"}, 0), "a tag, a key or a property has one of"),
+        ((b"", None, None, {"a\x01": "b"}, 0), "a tag, a key or a property has one of"),
+        (
+            (b"", None, None, {"": "b"}, 0),
+            "row 12 of the input of task 3: a property has an empty name or an empty value",
+        ),
+        ((b"", None, None, {"a": ""}, 0), "a property has an empty name or an empty value"),
+        ((b"", None, None, {"a": "b" * 32000}, 0), "are 32045 bytes; at most 32000 are allowed"),
+        ((b"", None, None, None, 19), "delay_level is 19; it goes from 0"),
+        ((b"", None, None, None, -1), "delay_level is -1; it goes from 0"),
+    ],
+)
+def test_rows_that_cannot_become_messages(engine: Engine, item: Any, sentence: str) -> None:
+    with pytest.raises(RowError, match=sentence):
+        encoded(columns_of([(b"fine", "t", None, None, 0), item]), engine, first_row=10)
