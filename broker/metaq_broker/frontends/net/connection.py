@@ -30,11 +30,10 @@ from typing import Final, NoReturn, Protocol, cast
 
 from metaq.model import Buffer
 from metaq.net.loopback import disable_pacing, same_host
-from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.round_robin import RoundRobin
-from metaq_broker.frontends.net.session import Client, SessionFactory
+from metaq_broker.frontends.net.session import Client, Limits, SessionFactory
 from metaq_broker.storage.reads import Slice
 
 _LOG: Final = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ class Host(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     @property
-    def limits(self) -> SystemConfig: ...
+    def limits(self) -> Limits: ...
 
     @property
     def sessions(self) -> SessionFactory: ...
@@ -283,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         requests = QUANTUM_REQUESTS
         while self._input and not self._session.finished and requests > 0 and not self._quantum_over():
             allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
-            if allowed <= 0 or self._paused:
+            if allowed <= 0 or self._paused or self._replies.ready_bytes > self._limits.output_bytes_max:
                 break
             self._input = self._session.handle(allowed, self._quantum_over)
             requests -= allowed

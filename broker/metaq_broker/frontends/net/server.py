@@ -10,13 +10,12 @@ import ssl
 from collections.abc import Callable, Collection
 from typing import Final
 
-from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.frontends.net.connection import Connection, Peer
+from metaq_broker.frontends.net.first_byte import FirstByte
 from metaq_broker.frontends.net.round_robin import RoundRobin
-from metaq_broker.frontends.net.session import SessionFactory
+from metaq_broker.frontends.net.session import ConnectionCounts, Limits, SessionFactory
 from metaq_broker.frontends.net.tls import TlsHandshake, names_of
-from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
 
 _LOG: Final = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server:
-    """The listening socket and its connections, secured by ``tls`` if that is given.
+    """The listening socket and its connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
 
     ``sessions`` makes the session of each; ``partition_count`` tells how many partitions need files of this process.
     """
@@ -57,12 +56,14 @@ class Server:
     def __init__(
         self,
         sessions: SessionFactory,
-        limits: SystemConfig,
-        statistics: Statistics,
+        limits: Limits,
+        statistics: ConnectionCounts,
         partition_count: Callable[[], int],
         tls: ssl.SSLContext | None = None,
+        *,
+        tls_optional: bool = False,
     ) -> None:
-        self._tls = tls
+        self._tls, self._tls_optional = tls, tls_optional
         self._statistics = statistics
         self._partition_count = partition_count
         self.sessions = sessions
@@ -116,7 +117,9 @@ class Server:
         self._statistics.connections_refused += 1
 
     def _client(self) -> asyncio.BaseProtocol:
-        return Connection(self) if self._tls is None else TlsHandshake(self, self._tls)
+        if self._tls is None:
+            return Connection(self)
+        return FirstByte(self, self._tls) if self._tls_optional else TlsHandshake(self, self._tls)
 
     def names_of(self, transport: asyncio.BaseTransport) -> frozenset[str] | None:
         """Return the names in a client's certificate, ``None`` where it need not show one."""

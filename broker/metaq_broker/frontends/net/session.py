@@ -26,6 +26,30 @@ class Client:
     nearby: bool = False
 
 
+class Limits(Protocol):
+    """What connections keep to; times in milliseconds. The broker's configuration has these fields."""
+
+    @property
+    def connections_max(self) -> int: ...
+    @property
+    def pipelined_requests_max(self) -> int: ...
+    @property
+    def output_bytes_max(self) -> int: ...
+    @property
+    def buffered_bytes_max(self) -> int: ...
+    @property
+    def idle_timeout_ms(self) -> int: ...
+    @property
+    def tls_handshake_timeout_ms(self) -> int: ...
+
+
+class ConnectionCounts(Protocol):
+    """Where a server counts its connections."""
+
+    connections: int
+    connections_refused: int
+
+
 class Session(Protocol):
     """One client's conversation in one protocol."""
 

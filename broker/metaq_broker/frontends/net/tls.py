@@ -13,9 +13,8 @@ import logging
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, Protocol, cast
 
-from metaq_broker.config.configuration import SystemConfig
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.frontends.net.connection import Connection, Host, peer_text
 
@@ -27,7 +26,20 @@ SHUTDOWN_S: Final = 10.0
 _VERIFY_MODES: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-def server_context(system: SystemConfig) -> ssl.SSLContext | None:
+class TlsKeys(Protocol):
+    """What a configuration says of TLS; the paths are of PEM files, empty where there is none."""
+
+    @property
+    def tls_cert_file(self) -> str: ...
+    @property
+    def tls_key_file(self) -> str: ...
+    @property
+    def tls_client_ca_file(self) -> str: ...
+    @property
+    def tls_client_auth(self) -> str: ...
+
+
+def server_context(system: TlsKeys) -> ssl.SSLContext | None:
     """Return what connections are secured with, ``None`` without TLS. TLS 1.2 is the least that is spoken.
 
     Raises:

@@ -1,0 +1,97 @@
+"""Which handler carries out a request: by its code. One for a broker's front end, another for a name server's.
+
+A handler is given a ``Call`` and returns the response, or ``None`` if it answers with ``Call.answer`` when it is ready;
+responses leave in the order in which they become ready. Handlers run on the event loop and must not wait.
+
+Errors are answered, never let out: a missing or wrong field with code 1 and a sentence, whatever else a handler raises
+with code 1 and the error's name, as RocketMQ does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from metaq.errors import FieldError
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.session import RemotingSession
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Call:
+    """One request, and the way of its response back to ``session``."""
+
+    __slots__ = ("_open", "request", "session")
+
+    def __init__(self, request: RemotingCommand, session: RemotingSession) -> None:
+        self.request, self.session = request, session
+        self._open = not request.is_oneway
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Send the response. Nothing happens if there was one, the request is a oneway or the connection is gone."""
+        if self._open:
+            self._open = False
+            self.session.send_response(response)
+
+    def leave_unanswered(self) -> None:
+        """Send no response, also later."""
+        if self._open:
+            self._open = False
+            self.session.send_response(None)
+
+
+Handler = Callable[[Call], RemotingCommand | None]
+
+
+class Dispatcher:
+    """Handlers by request code. ``unknown`` gets what no other one is for; by default it answers 3."""
+
+    def __init__(self, unknown: Handler | None = None) -> None:
+        self._handlers: dict[int, Handler] = {}
+        self._unknown = not_supported if unknown is None else unknown
+        self._lost: list[Callable[[RemotingSession], None]] = []
+
+    def add(self, codes: Iterable[int], handler: Handler) -> None:
+        """Have ``handler`` carry out requests with these codes.
+
+        Raises:
+            ValueError: A code has a handler already.
+        """
+        for code in codes:
+            if code in self._handlers:
+                raise ValueError(f"request {name_of(code)} has a handler already")
+            self._handlers[int(code)] = handler
+
+    def when_lost(self, listener: Callable[[RemotingSession], None]) -> None:
+        """Call ``listener`` with each session whose connection is gone."""
+        self._lost.append(listener)
+
+    def carry_out(self, call: Call) -> None:
+        """Have a request carried out; returns at once, whether or not it is answered yet."""
+        handler = self._handlers.get(call.request.code, self._unknown)
+        try:
+            response = handler(call)
+        except FieldError as error:
+            response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:  # a client is not to end the server, nor to wait for nothing
+            fields = {"peer": call.session.client.peer, "request": name_of(call.request.code)}
+            _LOG.exception("request failed", extra={"fields": fields})
+            response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        if response is not None:
+            call.answer(response)
+
+    def lost(self, session: RemotingSession) -> None:
+        """Tell the listeners that a connection is gone."""
+        for listener in self._lost:
+            listener(session)
+
+
+def not_supported(call: Call) -> RemotingCommand:
+    """Answer that nobody here carries out such requests."""
+    remark = f" request type {call.request.code} not supported"
+    return call.request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -1,0 +1,261 @@
+"""One client's side of the remoting protocol: frames in, calls to the dispatcher, responses out as they are ready.
+
+The server may ask, too: ``call`` and ``oneway`` send requests of its own, whose responses find their future by number.
+What is in flight is limited for each connection and for all together: requests of the client that are not answered yet
+(with ``limits.requests_max`` of all connections the next are answered with 2, those of one connection wait in its
+socket, see ``Connection``), and requests of the server.
+
+Bytes that are no frame end the connection without a response: nobody can say where the next frame begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
+from metaq.model import Buffer
+from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Request
+from metaq.protocols.remoting.codes import ResponseCode, name_of
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode
+from metaq_broker.frontends.net.replies import ReplyQueue
+from metaq_broker.frontends.net.session import Client
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+
+_LOG: Final = logging.getLogger(__name__)
+
+REPLY_BYTES_AHEAD: Final = 1 << 20
+"""Bytes of responses that one connection makes before it looks whether its client takes them."""
+
+EXPIRE_S: Final = 1.0
+"""Time between two looks for requests of the server that nobody answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingLimits:
+    """``requests_max``: of all clients, carried out and not answered. ``own``: requests of the server at one client.
+
+    ``own_max``: the same at all clients.
+    """
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    requests_max: int = 10_000
+    own: ChannelLimits = field(default_factory=lambda: ChannelLimits(256, 256))
+    own_max: int = 10_000
+
+
+class RemotingServer:
+    """The sessions of one port, and what they share. ``session`` is the factory for ``net.Server``.
+
+    Made in the event loop that serves them.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, limits: RemotingLimits | None = None) -> None:
+        self.dispatcher = dispatcher
+        self.limits = RemotingLimits() if limits is None else limits
+        self.loop = asyncio.get_running_loop()
+        self.requests = InFlight("request", self.limits.requests_max)
+        self.own_requests = InFlight("request", self.limits.own_max)
+        self.sessions: set[RemotingSession] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def session(self, replies: ReplyQueue, client: Client) -> RemotingSession:
+        """Return the session of a new connection."""
+        made = RemotingSession(self, replies, client)
+        self.sessions.add(made)
+        return made
+
+    def expects_response(self) -> None:
+        """See to it that requests of the server end when nobody answers them."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(EXPIRE_S, self._expire)
+
+    def stop(self) -> None:
+        """Look for no more expired requests."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        for session in list(self.sessions):
+            session.expire(self.loop.time())
+        if self.own_requests.count:
+            self.expects_response()
+
+
+class RemotingSession:
+    """See the module. ``client`` says who is at the other end."""
+
+    expects_block = False
+    buffer = None
+
+    def __init__(self, server: RemotingServer, replies: ReplyQueue, client: Client) -> None:
+        self.client = client
+        self.finished = False
+        self._server, self._replies = server, replies
+        self._decoder = FrameDecoder(server.limits.frame_bytes_max)
+        self._channel: Channel[asyncio.Future[RemotingCommand]] = Channel(
+            client.peer, server.limits.own, total_requests=server.own_requests
+        )
+        self._unanswered = 0
+        self._lost = False
+
+    # ---- called by the connection
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were received and not carried out yet."""
+        return self._decoder.pending_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The same: nothing is kept ahead."""
+        return self._decoder.pending_bytes
+
+    @property
+    def receive_data(self) -> Callable[[Buffer], None]:
+        """Takes bytes that were received."""
+        return self._receive
+
+    @property
+    def buffer_filled(self) -> Callable[[int], None]:
+        """Never called: this session has no buffer of its own."""
+        raise AssertionError("a remoting session has no buffer of its own")
+
+    def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
+        """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
+        commands = self._decoder.receive(b"")
+        for _ in range(requests_max):
+            try:
+                command = next(commands, None)
+            except ProtocolError as error:
+                _LOG.info("connection ended", extra={"fields": {"peer": self.client.peer, "reason": error}})
+                self._end()
+                return False
+            if command is None:
+                return False
+            self._arrived(command)
+            if quantum_over() or self._replies.ready_bytes > REPLY_BYTES_AHEAD:
+                return True
+        return True
+
+    def connection_lost(self) -> None:
+        """Forget the connection; what was asked of the client fails."""
+        self._lost = self.finished = True
+        self._server.sessions.discard(self)
+        for _ in range(self._unanswered):
+            self._server.requests.give()
+        self._unanswered = 0
+        for pending in self._channel.close():
+            error = ConnectionFailed(self.client.peer, name_of(pending.request.code), "the client is gone")
+            _fail(pending.owner, error)
+        self._server.dispatcher.lost(self)
+
+    # ---- called by handlers
+
+    def call(self, command: RemotingCommand, timeout_s: float) -> asyncio.Future[RemotingCommand]:
+        """Ask the client something; the future fails after ``timeout_s`` (within a second) or with the connection.
+
+        Raises:
+            TooManyInFlight: Too many requests of the server wait at this client, or at all.
+            ConnectionFailed: The connection is gone.
+        """
+        self._check_connected(command)
+        future: asyncio.Future[RemotingCommand] = self._server.loop.create_future()
+        request = self._channel.start(command, self._server.loop.time() + timeout_s, future)
+        self._server.expects_response()
+        self._replies.push(encode(request))
+        return future
+
+    def oneway(self, command: RemotingCommand) -> None:
+        """Tell the client something. Raises as ``call``.
+
+        A oneway is in flight while responses of more than ``REPLY_BYTES_AHEAD`` wait for this client to take them.
+        """
+        self._check_connected(command)
+        request = self._channel.start_oneway(command)
+        if self._replies.ready_bytes <= REPLY_BYTES_AHEAD:
+            while self._channel.oneways_in_flight:
+                self._channel.oneway_sent()
+        self._replies.push(encode(request))
+
+    def disconnect(self) -> None:
+        """Close the connection behind the responses that are ready."""
+        if not self._lost:
+            self._end()
+            self._replies.push(b"")  # wakes the connection
+
+    def send_response(self, response: RemotingCommand | None) -> None:
+        """Send the response to a request that was counted; ``None``: there is none. See ``Call``."""
+        if self._lost:
+            return
+        self._unanswered -= 1
+        self._server.requests.give()
+        self._replies.push(b"" if response is None else _frame(response), 1)
+
+    def expire(self, now: float) -> None:
+        """Fail the futures of requests that the client did not answer by ``now``."""
+        for expired in self._channel.expire(now):
+            name = name_of(expired.request.code)
+            _fail(expired.owner, DeadlineExceeded(self.client.peer, name, EXPIRE_S))
+
+    # ---- the work
+
+    def _receive(self, data: Buffer) -> None:
+        self._decoder.receive(data)
+
+    def _arrived(self, command: RemotingCommand) -> None:
+        event = self._channel.received(command)
+        if event is None:
+            return
+        if not isinstance(event, Request):
+            if not event.owner.done():
+                event.owner.set_result(command)
+            return
+        if not command.is_oneway and not self._count(command):
+            return
+        self._server.dispatcher.carry_out(Call(command, self))
+
+    def _count(self, command: RemotingCommand) -> bool:
+        server = self._server
+        if server.requests.count >= server.limits.requests_max:
+            busy = command.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]too many requests are being carried out")
+            self._replies.push(_frame(busy))
+            return False
+        server.requests.take(self.client.peer)
+        self._unanswered += 1
+        self._replies.expect()
+        return True
+
+    def _check_connected(self, command: RemotingCommand) -> None:
+        if self._lost or self.finished:
+            raise ConnectionFailed(self.client.peer, name_of(command.code), "the client is gone")
+
+    def _end(self) -> None:
+        self.finished = True
+        self._replies.end()
+
+
+def _frame(response: RemotingCommand) -> bytes:
+    try:
+        return encode(response)
+    except FieldError as error:  # such as a code that the binary header cannot carry
+        return encode(
+            RemotingCommand(
+                ResponseCode.SYSTEM_ERROR,
+                opaque=response.opaque,
+                flag=response.flag,
+                remark=str(error),
+                codec=response.codec,
+            )
+        )
+
+
+def _fail(future: asyncio.Future[RemotingCommand], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
