@@ -207,7 +207,7 @@ class _QueueReader:
 
     def _wait(self, text: str) -> None:
         """Ask again a little later, and of the master: for as long as the settings allow."""
-        self._window.abandon(self._server.session())
+        self._window.abandon(self._server.current)
         if self._waited_s >= self._settings.wait_s:
             raise DataMissing(self._where, self._window.position, self._wanted.end, text)
         pause_s = min(self._pause_s, self._settings.wait_s - self._waited_s)
@@ -219,7 +219,7 @@ class _QueueReader:
     def _moved(self, asked: Asked, moved: Moved) -> None:
         """21: believed when no earlier pull was under way, and when it comes from the master, or there is none."""
         if not asked.is_first:
-            self._window.abandon(self._server.session())
+            self._window.abandon(self._server.current)
         elif self._prefer(MASTER_ID):
             return
         elif asked.offset > moved.end and self._server.is_slave():

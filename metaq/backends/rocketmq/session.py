@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from metaq.backends.rocketmq.account import Account
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
@@ -45,11 +45,11 @@ class Session:
     """A connection to the server at ``address``, which is a broker or a name server. Made by ``Session.connect``."""
 
     def __init__(
-        self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock, account: Account | None
+        self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock, credentials: Credentials | None
     ) -> None:
         self._address = address
         self.timeouts, self.clock = timeouts, clock
-        self._transport, self._account = transport, account
+        self._transport, self._credentials = transport, credentials
         self._opaques = itertools.count()
         self._open()
 
@@ -60,14 +60,14 @@ class Session:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         transport: Transport = TCP,
         clock: Clock = SYSTEM_CLOCK,
-        account: Account | None = None,
+        credentials: Credentials | None = None,
     ) -> Session:
-        """Open a connection; requests are signed for ``account``.
+        """Open a connection; requests are signed with ``credentials``.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: There is no server, or it does not answer in ``timeouts.connect_s``.
         """
-        return cls(address, timeouts, transport, clock, account)
+        return cls(address, timeouts, transport, clock, credentials)
 
     def _open(self) -> None:
         self._stream: Stream = self._transport.connect_tcp(self._address, self.timeouts.connect_s)
@@ -185,7 +185,7 @@ class Session:
 
     def _encoded(self, command: RemotingCommand, opaque: int) -> bytes:
         command = replace(command, opaque=opaque)
-        return encode(command if self._account is None else self._account.signed(command))
+        return encode(command if self._credentials is None else sign(command, self._credentials))
 
     def wait(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
         """The response to the request that ``post`` gave ``opaque`` to; each can be collected once.

@@ -1,0 +1,303 @@
+"""How a RocketMQ broker answers: sends, pulls and offsets, in the order of checks of 4.9.7, or where told so of 5.5.
+
+No sockets here: a request and a store give a response. Recordings of a real broker are replayed against this
+(``tests/metaq/testing``), which also lists what differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from metaq.errors import CorruptRecord, FieldError
+from metaq.formats.rocketmq.batches import decode_batch
+from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
+from metaq.formats.rocketmq.tags import tag_hash, tags_of
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.offsets import (
+    GetEarliestMsgStoretime,
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.testing.rocketmq_store import INHERITED, READ, QueueLog, Store, Stored, Topic
+
+MESSAGE_BYTES_MAX: Final = 4 << 20
+PULL_MESSAGES_MAX: Final = 32
+PULL_BYTES_MAX: Final = 256 << 10
+SCANNED_MAX: Final = 800
+TOPIC_BYTES_MAX: Final = 127
+PROPERTIES_BYTES_MAX: Final = BYTES_MAX
+
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_REFUSED_TOPICS: Final = frozenset(
+    {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+    | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
+)
+_SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_SEND_DEFAULTS: Final = {
+    False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
+    True: {"a": "", "c": "", "d": "0"},
+}
+_PULL_DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
+
+H = TypeVar("H", bound=Request)
+SqlFilter = Callable[[Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who asks, and which server is asked: ``port`` is the server's own."""
+
+    address: tuple[str, int]
+    port: int
+    broker_id: int = 0
+
+
+@dataclass(slots=True)
+class BrokerAnswers:
+    """Answers from ``store`` as the broker of ``cluster`` does.
+
+    ``is_v5``: as 5.5 does where it differs. ``lag``: messages that slaves do not have yet. ``suggested_id``: the broker
+    id in answers to pulls. ``sql`` are the SQL92 expressions that it knows, as functions of a message's properties.
+    """
+
+    store: Store
+    cluster: str
+    is_v5: bool = False
+    lag: int = 0
+    suggested_id: int = 0
+    sql: dict[str, SqlFilter] = field(default_factory=dict)
+
+    def answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+        """Return the response to a request."""
+        try:
+            return self._answer(command, peer)
+        except FieldError as error:  # Java: a null pointer somewhere
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.lang.NullPointerException: {error}")
+
+    def _answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+        match command.code:
+            case RequestCode.SEND_MESSAGE | RequestCode.SEND_MESSAGE_V2 | RequestCode.SEND_BATCH_MESSAGE:
+                return self._send(command, peer)
+            case RequestCode.PULL_MESSAGE:
+                return self._pull(command, peer)
+            case RequestCode.GET_MAX_OFFSET:
+                asked = GetMaxOffset.from_ext(command.ext)
+                return _offset(command, self._end(self.store.queue(asked.topic, asked.queue_id), peer))
+            case RequestCode.GET_MIN_OFFSET:
+                low = GetMinOffset.from_ext(command.ext)
+                return _offset(command, self.store.queue(low.topic, low.queue_id).first)
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                return self._search(command)
+            case RequestCode.GET_EARLIEST_MSG_STORETIME:
+                first = GetEarliestMsgStoretime.from_ext(command.ext)
+                stored = self.store.queue(first.topic, first.queue_id).stored
+                return command.reply(ext={"timestamp": str(stored[0].store_ms if stored else -1)})
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                return self._committed(command)
+            case RequestCode.UPDATE_CONSUMER_OFFSET:
+                to = UpdateConsumerOffset.from_ext(command.ext)
+                self.store.group_offsets[to.consumer_group, to.topic, to.queue_id] = to.commit_offset
+                return command.reply()
+            case RequestCode.UPDATE_AND_CREATE_TOPIC:
+                made = UpdateAndCreateTopic.from_ext(command.ext)
+                self.store.topics[made.topic] = Topic(made.read_queue_nums, made.write_queue_nums, made.perm)
+                return command.reply(remark="not set any response code")
+            case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
+                return command.reply()
+            case _:
+                return unsupported(command)
+
+    def _send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+        is_short = command.code in SendMessage.SHORT_CODES
+        topic = command.ext.get("b" if is_short else "topic", "")
+        if (refused := self._check_topic(command, topic)) is not None:
+            return refused
+        sent = SendMessage.from_ext({**_SEND_DEFAULTS[is_short], **command.ext}, RequestCode(command.code))
+        settings = self._topic(sent)
+        if settings is None:
+            return _refused_send(
+                command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        if sent.queue_id >= settings.queue_count:
+            text = f"request queueId[{sent.queue_id}] is illegal, TopicConfig [topicName={topic}]"
+            return _refused_send(command, ResponseCode.INVALID_PARAMETER if self.is_v5 else 1, text)
+        queue_id = sent.queue_id if sent.queue_id >= 0 else settings.write_queues - 1
+        try:
+            messages = self._messages(sent, command.body)
+        except CorruptRecord as error:  # Java: a buffer underflow
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
+        if len(command.body) > MESSAGE_BYTES_MAX or any(_is_too_long(properties) for _, properties, _ in messages):
+            text = "the message is illegal, maybe msg body or properties length not matched."
+            return _refused_send(command, ResponseCode.MESSAGE_ILLEGAL, text)
+        start, ids = self.store.append(
+            topic,
+            queue_id,
+            messages,
+            port=peer.port,
+            born_ms=sent.born_timestamp,
+            born=peer.address,
+            sys_flag=sent.sys_flag,
+            reconsume_times=sent.reconsume_times or 0,
+        )
+        ext = {**_SENT, "msgId": ",".join(ids), "queueId": str(queue_id), "queueOffset": str(start)}
+        return command.reply(ext=ext, remark="")
+
+    def _check_topic(self, command: RemotingCommand, topic: str) -> RemotingCommand | None:
+        text = None
+        if not topic.strip():
+            text = "The specified topic is blank."
+        elif not _TOPIC.fullmatch(topic):
+            text = "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        elif len(topic) > TOPIC_BYTES_MAX:
+            text = "The specified topic is longer than topic max length."
+        if text is not None:
+            return _refused_send(command, ResponseCode.INVALID_PARAMETER if self.is_v5 else 1, text)
+        if topic in _REFUSED_TOPICS:
+            text = f"Sending message to topic[{topic}] is forbidden."
+            return _refused_send(command, ResponseCode.NO_PERMISSION, text)
+        return None
+
+    def _topic(self, sent: SendMessage) -> Topic | None:
+        """The topic's settings; a new topic's, if the template may be inherited from."""
+        settings, template = self.store.topics.get(sent.topic), self.store.topics.get(sent.default_topic)
+        if settings is None and sent.topic.startswith("%RETRY%"):
+            settings = self.store.topics[sent.topic] = Topic(1, 1)
+        if settings is None and template is not None and template.perm & INHERITED:
+            count = min(sent.default_topic_queue_nums, template.write_queues)
+            settings = self.store.topics[sent.topic] = Topic(count, count)
+        return settings
+
+    def _messages(self, sent: SendMessage, body: bytes) -> list[tuple[bytes, dict[str, str], int]]:
+        common = parse_properties(sent.properties or "")
+        if not sent.batch:
+            common.pop("WAIT", None)
+            return [(body, {**common, "CLUSTER": self.cluster}, sent.flag)]
+        return [
+            (element.body, {**parse_properties(element.properties), **common, "CLUSTER": self.cluster}, element.flag)
+            for element in decode_batch(body)
+        ]
+
+    def _pull(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+        asked = PullMessage.from_ext({**_PULL_DEFAULTS, **command.ext})
+        settings = self.store.topics.get(asked.topic)
+        if settings is None:
+            text = f"topic[{asked.topic}] not exist, apply first please!"
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=text)
+        if not settings.perm & READ:
+            text = f"the topic[{asked.topic}] pulling message is forbidden"
+            return command.reply(ResponseCode.NO_PERMISSION, remark=text)
+        if not 0 <= asked.queue_id < settings.read_queues:
+            text = f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}]"
+            return command.reply(ResponseCode.INVALID_PARAMETER if self.is_v5 else 1, remark=text)
+        if not asked.sys_flag & SUBSCRIPTION:
+            return command.reply(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark="the consumer's group info not exist")
+        passes = self._filter(asked)
+        if passes is None:
+            return command.reply(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="parse the consumer's subscription failed"
+            )
+        if asked.max_msg_nums < 0 and not self.is_v5:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark="java.lang.IllegalArgumentException")
+        queue = self.store.queue(asked.topic, asked.queue_id)
+        end = self._end(queue, peer)
+        code, status, next_offset, found = _select(queue, end, asked.queue_offset, max(1, asked.max_msg_nums), passes)
+        ext = {
+            "suggestWhichBrokerId": str(self.suggested_id),
+            "nextBeginOffset": str(next_offset),
+            "minOffset": str(queue.first),
+            "maxOffset": str(end),
+        }
+        if self.is_v5:
+            ext |= {"topicSysFlag": "0", "groupSysFlag": "0"}
+        return command.reply(code, ext, b"".join(each.record for each in found), status)
+
+    def _filter(self, asked: PullMessage) -> Callable[[Stored], bool] | None:
+        """Which messages a pull wants; ``None``: nobody can tell."""
+        if asked.expression_type == "SQL92":
+            known = self.sql.get(asked.subscription or "")
+            return None if known is None else lambda stored: known(stored.properties)
+        try:
+            hashes = {tag_hash(tag) for tag in tags_of(asked.subscription)}
+        except ValueError:
+            return None
+        return lambda stored: not hashes or stored.tag_hash in hashes
+
+    def _end(self, queue: QueueLog, peer: Peer) -> int:
+        return max(queue.first, queue.end - self.lag) if peer.broker_id else queue.end
+
+    def _search(self, command: RemotingCommand) -> RemotingCommand:
+        asked = SearchOffsetByTimestamp.from_ext(command.ext)
+        queue = self.store.queue(asked.topic, asked.queue_id)
+        if self.is_v5:
+            return _offset(command, queue.boundary(asked.timestamp, asked.boundary_type == "upper"))
+        return _offset(command, queue.nearest(asked.timestamp))
+
+    def _committed(self, command: RemotingCommand) -> RemotingCommand:
+        asked = QueryConsumerOffset.from_ext(command.ext)
+        offset = self.store.group_offsets.get((asked.consumer_group, asked.topic, asked.queue_id))
+        if offset is not None:
+            return _offset(command, offset)
+        queue = self.store.queue(asked.topic, asked.queue_id)
+        if queue.first > 0 or (self.is_v5 and (asked.set_zero_if_not_found is False or not queue.stored)):
+            return command.reply(
+                ResponseCode.QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            )
+        return _offset(command, 0)
+
+
+def _select(
+    queue: QueueLog, end: int, offset: int, messages_max: int, passes: Callable[[Stored], bool]
+) -> tuple[ResponseCode, str, int, list[Stored]]:
+    """Code, status, where to go on, and the messages of a pull."""
+    if end == 0:
+        code = ResponseCode.PULL_NOT_FOUND if offset == 0 else ResponseCode.PULL_OFFSET_MOVED
+        return code, "NO_MESSAGE_IN_QUEUE", 0, []
+    if offset < queue.first:
+        return ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", queue.first, []
+    if offset == end:
+        return ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, []
+    if offset > end:
+        return ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", end, []
+    found: list[Stored] = []
+    byte_count, position = 0, offset
+    for stored in queue.stored[offset - queue.first : end - queue.first][:SCANNED_MAX]:
+        full = len(found) >= min(messages_max, PULL_MESSAGES_MAX)
+        if found and (full or byte_count + len(stored.record) > PULL_BYTES_MAX):
+            break
+        position += 1
+        if passes(stored):
+            found.append(stored)
+            byte_count += len(stored.record)
+    if not found:
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", position, []
+    return ResponseCode.SUCCESS, "FOUND", position, found
+
+
+def unsupported(command: RemotingCommand) -> RemotingCommand:
+    """The response to a request of an unknown kind."""
+    text = f" request type {command.code} not supported"
+    return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=text)
+
+
+def _offset(command: RemotingCommand, offset: int) -> RemotingCommand:
+    return command.reply(ext={"offset": str(offset)})
+
+
+def _refused_send(command: RemotingCommand, code: int, text: str) -> RemotingCommand:
+    return command.reply(code, _SENT, remark=text)
+
+
+def _is_too_long(properties: Mapping[str, str]) -> bool:
+    text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
+    return len(text.encode()) > PROPERTIES_BYTES_MAX

@@ -1,0 +1,233 @@
+"""The writer against a scripted broker: what is acknowledged is stored, and nothing fails in silence."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
+from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_reader import pull_range
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.formats.rocketmq.batches import BatchElement, encode_batch
+from metaq.formats.rocketmq.records import Record, read_records
+from metaq.model import OffsetRange, Partition
+from metaq.net.retry import RetryPolicy
+from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.rocketmq_server import ScriptedBroker, ScriptedCluster
+
+BATCH = RequestCode.SEND_BATCH_MESSAGE
+
+
+def batch(*bodies: bytes) -> bytes:
+    return encode_batch(BatchElement(body, b"TAGS\x01t") for body in bodies)
+
+
+class Bench:
+    """A broker with a slave and ``orders`` of three queues."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.cluster, self.clock = cluster, ManualClock()
+        self.pool = SessionPool(Timeouts(2.0, 2.0), clock=self.clock)
+        self.directory = NameServerDirectory(cluster.name_servers, self.pool)
+        cluster.create_topic("orders", 3)
+
+    @property
+    def broker(self) -> ScriptedBroker:
+        return self.cluster.broker()
+
+    def writer(self, **options: object) -> BatchWriter:
+        policy = RetryPolicy(3, 0.1)
+        return BatchWriter(self.pool, self.directory, "broker-a", policy=policy, now_ms=lambda: 1234, **options)  # type: ignore[arg-type]
+
+    def stored(self, queue_id: int = 0) -> list[Record]:
+        end = self.broker.store.queue("orders", queue_id).end
+        queue = Partition("broker-a", queue_id)
+        runs = pull_range(self.pool, self.directory, "orders", queue, OffsetRange(0, end)) if end else ()
+        return [record for run in runs for record in read_records(run.data)]
+
+    def bodies(self, queue_id: int = 0) -> list[bytes]:
+        return [record.body for record in self.stored(queue_id)]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with ScriptedCluster({"broker-a": (1,)}) as cluster:
+        bench = Bench(cluster)
+        yield bench
+        bench.pool.close()
+
+
+def test_batches_of_several_queues(bench: Bench) -> None:
+    writer = bench.writer()
+    for number in range(30):
+        writer.write("orders", number % 3, batch(b"%d" % number, b"%d!" % number), 2)
+    receipts = writer.flush()
+    assert [(str(receipt.queue), receipt.offset, receipt.count) for receipt in receipts[:4]] == [
+        ("orders/broker-a:0", 0, 2),
+        ("orders/broker-a:1", 0, 2),
+        ("orders/broker-a:2", 0, 2),
+        ("orders/broker-a:0", 2, 2),
+    ]
+    assert {len(receipt.message_ids) for receipt in receipts} == {2}
+    assert bench.bodies(1) == [body for number in range(1, 30, 3) for body in (b"%d" % number, b"%d!" % number)]
+    assert writer.flush() == []
+    writer.close()
+    first = bench.stored()[0]
+    assert (first.born_timestamp, first.property_map()["TAGS"]) == (1234, "t")
+    sent = [command for command in bench.broker.requests if command.code == BATCH]
+    assert {command.ext["n"] for command in sent} == {"broker-a"}
+    assert {command.ext["m"] for command in sent} == {"true"}
+
+
+def test_a_single_message_with_what_a_batch_may_not_have(bench: Bench) -> None:
+    writer = bench.writer()
+    writer.send("orders", 2, b"tea", "DELAY\x013\x02KEYS\x01k", flag=7)
+    (receipt,) = writer.flush()
+    writer.close()
+    (record,) = bench.stored(2)
+    assert (record.body, record.flag, receipt.code) == (b"tea", 7, 0)
+    assert record.property_map() == {"DELAY": "3", "KEYS": "k", "CLUSTER": "ScriptedCluster"}
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_batches_of_one_queue_overtake_each_other_only_if_allowed(bench: Bench, in_order: bool) -> None:
+    writer = bench.writer(in_order=in_order)
+    writer.write("orders", 0, batch(b"first"), 1)
+    writer.write("orders", 0, batch(b"second"), 1)
+    writer.write("orders", 1, batch(b"other"), 1)
+    writer.flush()
+    writer.close()
+    sent = [command.ext["e"] for command in bench.broker.requests if command.code == BATCH]
+    assert sent == (["0", "1", "0"] if in_order else ["0", "0", "1"])
+    assert bench.bodies() == [b"first", b"second"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (2, "[REJECTREQUEST]system busy"),
+        (1, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"),
+        (14, "service not available now"),
+        (16, "the broker's sending message is forbidden"),
+        (17, "topic not exist, apply first please!"),
+        (215, "flow control"),
+        (1500, "go away"),
+    ],
+)
+def test_refusals_that_may_pass_are_tried_again_and_then_raised(bench: Bench, code: int, text: str) -> None:
+    writer = bench.writer()
+    bench.broker.refuse(BATCH, code, text, times=3)
+    writer.write("orders", 0, batch(b"a"), 1)
+    assert len(writer.flush()) == 1
+    assert bench.clock.slept_s == [0.1, 0.2, 0.4]
+    bench.broker.refuse(BATCH, code, text, times=99)
+    writer.write("orders", 0, batch(b"b", b"c"), 2)
+    with pytest.raises(SendFailed) as caught:
+        writer.flush()
+    assert caught.value.count == 2
+    assert text in str(caught.value)
+    with pytest.raises(SendFailed):
+        writer.write("orders", 0, batch(b"d"), 1)
+    writer.close()
+    assert bench.bodies() == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(1, "request queueId[7] is illegal"), (13, "the message is illegal"), (3, "?")]
+)
+def test_other_refusals_are_raised_at_once(bench: Bench, code: int, text: str) -> None:
+    writer = bench.writer()
+    bench.broker.refuse(BATCH, code, text)
+    writer.write("orders", 1, batch(b"a"), 1)
+    with pytest.raises(SendFailed, match=r"^1 messages for orders/broker-a:1 were not sent: .*refused a send"):
+        writer.flush()
+    assert bench.clock.slept_s == []
+    writer.close()
+
+
+def test_less_durable_is_stored_and_warned_of_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.broker.tamper = lambda request, answer: (
+        request.reply(11, answer.ext, remark="slave not available") if request.code == BATCH else answer
+    )
+    writer = bench.writer()
+    for _ in range(3):
+        writer.write("orders", 0, batch(b"a"), 1)
+    assert [receipt.code for receipt in writer.flush()] == [11, 11, 11]
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("batch_writer")] == [
+        "broker broker-a stores messages with less durability than it is configured for: "
+        "SLAVE_NOT_AVAILABLE (11) slave not available"
+    ]
+    writer.close()
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_lost_connections_send_again_what_was_not_acknowledged(bench: Bench, carried_out: bool) -> None:
+    writer = bench.writer()
+    bench.broker.disconnect(BATCH, carried_out=carried_out)
+    for number in range(6):
+        writer.write("orders", 0, batch(b"%d" % number), 1)
+    assert len(writer.flush()) == 6
+    writer.close()
+    bodies = bench.bodies()
+    assert list(dict.fromkeys(bodies)) == [b"%d" % number for number in range(6)]  # first copies are in order
+    assert len(bodies) == (7 if carried_out else 6)
+
+
+def test_a_master_at_another_address_is_found(bench: Bench) -> None:
+    writer = bench.writer()
+    writer.write("orders", 0, batch(b"a"), 1)
+    writer.flush()
+    bench.cluster.stop_broker("broker-a", 0, is_in_route=True)
+    writer_failed = bench.writer()
+    with pytest.raises(SendFailed, match="Connection refused"):
+        writer_failed.write("orders", 0, batch(b"lost"), 1)
+    bench.cluster.start_broker("broker-a", 0)
+    writer.write("orders", 0, batch(b"b"), 1)
+    writer.flush()
+    writer.close()
+    assert bench.bodies() == [b"a", b"b"]
+
+
+def test_too_much_is_waited_for(bench: Bench) -> None:
+    writer = bench.writer(bytes_max=10_000, batches_max=4, in_order=False)
+    most = 0
+    for number in range(40):
+        writer.write("orders", number % 3, batch(b"x" * 1000), 1)
+        most = max(most, writer.pending_bytes)
+    writer.flush()
+    writer.close()
+    assert most <= 10_000
+    assert sum(len(bench.bodies(queue_id)) for queue_id in range(3)) == 40
+
+
+def test_what_cannot_be_sent_is_refused_here(bench: Bench) -> None:
+    writer = bench.writer()
+    with pytest.raises(ValueError, match="at most 4194304"):
+        writer.write("orders", 0, b"x" * (BATCH_BYTES_MAX + 1), 1)
+    with pytest.raises(ValueError, match="at least one"):
+        writer.write("orders", 0, b"", 0)
+    writer.write("orders", 0, batch(b"fine"), 1)
+    assert len(writer.flush()) == 1
+    writer.close()
+
+
+def test_namespaces(bench: Bench) -> None:
+    bench.cluster.create_topic("ns%orders", 1)
+    directory = NameServerDirectory(bench.cluster.name_servers, bench.pool, namespace="ns")
+    writer = BatchWriter(bench.pool, directory, "broker-a", group="loader")
+    writer.write("orders", 0, batch(b"a"), 1)
+    (receipt,) = writer.flush()
+    writer.close()
+    assert str(receipt.queue) == "orders/broker-a:0"
+    assert (bench.broker.requests[-1].ext["a"], bench.broker.requests[-1].ext["b"]) == ("ns%loader", "ns%orders")
+
+
+def test_failures_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(SendFailed("orders/b:1", 3, "why")))
+    assert str(error) == "3 messages for orders/b:1 were not sent: why"
