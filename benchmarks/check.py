@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import suite
-from figures import Figure, number
-from programs import FOLDER, SUITE, Program
-from results import Outcome, Results, WrongResults
+from figures import Figure, Outcome, Results, WrongResults, number
+from suite import FOLDER, SUITE, Program
 
 BASELINE: Final = FOLDER / "baseline.json"
 

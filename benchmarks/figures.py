@@ -1,7 +1,13 @@
-"""What every benchmark hands out: figures, each beside its ceiling or peer from the same run.
+"""Figures, each beside its ceiling or peer from the same run, and the file that holds those of a whole run.
 
 A program makes a ``Report``, adds figures as it measures them and so prints a Markdown table; with ``--json FILE`` the
-same figures go to a file, from which ``suite.py`` makes the whole. The ratio is what carries over to other machines.
+same figures go to a file. ``suite.py`` collects these in one results file. The ratio of a figure to its peer is what
+carries over to other machines. The results file, format 1:
+
+{"format": 1, "command": ..., "date": ..., "commit": ..., "seconds": ..., "quick": ..., "peers": [...],
+ "whole": true if no program was left out (``--all``),
+ "machine": {name: value, ...}, "load before": [...], "load after": [...],
+ "programs": [{"name", "title", "arguments": [...], "seconds", "failed": null or why, "figures": [...]}, ...]}
 """
 
 from __future__ import annotations
@@ -9,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 RUNS: Final = 5
 """Measured runs of each side, in turn."""
@@ -102,6 +109,15 @@ def arguments(doc: str | None, runs: int = RUNS) -> argparse.ArgumentParser:
     return parser
 
 
+def run_part(parts: Mapping[str, Callable[[Sequence[str]], int | None]]) -> int:
+    """Run the part of a program that the first word of the command line names; return the exit status."""
+    name, *given = sys.argv[1:] or [""]
+    if name not in parts:
+        print(f"{Path(sys.argv[0]).name}: the first argument is one of {', '.join(parts)}", file=sys.stderr)
+        return 2
+    return parts[name](given) or 0
+
+
 def seconds(action: Callable[[], object]) -> float:
     """How long ``action`` takes."""
     start = time.perf_counter()
@@ -118,3 +134,81 @@ def in_turn(measures: Sequence[Callable[[], float]], runs: int, unmeasured: int 
 def medians(actions: Sequence[Callable[[], object]], runs: int) -> list[float]:
     """Median seconds of each action, run in turn after one unmeasured run of each."""
     return in_turn([partial(seconds, action) for action in actions], runs)
+
+
+FORMAT: Final = 1
+
+
+class WrongResults(Exception):
+    """A file that the suite has not written. The text says which, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one program gave. ``failed`` says why there are no figures, or is ``None``."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    seconds: float
+    figures: tuple[Figure, ...]
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """One run of the suite. ``about`` is everything but the programs, under the names of the file."""
+
+    about: dict[str, Any]
+    outcomes: tuple[Outcome, ...]
+
+    def figures(self) -> Iterator[tuple[Outcome, Figure]]:
+        """All figures, each with its program."""
+        return ((outcome, figure) for outcome in self.outcomes for figure in outcome.figures)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The programs that failed."""
+        return [outcome for outcome in self.outcomes if outcome.failed is not None]
+
+    def write(self, file: Path) -> None:
+        """Write the file, and the folder that it is in."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = {"format": FORMAT, **self.about, "programs": [asdict(outcome) for outcome in self.outcomes]}
+        file.write_text(_lines(content) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what ``write`` has written.
+
+        Raises:
+            WrongResults: for a file that cannot be read or holds something else.
+        """
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content.pop("format") != FORMAT:
+                raise WrongResults(f"{file}: not of format {FORMAT}")
+            outcomes = tuple(_outcome(each) for each in content.pop("programs"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
+            raise WrongResults(f"{file}: no results of the suite ({wrong})") from None
+        return cls(content, outcomes)
+
+
+def _outcome(content: dict[str, Any]) -> Outcome:
+    figures = tuple(Figure(**figure) for figure in content.pop("figures"))
+    return Outcome(**{**content, "arguments": tuple(content["arguments"]), "figures": figures})
+
+
+def _lines(value: object, indent: str = "") -> str:
+    """Return JSON in which a value that holds no list of objects, such as a figure, takes one line."""
+    if isinstance(value, dict) and any(_is_nested(each) for each in value.values()):
+        rows = [f"{indent} {json.dumps(key)}: {_lines(each, indent + ' ')}" for key, each in value.items()]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
+        rows = [f"{indent} {_lines(each, indent + ' ')}" for each in value]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value)

@@ -27,12 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from broker_process import running_broker
 from figures import Figure, Report, arguments, medians
 from pyspark.sql import SparkSession
-from spark_bench import PARTITIONS, Case, spark
 from spark_read import to_noop
 from spark_write import frame_of, write
+from stage import PARTITIONS, Case, running_broker, spark
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer

@@ -35,14 +35,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from broker_process import running_broker
 from figures import Figure, Report, arguments, seconds
-from kafka_broker import FLUSH_EACH, kafka_jars, local_kafka
-from maven_jars import Artifact, NoJars, fetch
-from processes import cpu_s
+from kafka_broker import FLUSH_EACH, Artifact, NoJars, fetch, kafka_jars, local_kafka
+from machine import cpu_s
 from pyspark.sql import DataFrame, SparkSession
-from spark_bench import PARTITIONS, Case, spark
 from spark_read import to_noop
+from stage import PARTITIONS, Case, running_broker, spark
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 BESIDE_CONNECTOR: Final = (

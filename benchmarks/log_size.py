@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import signal
@@ -26,30 +27,82 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from broker_process import running_broker
 from figures import Figure, Report, arguments, medians
-from log_fill import GIB, bytes_needed, check_room, fill, forget_cache
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxBytes
-from spark_bench import TOPIC, spark
 from spark_read import to_noop
+from stage import TOPIC, running_broker, spark
 
+from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.range_reader import read_range
 from metaq.backends.metaq.session import Session
 from metaq.formats.frames import walk
 from metaq.formats.message_id import timestamp_ms
-from metaq.model import Address, OffsetRange
+from metaq.model import Address, Message, OffsetRange
 from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
 from metaq_spark.source.stream_reader import MetaQStreamReader
+
+GIB = 1 << 30
+BLOCK_BYTES = 1 << 20
+SPARE_SHARE, SPARE_BYTES = 0.02, GIB // 2
+"""Room for indexes and for what else is written."""
+
+
+class Filled(NamedTuple):
+    """What was put: up to which offset, and how many messages."""
+
+    end: int
+    messages: int
+
+
+def bytes_needed(*sizes: float) -> int:
+    """Room on the disk that logs of these sizes take, with some to spare."""
+    return int(sum(sizes) * (1 + SPARE_SHARE)) + SPARE_BYTES
+
+
+def check_room(folder: Path, needed: int, free: int) -> None:
+    """End the program if ``free`` bytes are not enough."""
+    if free < needed:
+        sys.exit(
+            f"{folder} has {free / GIB:.1f} GiB free, {needed / GIB:.1f} GiB are needed; "
+            "give less with --gib, or another place with --folder"
+        )
+
+
+def fill(address: Address, topic: str, size: int, payload_bytes: int) -> Filled:
+    """Put at least ``size`` bytes of messages into partition 0 of an empty topic, all of them acknowledged."""
+    count = BLOCK_BYTES // (payload_bytes + 20)
+    block, _ = encode_block(Message(os.urandom(payload_bytes)) for _ in range(count))
+    blocks = -(-size // len(block))
+    session = Session.connect(address)
+    writer = BatchWriter(session, topic)
+    for _ in range(blocks):
+        writer.write(0, block, count)
+    writer.flush()
+    session.close()
+    return Filled(blocks * len(block), blocks * count)
+
+
+def forget_cache(folder: Path) -> None:
+    """Take all files out of the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            os.fdatasync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
 
 SHARE = 0.01
 PARTITION = "0-0"
@@ -205,11 +258,11 @@ def report_linearity(report: Report, folder: Path, session: SparkSession, runs: 
         report.add(Figure(f"read, {count:,} messages", "s/million", cost, least, first, "less", aim=1.1))
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--gib", type=float, default=2.0, help="size of the large log (default 2), times --scale")
     parser.add_argument("--folder", type=Path, help="where the files go (default: a temporary folder)")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     run(given)
 
 

@@ -1,4 +1,8 @@
-"""What a figure was measured on: processor, memory, system, file system, versions; commit; load."""
+"""What the benchmarks read from and ask of the machine: its description, processes' CPU and memory, the page cache.
+
+A results file says what a figure was measured on: processor, memory, system, file system, versions, commit, load.
+CPU seconds and peak memory of processes come from ``/proc`` (Linux).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "numba", "isal")
 _NOWHERE: Final = "unknown"
@@ -99,3 +107,98 @@ def _output(command: list[str]) -> str:
     except OSError:
         return ""
     return done.stdout + done.stderr
+
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PROC: Final = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """One line of ``/proc/PID/stat``. ``cpu_s``: user and system, its own and of children that it has waited for."""
+
+    pid: int
+    name: str
+    parent: int
+    cpu_s: float
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """Read the line; the name is in parentheses and may hold anything, also blanks and parentheses."""
+        name_start, name_end = line.index("("), line.rindex(")")
+        fields = line[name_end + 2 :].split()
+        ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+        return cls(int(line[:name_start]), line[name_start + 1 : name_end], int(fields[1]), ticks / TICKS_PER_S)
+
+
+def running() -> dict[int, ProcessStat]:
+    """All processes of this machine."""
+    found = {}
+    for folder in _PROC.iterdir():
+        if folder.name.isdecimal():
+            try:
+                stat = ProcessStat.parse((folder / "stat").read_text())
+            except (FileNotFoundError, ProcessLookupError):  # gone meanwhile
+                continue
+            found[stat.pid] = stat
+    return found
+
+
+def below(ancestor: int, among: dict[int, ProcessStat]) -> Iterator[ProcessStat]:
+    """The children of a process, and theirs."""
+    for stat in among.values():
+        if stat.parent == ancestor:
+            yield stat
+            yield from below(stat.pid, among)
+
+
+def cpu_s() -> float:
+    """CPU seconds so far of everything that this process has started: the JVM, Python workers, brokers."""
+    return sum(stat.cpu_s for stat in below(os.getpid(), running()))
+
+
+def peak_bytes(pid: int) -> int:
+    """The most resident memory that a process has had at a time, since it began."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
+    assert match is not None, f"process {pid} has ended"
+    return int(match[1]) << 10
+
+
+EVERY_S: Final = 0.05
+BYTES_MIN: Final = 1 << 22
+"""Files larger than this have their pages given back."""
+
+
+@contextmanager
+def pages_given_back(folder: Path, files: str = "**/*") -> Iterator[None]:
+    """Meanwhile, have the system forget the pages of what is on the disk already, in all large files of ``folder``.
+
+    ``files``: in those only that fit this pattern.
+    """
+    stop = threading.Event()
+
+    def give_back() -> None:
+        while not stop.wait(EVERY_S):
+            for file in folder.glob(files):
+                _forget(file)
+
+    thread = threading.Thread(target=give_back)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _forget(file: Path) -> None:
+    try:
+        if not file.is_file() or file.stat().st_size <= BYTES_MIN:
+            return
+        fd = os.open(file, os.O_RDONLY)
+    except FileNotFoundError:  # renamed or removed meanwhile
+        return
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)

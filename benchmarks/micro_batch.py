@@ -26,13 +26,13 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from ceilings import Trivial
 from figures import Figure, Report, arguments, in_turn
-from processes import cpu_s
+from machine import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from spark_bench import broker, importable_by_workers, spark
-from trivial import Trivial
+from stage import broker, importable_by_workers, spark
 
 WARM_UP_BATCHES = 2
 PARTITION_COUNTS = (1, 100)
@@ -177,12 +177,12 @@ def figure(
     return Figure(f"micro-batch of {given.rows:,} rows, {name}", "ms", ours, peer, peer_name, better="less", aim=aim)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--batches", type=int, default=8, help="measured micro-batches of a block (default 8)")
     parser.add_argument("--others", action="store_true", help="exactly once, TCP to Python and idle queries instead")
     parser.add_argument("--rows", type=int, default=1000, help="rows of a micro-batch (default 1000)")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     given.batches = max(2, round(given.batches * given.scale))
     importable_by_workers()
     with ExitStack() as stack:

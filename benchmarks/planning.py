@@ -23,14 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker_process import running_broker
-from far_broker import far
 from figures import Figure, Report, arguments, medians
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
-from spark_bench import spark
+from stage import running_broker, spark
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
@@ -41,6 +39,7 @@ from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
+from peers import far
 
 LIMIT_S = 1.0
 DELAY_S = 0.02
@@ -228,8 +227,8 @@ def report_spark(
         report.add(Figure(f"{full}, beside a source that asks nobody", "s", ours, bare, "silent source", better="less"))
 
 
-def main() -> None:
-    given = arguments(__doc__).parse_args()
+def main(words: Sequence[str] | None = None) -> None:
+    given = arguments(__doc__).parse_args(words)
     with Report("Planning over 1,000 partitions", given.json) as report, spark(unix_socket=False) as session:
         session.dataSource.register(SilentSource)
         for layout in LAYOUTS:

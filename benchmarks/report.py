@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from check import MARGINS
-from figures import HEAD, Figure, number, row
-from programs import BESIDE, FOLDER, SUITE
-from results import Outcome, Results, WrongResults
+from figures import HEAD, Figure, Outcome, Results, WrongResults, number, row
+from suite import BESIDE, FOLDER, SUITE
 
 PAGE: Final = FOLDER.parent / "docs" / "figures.md"
 BEGIN: Final = "<!-- figures: what follows is written by benchmarks/report.py -->"
@@ -107,7 +106,7 @@ def _programs(results: Results) -> Iterator[str]:
         how = (
             f"`{' '.join(outcome.arguments)}` | {outcome.seconds:.0f}" if outcome else _not_run(program in SUITE) + " |"
         )
-        yield f"| {program.name} | [`{program.file}`](../benchmarks/{program.file}) | {program.shows} | {how} |"
+        yield f"| {program.name} | [`{program.command}`](../benchmarks/{program.file}) | {program.shows} | {how} |"
 
 
 def _not_run(in_suite: bool) -> str:

@@ -1,6 +1,42 @@
-"""What a GB costs that is read or written through Spark: CPU seconds of each process, and memory at the peak.
+"""CPU seconds and memory: per GB that is read or written through Spark, and of a single task however much it reads.
 
-    python benchmarks/resources.py [--runs 3] [--scale 1] [--json FILE]
+python benchmarks/resources.py per-gigabyte [--runs 3] [--scale 1] [--json FILE]
+python benchmarks/resources.py read-memory [--runs 3] [--scale 1] [--json FILE] [--gib 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ceilings import CeilingSource
+from figures import Figure, Report, arguments, run_part
+from machine import ProcessStat, below, peak_bytes, running
+from pyspark.sql import SparkSession
+from spark_read import to_noop
+from spark_write import DropSink, frame_of, write
+from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, importable_by_workers, running_broker, spark
+
+from metaq.backends.metaq.puts import encode_block, put_batch
+from metaq.backends.metaq.session import Session
+from metaq.model import Address, Message, OffsetRange, Partition, TopicPartition
+from metaq_spark.source.row_layout import COLUMN_TYPES
+
+# ---- per-gigabyte
+
+ABOUT_PER_GIGABYTE: Final = """\
+What a GB costs that is read or written through Spark: CPU seconds of each process, and memory at the peak.
 
 CPU seconds are user and system of the broker, of the JVM and of the Python processes that the JVM started (workers, and
 what plans), for a GB (10^9 bytes) of payload. Beside it, from the same run in turn, the ceilings of ``spark_read.py``
@@ -10,28 +46,6 @@ their JVM and their Python, for they have no broker. Other work on the machine d
 Peak memory is the most resident memory (``VmHWM``) of that Python process that had most, and of the broker; of one run,
 in processes that have done nothing before. Needs Linux.
 """
-
-from __future__ import annotations
-
-import os
-import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass
-from functools import partial
-from pathlib import Path
-
-from broker_process import RunningBroker, running_broker
-from figures import Figure, Report, arguments
-from processes import ProcessStat, below, peak_bytes, running
-from pyspark.sql import SparkSession
-from source_ceiling import CeilingSource
-from spark_bench import PARTITIONS, TOPIC, Case, importable_by_workers, spark
-from spark_read import to_noop
-from spark_write import DropSink, frame_of, write
-
-from metaq_spark.source.row_layout import COLUMN_TYPES
 
 CASES = (Case(100, 2_000_000), Case(1000, 300_000))
 COLUMNS = ",".join(COLUMN_TYPES)
@@ -93,9 +107,9 @@ class CpuSeconds:
 class Processes:
     """The broker, the JVM that this process has started, and the Python processes below it."""
 
-    def __init__(self, broker: int) -> None:
+    def __init__(self, broker: int, session: SparkSession) -> None:
         self._broker = broker
-        (self._jvm,) = [stat.pid for stat in below(os.getpid(), running()) if stat.name == "java"]
+        self._jvm: int = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
 
     def cpu_of(self, action: Action) -> CpuSeconds:
         """What ``action`` takes."""
@@ -135,7 +149,7 @@ def median_of(uses: Sequence[CpuSeconds]) -> CpuSeconds:
 def report_cpu(report: Report, folder: Path, works: Sequence[Work], runs: int) -> None:
     """CPU seconds of each work, in one session."""
     with stage(folder) as (session, broker):
-        processes, address = Processes(broker.pid), str(broker.address)
+        processes, address = Processes(broker.pid, session), str(broker.address)
         for work in works:
             if work.kind == "read":
                 work.fill(session, address)
@@ -158,7 +172,7 @@ def report_memory(report: Report, folder: Path, works: Sequence[Work]) -> None:
         for action_of in (work.ours, work.ceiling):
             with stage(folder) as (session, broker):
                 action_of(session, str(broker.address))()
-                python = max(peak_bytes(each.pid) for each in Processes(broker.pid).python())
+                python = max(peak_bytes(each.pid) for each in Processes(broker.pid, session).python())
                 peaks.append((python / MIB, peak_bytes(broker.pid) / MIB))
         (python_peak, broker_peak), (bound, idle) = peaks
         name = f"{work}, peak memory of"
@@ -166,8 +180,8 @@ def report_memory(report: Report, folder: Path, works: Sequence[Work]) -> None:
         report.add(Figure(f"{name} the broker", "MiB", broker_peak, idle, "idle broker", "less"))
 
 
-def main() -> None:
-    given = arguments(__doc__, runs=3).parse_args()
+def main_per_gigabyte(words: Sequence[str] | None = None) -> None:
+    given = arguments(ABOUT_PER_GIGABYTE, runs=3).parse_args(words)
     importable_by_workers()
     cases = [Case(case.payload_bytes, max(1000, int(case.rows * given.scale))) for case in CASES]
     works = [Work(kind, case) for case in cases for kind in ("read", "write")]
@@ -176,5 +190,82 @@ def main() -> None:
         report_memory(report, Path(name) / "broker", works)
 
 
+# ---- read-memory
+
+ABOUT_READ_MEMORY: Final = """\
+How much memory a task of a read takes, and that it does not grow with the bytes that it reads.
+
+Fills one partition of a real broker, then reads it in a process that does what a Python worker of Spark does for one
+task, batch by batch. The peak of its resident memory at the end stands beside that behind the first GiB, or behind the
+first quarter if there is less than four GiB: the ratio should be close to 1 whatever is read.
+"""
+
+GIB = 1 << 30
+PAYLOAD_BYTES = 1000
+RUNS = 3
+AIM = 1.1
+BLOCK_MESSAGES = 4000
+"""Messages of one put, about 4 MB."""
+
+
+def fill(address: Address, size: int) -> int:
+    """Put at least ``size`` bytes of messages into partition 0; returns its end."""
+    block, count = encode_block(Message(os.urandom(PAYLOAD_BYTES)) for _ in range(BLOCK_MESSAGES))
+    session = Session.connect(address)
+    end = 0
+    while end < size:
+        end = put_batch(session, TOPIC, 0, block, count).offset + len(block)
+    session.close()
+    return end
+
+
+def read(address: Address, first: int, end: int) -> None:
+    """The task: reads everything, and prints its peak before, after ``first`` bytes, at the end, and the seconds."""
+    from metaq_spark.options.parsing import parse_source_options
+    from metaq_spark.options.table import Use
+    from metaq_spark.source.partition_reader import RangePartition, read_partition
+
+    options = parse_source_options({"brokers": str(address), "subscribe": TOPIC}, Use.BATCH_READ)
+    source = TopicPartition(TOPIC, Partition(0, 0))
+    before, began = peak_bytes(os.getpid()), time.perf_counter()
+    early = 0
+    for batch in read_partition(RangePartition(source, address, OffsetRange(0, end)), options):
+        if not early and batch["offset"][-1].as_py() >= first:
+            early = peak_bytes(os.getpid())
+    print(before, early, peak_bytes(os.getpid()), time.perf_counter() - began)
+
+
+def measure(address: Address, first: int, end: int) -> list[float]:
+    """What ``read`` prints, from a process of its own."""
+    command = [sys.executable, __file__, "read-memory", "--task", str(address), str(first), str(end)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(figure) for figure in done.stdout.split()]
+
+
+def main_read_memory(words: Sequence[str] | None = None) -> None:
+    parser = arguments(ABOUT_READ_MEMORY, RUNS)
+    parser.add_argument("--gib", type=float, default=1.0, help="GiB to read at scale 1 (default 1)")
+    parser.add_argument("--task", nargs=3, metavar=("BROKER", "FIRST", "END"), help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    if given.task:
+        read(Address.parse(given.task[0]), *map(int, given.task[1:]))
+        return
+    with broker() as text, Report("Memory of a task that reads", given.json) as report:
+        address = Address.parse(text)
+        end = fill(address, int(given.gib * given.scale * GIB))
+        first = min(GIB, end // 4)
+        runs = [measure(address, first, end) for _ in range(given.runs)]
+        before, early, peak, seconds = (statistics.median(each) for each in zip(*runs, strict=True))
+        report.add(Figure("task's memory: before the first row", "MiB", before / 2**20, better="less"))
+        early_name = f"after {first / GIB:.2g} of {end / GIB:.2g} GiB"
+        report.add(Figure("task's memory: peak", "MiB", peak / 2**20, early / 2**20, early_name, "less", AIM))
+        report.add(Figure("task's speed meanwhile", "MB/s", end / 1e6 / seconds))
+
+
+PARTS: Final[Mapping[str, Callable[[Sequence[str]], int | None]]] = {
+    "per-gigabyte": main_per_gigabyte,
+    "read-memory": main_read_memory,
+}
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run_part(PARTS))

@@ -5,7 +5,7 @@
 Batch reads and streaming reads (one micro-batch) of all columns, of messages of two sizes, with one task slot and with
 two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
 
-The ceiling is ``source_ceiling.py``: the same Arrow batches, types, rows and number of tasks with nothing behind them.
+The ceiling is ``ceilings.CeilingSource``: the same Arrow batches, types, rows and number of tasks, nothing behind them.
 The broker runs on the same machine, so tasks read its files, as they would anywhere else that this is so. With
 ``--network``, batch reads are made over the network (``localReads=false``), as if it ran elsewhere, but its work takes
 its share of the same cores; beside these stands a second ceiling, which also receives as many bytes from a bare server
@@ -19,21 +19,21 @@ to other machines, the times do not.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from bare_peer import listening, serve_slices
+from ceilings import REQUEST, SLICE_BYTES, CeilingSource
 from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from source_ceiling import REQUEST, SLICE_BYTES, CeilingSource
-from spark_bench import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
+from stage import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 
 from metaq_spark.source.row_layout import COLUMN_TYPES
+from peers import listening, serve_slices
 
 CASES: Final = (Case(100, 2_000_000), Case(1000, 600_000))
 AIMS: Final = {100: 0.80, 1000: 0.85}
@@ -159,10 +159,10 @@ def bare_server() -> Iterator[str]:
             yield f"{host}:{port}"
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--network", action="store_true", help="reads over the network instead")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     title = "Reading over the network" if given.network else "Reading"

@@ -1,40 +1,59 @@
-"""How fast writes through ``format("metaq")`` are, beside what Spark lets any Python data sink do.
+"""How fast ``format("metaq")`` writes: beside a sink that does nothing, and exactly once beside at least once.
 
-    python benchmarks/spark_write.py [--network] [--runs 5] [--scale 1] [--json FILE]
-
-Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
-one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
-``--network``, batch writes stand beside a sink that only sends as many bytes to a bare server on the same cores, which
-writes and syncs them: what is missing to that one is ours alone. All get the same
-rows, made by the JVM, in turn, in one session. The broker makes every acknowledged block durable before it answers, and
-runs on the same machine: what it and the disk cost is part of the figure. Pages that are on the disk are given back to
-the system meanwhile (see ``pages``). A stream's time is that of its micro-batch by Spark's own progress, without the
-start of the query. The ratio carries over to other machines only as far as their disks are alike.
+python benchmarks/spark_write.py write [--network] [--runs 5] [--scale 1] [--json FILE]
+python benchmarks/spark_write.py exactly-once [--runs 5] [--scale 1] [--json FILE]
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from bare_peer import listening, store_blocks
-from figures import Figure, Report, arguments, in_turn, seconds
-from pages import pages_given_back
+from ceilings import Dropped, TrivialWriter
+from figures import Figure, Report, arguments, in_turn, medians, run_part, seconds
+from machine import pages_given_back
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from spark_bench import TOPIC, Case, broker, importable_by_workers, spark
-from trivial import Dropped, TrivialWriter
+from stage import TOPIC, Case, broker, importable_by_workers, spark
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block
 from metaq.formats.frames import HEADER_BYTES
-from metaq.model import Address
+from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.net.loopback import disable_pacing
+from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
+from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
+from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
+from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.columns.blocks import Block
+from metaq_spark.columns.fingerprint import of_block
+from metaq_spark.options.parsing import parse_sink_options
+from metaq_spark.options.table import Use
+from peers import listening, store_blocks
+
+# ---- write
+
+ABOUT_WRITE: Final = """\
+How fast writes through ``format("metaq")`` are, beside what Spark lets any Python data sink do.
+
+Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
+one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
+``--network``, batch writes stand beside a sink that only sends as many bytes to a bare server on the same cores, which
+writes and syncs them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in
+one session. The broker makes every acknowledged block durable before it answers, and runs on the same machine: what it
+and the disk cost is part of the figure. Pages that are on the disk are given back to the system meanwhile (see
+``machine.pages_given_back``). A stream's time is that of its micro-batch by Spark's own progress, without the start of
+the query. The ratio carries over to other machines only as far as their disks are alike.
+"""
 
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))
 AIMS: Final = {100: 0.70, 1000: None}
@@ -178,10 +197,10 @@ def bare_server() -> Iterator[str]:
         yield f"{host}:{port}"
 
 
-def main() -> None:
-    parser = arguments(__doc__)
+def main_write(words: Sequence[str] | None = None) -> None:
+    parser = arguments(ABOUT_WRITE)
     parser.add_argument("--network", action="store_true", help="beside a sink that only stores, instead")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     importable_by_workers()
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     title = "Writing, beside storing alone" if given.network else "Writing, at least once"
@@ -196,5 +215,95 @@ def main() -> None:
                     network(report, session, address, bare, cases, slots, given.runs)
 
 
+# ---- exactly-once
+
+ABOUT_EXACTLY_ONCE: Final = """\
+How fast writes with ``delivery=exactly_once`` are, beside the same writes at least once.
+
+Batch writes of messages of two sizes, with one task slot and with two. Both sides write the same rows, made by the JVM,
+to the same broker, in turn, in one session; pages of the partitions' files go back to the system meanwhile (see
+``machine.pages_given_back``). Exactly once, every message is made durable twice: in the journal when its
+task has finished, and in its partition when the write is decided. The last figures say how long the driver's part of a
+write takes: from the moment when every task has prepared its branches until all messages can be read.
+"""
+
+ONCE_CASES: Final = (Case(100, 2_000_000), Case(1000, 500_000))
+ONCE_AIM: Final = 0.6
+AT_LEAST_ONCE: Final = "at least once"
+COMMIT_MIB: Final = (1, 64)
+"""Sizes of writes whose commit is measured without Spark."""
+
+
+def once_frame(session: SparkSession, case: Case, slots: int) -> DataFrame:
+    """``case.rows`` payloads, made by the JVM as they are asked for, one task for each slot."""
+    value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
+    return session.range(case.rows, numPartitions=slots).selectExpr(value)
+
+
+def write_with(frame: DataFrame, address: str, delivery: str) -> None:
+    """One batch write_with of all rows."""
+    options = {"brokers": address, "topic": TOPIC, "delivery": delivery}
+    frame.write.format("metaq").mode("append").options(**options).save()
+
+
+def measure_writes(report: Report, address: str, cases: Sequence[Case], runs: int, slots: int) -> None:
+    """Add one figure for each case, in rows a second."""
+    with spark(slots=slots) as session:
+        for case in cases:
+            frame = once_frame(session, case, slots)
+            ways = [partial(write_with, frame, address, delivery) for delivery in ("exactly_once", "at_least_once")]
+            once_s, least_s = medians(ways, runs)
+            name = f"exactly-once write_with, {case.payload_bytes} B, local[{slots}]"
+            rows = case.rows / 1e6
+            report.add(Figure(name, "M rows/s", rows / once_s, rows / least_s, AT_LEAST_ONCE, aim=ONCE_AIM))
+
+
+def commit_ms(address: str, mebibytes: int) -> Callable[[], float]:
+    """A function that writes so much from one task and returns how many milliseconds the driver's part took."""
+    options = parse_sink_options({"brokers": address, "topic": TOPIC, "delivery": "exactly_once"}, Use.BATCH_WRITE)
+    sessions = RetryingSessions(options, SessionPool(Timeouts(5.0, 60.0)))
+    data, count = encode_block([Message(bytes(100))] * (BLOCK_BYTES // 120))
+    block = Block(memoryview(data), count, of_block(data))
+    broker_address = Address.parse(address)
+
+    def run() -> float:
+        plan = plan_transaction(options, False, sessions)
+        assert plan.batch is not None
+        puts = TransactionalPuts(TaskAttempt(plan.batch, 0, 0), branch_limits(options, plan.timeout_s_max), sessions)
+        for number in range(mebibytes):
+            puts.put(TopicPartition(TOPIC, Partition(0, number % 2)), broker_address, block)
+        branches = puts.finish()
+        coordinator, batch = Coordinator(plan.participants, sessions), plan.batch
+        took_s = seconds(lambda: coordinator.finish(batch, branches))
+        coordinator.end(batch)
+        return took_s * 1000
+
+    return run
+
+
+def measure_commits(report: Report, address: str, runs: int) -> None:
+    """Add how long the driver's part takes, for writes of several sizes."""
+    for mebibytes in COMMIT_MIB:
+        run = commit_ms(address, mebibytes)
+        times = sorted(run() for _ in range(runs + 1))
+        name = f"exactly-once commit, {mebibytes} MiB of 100 B"
+        report.add(Figure(name, "ms", times[len(times) // 2], better="less"))
+
+
+def main_exactly_once(words: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    given = arguments(ABOUT_EXACTLY_ONCE).parse_args(words)
+    cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in ONCE_CASES]
+    with broker(for_writes=True) as address, Report("Exactly-once write_with", given.json) as report:
+        for slots in (1, 2):
+            measure_writes(report, address, cases, given.runs, slots)
+        measure_commits(report, address, given.runs)
+
+
+PARTS: Final[Mapping[str, Callable[[Sequence[str]], int | None]]] = {
+    "write": main_write,
+    "exactly-once": main_exactly_once,
+}
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run_part(PARTS))

@@ -43,8 +43,9 @@ numPartitions=10
 
 
 def spark_environment() -> dict[str, str]:
-    """Environment variables of a driver: workers run this interpreter, logs are quiet."""
-    return {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
+    """Environment variables of a driver: workers run this interpreter and can import benchmarks; logs are quiet."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", ""))))
+    return {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf"), "PYTHONPATH": path}
 
 
 @pytest.fixture(scope="session")

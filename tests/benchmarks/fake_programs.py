@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from figures import Figure
-from programs import Program
-from results import Outcome, Results
+from figures import Figure, Outcome, Results
+from suite import Program
 
 SCRIPT = """
 import json, pathlib, sys

@@ -8,9 +8,8 @@ import check
 import pytest
 from check import BASELINE, MARGINS, changes, margin_of, verdict
 from fake_programs import fake, outcome, read, results_of, turns_of, wait
-from figures import Figure
-from programs import FOLDER, Program
-from results import Outcome, Results
+from figures import Figure, Outcome, Results
+from suite import FOLDER, Program
 
 
 def verdicts(before: list[Figure], now: list[Figure]) -> dict[str, str]:

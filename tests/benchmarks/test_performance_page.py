@@ -9,10 +9,9 @@ import report
 from check import MARGINS
 from fake_programs import outcome, read, results_of, wait
 from figures import Figure, row
-from panels import panels
-from plot import bound, draw, times_as_good
-from programs import BESIDE, SUITE
+from plot import bound, draw, panels, times_as_good
 from report import BEGIN, END, PAGE, WrongPage, replaced
+from suite import BESIDE, SUITE
 
 MET, MISSED = read(80, "read", aim=0.7), wait(20, "wait", aim=1.5)
 RESULTS = results_of(outcome("one", MET, MISSED), outcome("two", failed="exit status 1"))

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from log_fill import GIB, bytes_needed, check_room
-from processes import TICKS_PER_S, ProcessStat, below, peak_bytes, running
+from log_size import GIB, bytes_needed, check_room
+from machine import TICKS_PER_S, ProcessStat, below, peak_bytes, running
 
 
 def line(pid: int, name: str, parent: int, ticks: tuple[int, int, int, int] = (0, 0, 0, 0)) -> str:

@@ -6,9 +6,8 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from latency import Listener, percentile
-from start_up import program, seconds_of
-from trivial import PAYLOAD_BYTES, ArrivalsWriter, TailReader, TrivialStreamReader, TrivialWriter, rows_of
+from ceilings import PAYLOAD_BYTES, ArrivalsWriter, TailReader, TrivialStreamReader, TrivialWriter, rows_of
+from first_row import Listener, percentile, program, seconds_of
 
 
 def test_a_tailed_file_gives_what_was_appended_and_nothing_twice(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import suite
 from fake_programs import fake, given_to, outcome, read, results_of, turns_of, wait
+from figures import Results, WrongResults
 from machine import command_line, file_system
-from programs import BESIDE, FOLDER, SUITE, Program, Settings, UnknownProgram, chosen
-from results import Results, WrongResults
+from suite import BESIDE, FOLDER, SUITE, Program, Settings, UnknownProgram, chosen
 
 
 def run_suite(tmp_path: Path, *programs: Program, more: tuple[str, ...] = ()) -> tuple[int, Results]:
@@ -155,7 +155,7 @@ class TestTheList:
         assert len(chosen((*SUITE, *BESIDE), [])) == len(SUITE) + len(BESIDE)
 
     def test_every_program_is_in_the_list(self) -> None:
-        """A new program belongs into the suite, or beside it, in benchmarks/programs.py."""
+        """A new program belongs into the suite, or beside it, in benchmarks/suite.py."""
         with_main = {path.name for path in FOLDER.glob("*.py") if "__main__" in path.read_text()}
         tools = {"suite.py", "check.py", "report.py"}
         assert with_main - tools == {program.file for program in (*SUITE, *BESIDE)}

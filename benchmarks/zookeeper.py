@@ -1,6 +1,52 @@
-"""What it costs to find brokers in ZooKeeper: registration, the first plan, a client's first map, a lost master.
+"""What it costs to find brokers in ZooKeeper, and what a query does while ZooKeeper is away.
 
-    python benchmarks/cluster.py [--runs 5] [--scale 1] [--json FILE] [--topics 1000] [--folder DIR]
+python benchmarks/zookeeper.py cluster [--runs 5] [--scale 1] [--json FILE] [--topics 1000] [--folder DIR]
+python benchmarks/zookeeper.py away [--seconds 15] [--scale 1] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from figures import Figure, Report, arguments, run_part
+from machine import below, running
+from metaq_broker.config.configuration import parse
+from metaq_broker.registration.tree import BrokerTree
+from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from stage import SESSION_S, BrokerProcess, bare_client, running_brokers, running_zookeeper, spark, until
+
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import encode_block, put
+from metaq.backends.metaq.session import Session
+from metaq.client.consumer import Run, fetch
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
+from metaq.discovery.zk_client import CALLS_AT_ONCE, connected
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zookeeper import ZooKeeperDirectory
+from metaq.errors import MetaqError
+from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.protocols.text.commands import Put, Stats
+
+# ---- cluster
+
+ABOUT_CLUSTER: Final = """\
+What it costs to find brokers in ZooKeeper: registration, the first plan, a client's first map, a lost master.
 
 ZooKeeper and brokers are real and on this machine; sessions last 2 s. Beside each figure stands what the same
 ZooKeeper and the same brokers take in the same run for the least that has to be done:
@@ -15,34 +61,6 @@ ZooKeeper and the same brokers take in the same run for the least that has to be
 
 Times are medians in milliseconds; failover in the worst of three.
 """
-
-from __future__ import annotations
-
-import itertools
-import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-from cluster_stage import SESSION_S, BrokerProcess, bare_client, running_brokers, running_zookeeper, until
-from figures import Figure, Report, arguments
-from metaq_broker.config.configuration import parse
-from metaq_broker.registration.tree import BrokerTree
-from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
-
-from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.puts import put
-from metaq.backends.metaq.session import Session
-from metaq.client.consumer import Run, fetch
-from metaq.discovery.fixed import FixedDirectory
-from metaq.discovery.zk_cache import TreeCache
-from metaq.discovery.zk_client import CALLS_AT_ONCE, connected
-from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.discovery.zookeeper import ZooKeeperDirectory
-from metaq.errors import MetaqError
-from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.protocols.text.commands import Put, Stats
 
 PARTITIONS = 4
 FAILOVERS = 3
@@ -123,7 +141,7 @@ def registration(hosts: str, topics: int, runs: int) -> Figure:
 # ---- the first plan
 
 
-def fill(address: Address, topics: int) -> None:
+def fill_topics(address: Address, topics: int) -> None:
     """Put a message into every partition of every topic."""
     session = Session.connect(address)
     places = itertools.product(range(topics), range(PARTITIONS))
@@ -137,7 +155,7 @@ def fill(address: Address, topics: int) -> None:
 def first_plan(folder: Path, hosts: str, topics: int, runs: int) -> Figure:
     broker = BrokerProcess(folder, hosts, 0, "zk.zkRoot=/plan\n" + topic_sections(topics))
     with running_brokers(broker):
-        fill(broker.address, topics)
+        fill_topics(broker.address, topics)
         names = [f"topic-{number:05}" for number in range(topics)]
         named = FixedDirectory([broker.address], SessionPool())
         if len(named.available(names)) != topics * PARTITIONS:
@@ -237,11 +255,11 @@ def figures(folder: Path, topics: int, runs: int) -> Iterator[Figure]:
         yield failover(folder / "failover", hosts)
 
 
-def main() -> None:
-    parser = arguments(__doc__)
+def main_cluster(words: Sequence[str] | None = None) -> None:
+    parser = arguments(ABOUT_CLUSTER)
     parser.add_argument("--topics", type=int, default=1000, help="topics of the broker with many, at scale 1")
     parser.add_argument("--folder", help="where the files go (default: a temporary folder)")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-", dir=given.folder) as folder,
         Report("Brokers in a cluster", given.json) as report,
@@ -250,5 +268,179 @@ def main() -> None:
             report.add(figure)
 
 
+# ---- away
+
+ABOUT_AWAY: Final = """\
+How many micro-batches a second a query makes while ZooKeeper is away.
+
+One broker that registers in ZooKeeper, one query that finds it there and works through a backlog in small
+micro-batches, once without and once with ``commitGroupOffsets``. Its way to ZooKeeper goes through a relay. Counted
+are micro-batches in ``--seconds`` (``--scale`` multiplies them) with ZooKeeper up, and, beginning with the moment in
+which it goes away: refused (nobody listens), frozen (SIGSTOP), cut in one direction (requests arrive, answers do not).
+The peer is the same query with ZooKeeper up. ``--runs`` changes nothing. Needs Linux.
+"""
+
+TOPIC = "bench"
+MESSAGES = 400_000
+BATCH_BYTES = 10_000
+AIM = 0.8
+"""At least this part of the micro-batches with ZooKeeper up."""
+
+BACK_S = 25.0
+"""Longer than ZooKeeper is left alone after it did not answer."""
+
+
+class Relay:
+    """A way to ``there`` that can be closed, or made to lose the answers."""
+
+    def __init__(self, there: Address) -> None:
+        self._there, self._lost = there, False
+        self._open: list[socket.socket] = []
+        self._listen(0)
+        self.port = self._listener.getsockname()[1]
+
+    def _listen(self, port: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def refuse(self) -> None:
+        """End all connections, and listen no more."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._end_all()
+
+    def listen_again(self) -> None:
+        """After ``refuse``."""
+        self._listen(self.port)
+
+    def lose_answers(self, lost: bool) -> None:
+        """Pass requests on, but no answers; or all again, on new connections."""
+        self._lost = lost
+        if not lost:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection((self._there.host, self._there.port))
+                self._open += [near, far]
+                for source, sink, answers in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._pass_on, args=(source, sink, answers), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        with suppress(OSError), source, sink:
+            while data := source.recv(1 << 16):
+                if not (answers and self._lost):
+                    sink.sendall(data)
+
+
+def fill(address: Address) -> None:
+    """The backlog."""
+    session = Session.connect(address)
+    writer = BatchWriter(session, TOPIC)
+    block = encode_block([Message(bytes(100))] * 1000)
+    for number in range(MESSAGES // 1000):
+        writer.write(number % 4, *block)
+    writer.flush()
+    session.close()
+
+
+@contextmanager
+def working(session: SparkSession, zookeeper: str, groups: bool) -> Iterator[StreamingQuery]:
+    """The query, when it has made its first micro-batches."""
+    options = {"zookeeper": zookeeper, "subscribe": TOPIC, "startingOffsets": "earliest"}
+    options |= {"maxBytesPerTrigger": str(BATCH_BYTES), "commitGroupOffsets": str(groups).lower(), "group": "bench"}
+    with tempfile.TemporaryDirectory(prefix="metaq-bench-") as checkpoint:
+        rows = session.readStream.format("metaq").options(**options).load()
+        query = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        until(lambda: batches(query) >= 10, "the first micro-batches")
+        try:
+            yield query
+        finally:
+            query.stop()
+
+
+def batches(query: StreamingQuery) -> int:
+    """How many there have been."""
+    last = query.lastProgress
+    return 0 if last is None else last.batchId + 1
+
+
+def rate(query: StreamingQuery, seconds: float) -> float:
+    """Micro-batches a second from now on."""
+    before, begun = batches(query), time.perf_counter()
+    time.sleep(seconds)
+    return (batches(query) - before) / (time.perf_counter() - begun)
+
+
+def zookeeper_pid(folder: Path) -> int:
+    """The process of the ZooKeeper with its files in ``folder``."""
+    me = running()
+    for stat in below(os.getpid(), me):
+        if str(folder).encode() in Path(f"/proc/{stat.pid}/cmdline").read_bytes() and stat.name == "java":
+            return stat.pid
+    raise SystemExit("there is no ZooKeeper process")
+
+
+def measure(report: Report, query: StreamingQuery, relay: Relay, pid: int, kind: str, seconds: float) -> None:
+    """The figures of one query."""
+    up = rate(query, seconds)
+    report.add(Figure(f"micro-batches, {kind}, ZooKeeper up", "batches/s", up))
+    states: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "refused": (relay.refuse, relay.listen_again),
+        "frozen": (lambda: signal_to(pid, signal.SIGSTOP), lambda: signal_to(pid, signal.SIGCONT)),
+        "cut in one direction": (lambda: relay.lose_answers(True), lambda: relay.lose_answers(False)),
+    }
+    for state, (begin, end) in states.items():
+        begin()
+        report.add(
+            Figure(
+                f"micro-batches, {kind}, ZooKeeper {state}", "batches/s", rate(query, seconds), up, "up", "more", AIM
+            )
+        )
+        end()
+        time.sleep(BACK_S)
+
+
+def signal_to(pid: int, number: signal.Signals) -> None:
+    """Send a signal to the ZooKeeper."""
+    os.kill(pid, number)
+
+
+def main_away(given: Sequence[str] | None = None) -> int:
+    """Run the measurements; return the exit status: 1 if one misses its aim."""
+    parser = arguments(ABOUT_AWAY)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each state")
+    options = parser.parse_args(given)
+    seconds = options.seconds * options.scale
+    with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+        place = Path(folder) / "zookeeper"
+        with (
+            Report("A query while ZooKeeper is away", options.json) as report,
+            running_zookeeper(place) as hosts,
+            spark(unix_socket=False) as session,
+        ):
+            broker = BrokerProcess(Path(folder) / "broker", hosts, 0, f"[topic={TOPIC}]\n")
+            with running_brokers(broker):
+                fill(broker.address)
+                relay, pid = Relay(Address.parse(hosts)), zookeeper_pid(place)
+                for kind, groups in (("without group offsets", False), ("with commitGroupOffsets", True)):
+                    with working(session, f"127.0.0.1:{relay.port}/meta", groups) as query:
+                        measure(report, query, relay, pid, kind, seconds)
+    return int(any(figure.met is False for figure in report.figures))
+
+
+PARTS: Final[Mapping[str, Callable[[Sequence[str]], int | None]]] = {
+    "cluster": main_cluster,
+    "away": main_away,
+}
+
 if __name__ == "__main__":
-    main()
+    sys.exit(run_part(PARTS))

@@ -1,14 +1,20 @@
-"""The least that a server can do: the ceilings that the broker is compared with.
+"""What the broker is compared with: bare servers that do the least possible, and a network with a delay.
 
-Each function serves one connection in a process of its own, without looking at what it is sent: whole messages of a
-known size in, replies of a known size out, bytes to and from a file with plain system calls. Connections within the
-machine are not paced, as those of the broker are not.
+``bare_peer`` and ``listening`` run a function as a server in a process of its own. It does not look at what it is sent:
+whole messages of a known size in, replies of a known size out, bytes to and from a file with plain system calls.
+Connections within the machine are not paced, like those of the broker.
+
+``far`` delays what is sent to a broker, and so shows how many round trips something waits for. Bytes are passed on
+after the delay, in order: a request costs its sender the delay only if it waits for the answer before it sends the next
+one. Connecting is not delayed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +22,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from metaq.model import Address
 from metaq.net.loopback import disable_pacing
 
 CHUNK_BYTES = 1 << 18
@@ -137,3 +144,41 @@ def _run(
         if not paced:
             disable_pacing(connection)
         serve(connection, *arguments)
+
+
+RELAY_CHUNK_BYTES = 1 << 18
+
+
+@contextmanager
+def far(address: Address, delay_s: float) -> Iterator[Address]:
+    """Yield an address that leads to ``address``; what is sent there arrives ``delay_s`` later."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = multiprocessing.get_context("fork").Process(target=_run_relay, args=(listener, address, delay_s))
+        process.start()
+        try:
+            yield Address("127.0.0.1", listener.getsockname()[1])
+        finally:
+            process.terminate()
+            process.join()
+
+
+def _run_relay(listener: socket.socket, address: Address, delay_s: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    asyncio.run(_relay(listener, address, delay_s))
+
+
+async def _relay(listener: socket.socket, address: Address, delay_s: float) -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        near, there = await asyncio.open_connection(address.host, address.port)
+        await asyncio.gather(_pass_on(reader, there, delay_s), _pass_on(near, writer, 0))
+
+    async with await asyncio.start_server(connected, sock=listener) as server:
+        await server.serve_forever()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    """Pass everything on until the end, each chunk ``delay_s`` after it came."""
+    loop = asyncio.get_running_loop()
+    while chunk := await reader.read(RELAY_CHUNK_BYTES):
+        loop.call_later(delay_s, writer.write, chunk) if delay_s else writer.write(chunk)
+    loop.call_later(delay_s, writer.close)
