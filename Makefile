@@ -26,6 +26,7 @@ cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, wit
 	@$(SPARK_PYTHON) jobs/cluster_demo.py
 
 test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
+	@scripts/with-java $(VENV) scripts/archive-spark $(VENV)
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
 
 test-fast: $(READY)  ## Run the tests that start no process and no Spark, about a minute

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,20 @@ SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.ui.enabled=f
 
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, SHORT_LIVED_JVM)
+
+
+def _java_home() -> Path | None:
+    """Where the Java is that Spark takes: that of ``JAVA_HOME``, or the one on the path."""
+    named = os.environ.get("JAVA_HOME")
+    java = shutil.which(f"{named}/bin/java" if named else "java")
+    return Path(java).resolve().parents[1] if java else None
+
+
+ARCHIVED_JAVA = Path(sys.prefix) / "java-from-archive"
+"""Made by ``scripts/archive-spark``: the same Java, with Spark's classes in an archive; a start takes half the time."""
+
+if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() == _java_home():
+    os.environ["JAVA_HOME"] = str(ARCHIVED_JAVA)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

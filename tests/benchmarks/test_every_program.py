@@ -44,7 +44,7 @@ LESS = {
     "FAILOVERS": 1,
     "COUNTS": (1, 4),
     "SIZES": (100,),
-    "PARTITION_COUNTS": (1, 3),
+    "PARTITION_COUNTS": (1, 2),
 }
 """Constants of the programs that would only cost time here: pauses, what is not measured, numbers of similar points."""
 
