@@ -95,7 +95,7 @@ class CeilingReader(DataSourceReader):
 
 
 class Received:
-    """Bytes of a ``peers.serve_slices``, asked for as the connector asks: so much at a time, the next one ahead."""
+    """Bytes of a ``bare_peer.serve_slices``, asked for as the connector asks: so much at a time, the next one ahead."""
 
     def __init__(self, server: Address) -> None:
         self._connection = socket.create_connection((server.host, server.port))

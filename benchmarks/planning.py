@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bare_peer import far
 from figures import Figure, Report, arguments, medians
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -39,7 +40,6 @@ from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import MetaQReader
 from metaq_spark.source.stream_reader import MetaQStreamReader
-from peers import far
 
 LIMIT_S = 1.0
 DELAY_S = 0.02

@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from bare_peer import bare_peer, send_file, take_messages
 from figures import Figure, Report, arguments, in_turn, run_part
 from machine import pages_given_back
 from stage import started
@@ -32,7 +33,6 @@ from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.model import Address, Buffer, OffsetRange
 from metaq.protocols.text.commands import Get, Put, PutBatch
 from metaq.protocols.text.encode import encode
-from peers import bare_peer, send_file, take_messages
 
 # ---- broker
 
@@ -41,7 +41,7 @@ What connections get out of the broker alone: text puts, batched puts, durable r
 
 The broker runs as its own process in group-commit mode (every acknowledgement comes after fsync). Each figure stands
 beside a peer from the same run that does the same system calls on sockets and files and nothing else
-(``peers.bare_peer``). With two cores or more, server and client each have one. Runs of the two take turns, medians
+(``bare_peer.bare_peer``). With two cores or more, server and client each have one. Runs of the two take turns, medians
 count. ``--scale`` is the length of a run in seconds.
 
 While puts are measured, pages of the files that are on the disk already are given back to the system, for both sides:

@@ -26,6 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from bare_peer import listening, serve_slices
 from ceilings import REQUEST, SLICE_BYTES, CeilingSource
 from figures import Figure, Report, arguments, in_turn, seconds
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -33,7 +34,6 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from stage import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 
 from metaq_spark.source.row_layout import COLUMN_TYPES
-from peers import listening, serve_slices
 
 CASES: Final = (Case(100, 2_000_000), Case(1000, 600_000))
 AIMS: Final = {100: 0.80, 1000: 0.85}

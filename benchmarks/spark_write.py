@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from bare_peer import listening, store_blocks
 from ceilings import Dropped, TrivialWriter
 from figures import Figure, Report, arguments, in_turn, medians, run_part, seconds
 from machine import pages_given_back
@@ -38,7 +39,6 @@ from metaq_spark.columns.blocks import Block
 from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.options.parsing import parse_sink_options
 from metaq_spark.options.table import Use
-from peers import listening, store_blocks
 
 # ---- write
 
