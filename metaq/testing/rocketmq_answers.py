@@ -15,6 +15,7 @@ from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.tags import tag_hash, tags_of
+from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
@@ -113,6 +114,8 @@ class BrokerAnswers:
                 made = UpdateAndCreateTopic.from_ext(command.ext)
                 self.store.topics[made.topic] = Topic(made.read_queue_nums, made.write_queue_nums, made.perm)
                 return command.reply(remark="not set any response code")
+            case RequestCode.CHECK_CLIENT_CONFIG:
+                return self._check(command)
             case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
                 return command.reply()
             case _:
@@ -222,11 +225,19 @@ class BrokerAnswers:
             ext |= {"topicSysFlag": "0", "groupSysFlag": "0"}
         return command.reply(code, ext, b"".join(each.record for each in found), status)
 
+    def _check(self, command: RemotingCommand) -> RemotingCommand:
+        subscription = CheckClientRequestBody.from_json(command.body).subscription_data
+        if subscription.expression_type == "SQL92" and subscription.sub_string not in self.sql:
+            return command.reply(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=f"cannot parse {subscription.sub_string}"
+            )
+        return command.reply()
+
     def _filter(self, asked: PullMessage) -> Callable[[Stored], bool] | None:
         """Which messages a pull wants; ``None``: nobody can tell."""
         if asked.expression_type == "SQL92":
             known = self.sql.get(asked.subscription or "")
-            return None if known is None else lambda stored: known(stored.properties)
+            return lambda stored: known is None or known(stored.properties)  # what does not compile filters nothing
         try:
             hashes = {tag_hash(tag) for tag in tags_of(asked.subscription)}
         except ValueError:

@@ -15,6 +15,7 @@ the cluster runs all of them. Every method may be called from the test's thread.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -121,8 +122,8 @@ class Script:
 class _Server:
     """One listening socket and its connections; everything in it runs in the cluster's loop."""
 
-    def __init__(self, script: Script, answer: _Answer, broker_id: int = 0) -> None:
-        self.script, self._answer, self._broker_id = script, answer, broker_id
+    def __init__(self, script: Script, answer: _Answer, tls: ssl.SSLContext | None = None, broker_id: int = 0) -> None:
+        self.script, self._answer, self._tls, self._broker_id = script, answer, tls, broker_id
         self.port = 0
         self._listener: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -138,7 +139,7 @@ class _Server:
 
     async def start(self) -> None:
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, IP, self.port)
+            self._listener = await asyncio.start_server(self._serve, IP, self.port, ssl=self._tls)
             self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -191,12 +192,12 @@ def _write(writer: asyncio.StreamWriter, frame: bytes) -> None:
 class ScriptedBroker(Script):
     """One broker: a master, and slaves that have what it has, except for the last ``answers.lag`` messages."""
 
-    def __init__(self, name: str, slaves: Sequence[int], is_v5: bool) -> None:
+    def __init__(self, name: str, slaves: Sequence[int], is_v5: bool, tls: ssl.SSLContext | None) -> None:
         super().__init__(is_v5=is_v5)
         self.name = name
         self.store = Store(IP, wall_clock_ms)
         self.answers = BrokerAnswers(self.store, CLUSTER, is_v5)
-        self.servers = {id_: _Server(self, self.answers.answer, id_) for id_ in (0, *slaves)}
+        self.servers = {id_: _Server(self, self.answers.answer, tls, id_) for id_ in (0, *slaves)}
 
     def address(self, broker_id: int = 0) -> Address:
         """Where the master or a slave listens."""
@@ -212,12 +213,13 @@ class ScriptedCluster:
         *,
         name_server_count: int = 1,
         is_v5: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         slaves = dict(brokers) if isinstance(brokers, Mapping) else dict.fromkeys(brokers, ())
-        self._brokers = {name: ScriptedBroker(name, ids, is_v5) for name, ids in slaves.items()}
+        self._brokers = {name: ScriptedBroker(name, ids, is_v5, tls) for name, ids in slaves.items()}
         self.name_server = Script(is_v5=is_v5)
         """The script of all name servers."""
-        self._name_servers = [_Server(self.name_server, self._route_answer) for _ in range(name_server_count)]
+        self._name_servers = [_Server(self.name_server, self._route_answer, tls) for _ in range(name_server_count)]
         self._hidden: set[str] = set()
         self._lock = threading.Lock()
         self._loop = asyncio.new_event_loop()

@@ -39,7 +39,7 @@ def read_messages(
         for run in runs:
             at = 0
             while at < len(run.data):
-                record = _read(run.data, at, f"{topic} queue {queue}")
+                record = _read(run.data, at, f"{topic} queue {queue}, answer for offsets {run.start} to {run.end},")
                 at += record.size
                 if tags is None or record.property_map().get(TAGS) in tags:
                     yield record

@@ -8,6 +8,7 @@ answer                 done
 found                  its records are a run; offsets that are missing among them are lost data
 nothing wanted (20)    a filter ate it: the position moves on. Without a filter the messages were removed
 not yet (19)           the queue's index lags behind its log, or a slave behind its master: wait, ask again
+unknown topic          at a slave: it may not know yet, wait; else an error
 moved (21)             the range is not there; at a slave: ask the master; else lost data, or a truncated queue
 busy, connection lost  pause, ask again, another address of the broker if there is one
 another code           an error
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from metaq.backends.rocketmq.errors import BrokerAway, OffsetOutOfRange
+from metaq.backends.rocketmq.errors import BrokerAway, OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_window import Asked, PullWindow
@@ -35,12 +36,16 @@ from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DataMissing, DeadlineExceeded, MetaqError
 from metaq.model import Address, OffsetRange, Partition
 from metaq.net.retry import Attempts, RetryPolicy
+from metaq.protocols.remoting.codes import ResponseCode
 
 MESSAGES_MAX: Final = 32
 """What a broker gives at most in answer to a pull, unless it is configured to give more."""
 
 _WAIT_S_START: Final = 0.02
 _WAIT_S_MAX: Final = 1.0
+
+_NOT_AT_SLAVE: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+"""What a slave may not know yet: it copies the settings of its master every ten seconds."""
 
 
 class ReadFrom(Enum):
@@ -127,7 +132,7 @@ class _QueueReader:
         measure: Measure,
     ) -> None:
         names = [with_namespace(name, routes.namespace) for name in (topic, settings.group)]
-        pulled = PulledQueue(names[0], queue.broker_name, queue.index, names[1], settings.subscription)
+        self._pulled = PulledQueue(names[0], queue.broker_name, queue.index, names[1], settings.subscription)
         self._where = f"{topic} queue {queue}"
         self._wanted = Wanted(names[0].encode(), queue.index, offset_range.start, offset_range.end)
         self._settings, self._measure = settings, measure
@@ -135,8 +140,9 @@ class _QueueReader:
         self._attempts = Attempts(settings.policy, pool.clock)
         self._server = _Server(pool, routes, queue.broker_name)
         self._window = PullWindow(
-            pulled, offset_range.start, settings.messages_max, settings.in_flight, settings.bytes_max
+            self._pulled, offset_range.start, settings.messages_max, settings.in_flight, settings.bytes_max
         )
+        self._is_checked = False
         self._waited_s = 0.0
         self._pause_s = _WAIT_S_START
         self._has_gaps = settings.gaps_allowed or not settings.subscription.is_all
@@ -153,6 +159,9 @@ class _QueueReader:
     def _next_run(self) -> RecordRun | None:
         try:
             session = self._server.session()
+            if not self._is_checked:
+                self._pulled.check(session)
+                self._is_checked = True
             self._window.ask(session, self._wanted.end)
             asked, outcome = self._window.collect(session)
         except MetaqError as error:
@@ -229,12 +238,13 @@ class _QueueReader:
 
     def _recover(self, error: MetaqError) -> None:
         """Pause, if ``error`` is worth another try; after a lost connection another address may be next."""
-        if not error.retryable:
-            raise error
-        if isinstance(error, ConnectionFailed | DeadlineExceeded):
-            self._server.avoid()
-        self._leave()
-        self._attempts.pause_after(error)
+        if isinstance(error, RequestRefused) and error.code in _NOT_AT_SLAVE and self._server.is_slave():
+            self._wait(str(error))
+        else:
+            if isinstance(error, ConnectionFailed | DeadlineExceeded):
+                self._server.avoid()
+            self._leave()
+            self._attempts.pause_after(error)
 
     def _prefer(self, broker_id: int) -> bool:
         """Read from that server of the broker from now on; return whether it is another than before."""

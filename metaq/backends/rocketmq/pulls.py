@@ -11,9 +11,11 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.session import Session
+from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, SubscriptionData
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import CheckClientConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, PullMessageResponse
 
 GROUP: Final = "metaq-spark"
@@ -81,6 +83,21 @@ class PulledQueue:
             expression_type=self.subscription.type,
         )
         return to_request(header, broker_name=self.broker_name)
+
+    def check(self, session: Session) -> None:
+        """Have the broker compile an SQL92 expression: with one that it cannot compile, 4.x sends all messages.
+
+        Raises:
+            RequestRefused: The broker does not compile it, or filters by no SQL.
+        """
+        if self.subscription.type != "SQL92":
+            return
+        subscription = SubscriptionData(
+            topic=self.topic, sub_string=self.subscription.expression, expression_type="SQL92"
+        )
+        body = CheckClientRequestBody(client_id=self.group, group=self.group, subscription_data=subscription)
+        command = to_request(CheckClientConfig(), body.to_json(), broker_name=self.broker_name)
+        session.ask(command, f"the SQL92 expression {self.subscription.expression!r} on topic {self.topic}")
 
     def __str__(self) -> str:
         return f"queue {self.queue_id} of topic {self.topic} at broker {self.broker_name}"

@@ -72,6 +72,7 @@ class Session:
     def _open(self) -> None:
         self._stream: Stream = self._transport.connect_tcp(self._address, self.timeouts.connect_s)
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # used again: an allocation of this size has a price
         self._closed_because: str | None = None
         self._waiting: dict[int, str] = {}
         self._answered: dict[int, RemotingCommand] = {}
@@ -227,11 +228,11 @@ class Session:
         remaining_s = deadline - self.clock.monotonic()
         if remaining_s <= 0:
             raise DeadlineExceeded(self._address, "receive", 0.0)
-        chunk = self._stream.recv(_RECEIVE_BYTES, remaining_s)
-        if not chunk:
+        count = self._stream.recv_into(self._buffer, remaining_s)
+        if not count:
             where = "in the middle of a response" if self._decoder.pending_bytes else "without a response"
             raise ConnectionFailed(self._address, "receive", f"the server closed the connection {where}")
-        for command in self._decoder.receive(chunk):
+        for command in self._decoder.receive(self._buffer[:count]):
             if command.is_response:
                 self._take_response(command)
             elif not command.is_oneway:

@@ -131,8 +131,15 @@ def test_sql_is_the_brokers_business(bench: Bench) -> None:
     bench.cluster.append("orders", QUEUE, [b"dear"], properties={"price": "50"})
     bench.broker.answers.sql["price > 10"] = lambda properties: int(properties.get("price", "0")) > 10
     assert bench.bodies(0, 502, subscription=Subscription("price > 10", "SQL92")) == [b"dear"]
-    with pytest.raises(RequestRefused, match=r"SUBSCRIPTION_PARSE_FAILED \(23\)"):
+    with pytest.raises(RequestRefused, match=r"the SQL92 expression 'price >' on topic orders with SUBSCRIPTION_PARSE"):
         bench.bodies(subscription=Subscription("price >", "SQL92"))
+
+
+def test_a_slave_that_does_not_know_the_topic_yet(bench: Bench) -> None:
+    bench.directory.queues("orders")
+    bench.cluster.stop_broker("broker-a", 0)
+    bench.broker.refuse(PULL, ResponseCode.TOPIC_NOT_EXIST, "topic[orders] not exist", times=20)
+    assert bench.bodies() == MESSAGES
 
 
 @pytest.mark.parametrize(
