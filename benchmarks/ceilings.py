@@ -40,8 +40,8 @@ from pyspark.sql.types import StructType
 from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
 from metaq_spark.columns.decode import BYTES_MAX, ROWS_MAX
+from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA
-from metaq_spark.source.row_layout import RowLayout
 
 REQUEST: Final = b"get bench spark 0 1000000000 1048576 1000\r\n"
 """As long as a get of the connector is; nobody looks at it."""
@@ -149,7 +149,7 @@ class CeilingSource(DataSource):
         return "ceiling"
 
     def schema(self) -> str:
-        return RowLayout(self._columns).ddl
+        return message_layout(self._columns).ddl
 
     def reader(self, schema: StructType) -> CeilingReader:
         rows, payload_bytes, tasks = (int(self.options[name]) for name in ("rows", "payloadbytes", "tasks"))

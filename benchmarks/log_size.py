@@ -49,9 +49,10 @@ from metaq.backends.metaq.session import Session
 from metaq.formats.frames import walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, Message, OffsetRange
-from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.backends.metaq.options import parse_source_options
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.stream_reader import MetaQStreamReader
+from metaq_spark.source.stream_reader import StreamReader
 
 GIB = 1 << 30
 BLOCK_BYTES = 1 << 20
@@ -141,7 +142,7 @@ class Log:
         for _ in range(PLANS):
             pool = SessionPool()
             options = {"brokers": str(self.address), "subscribe": TOPIC, "startingOffsets": "earliest"}
-            reader = MetaQStreamReader(parse_source_options(options, Use.STREAM_READ), pool)
+            reader = StreamReader(MetaQSource(parse_source_options(options, Use.STREAM_READ), pool))
             start = reader.initialOffset()
             assert len(reader.partitions(start, reader.latestOffset(start, ReadMaxBytes(self.part.end // 2)))) == 1
             pool.close()

@@ -36,10 +36,11 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
-from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.backends.metaq.options import parse_source_options
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.stream_reader import MetaQStreamReader
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.stream_reader import StreamReader
 
 LIMIT_S = 1.0
 DELAY_S = 0.02
@@ -120,8 +121,8 @@ class Query:
 
     def _tasks(self, options: dict[str, str], pool: SessionPool) -> Sequence[InputPartition]:
         if self.limit is None:
-            return MetaQReader(parse_source_options(options, Use.BATCH_READ), pool).partitions()
-        reader = MetaQStreamReader(parse_source_options(options, Use.STREAM_READ), pool)
+            return BatchReader(MetaQSource(parse_source_options(options, Use.BATCH_READ), pool)).partitions()
+        reader = StreamReader(MetaQSource(parse_source_options(options, Use.STREAM_READ), pool))
         start = reader.initialOffset()
         return reader.partitions(start, reader.latestOffset(start, self.limit))
 
@@ -192,7 +193,7 @@ class SilentSource(DataSource):
 def nothing_of(layout: Layout, addresses: Sequence[Address]) -> dict[str, str]:
     """Options that begin at the end of every partition."""
     pool = SessionPool()
-    reader = MetaQStreamReader(parse_source_options(options_of(addresses, layout), Use.STREAM_READ), pool)
+    reader = StreamReader(MetaQSource(parse_source_options(options_of(addresses, layout), Use.STREAM_READ), pool))
     ends = reader.initialOffset()["topics"]  # latest
     pool.close()
     return {"startingOffsets": json.dumps(ends), "endingOffsets": json.dumps(ends)}

@@ -31,7 +31,7 @@ from stage import PARTITIONS, TOPIC, Case, RunningBroker, broker, importable_by_
 from metaq.backends.metaq.puts import encode_block, put_batch
 from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message, OffsetRange, Partition, TopicPartition
-from metaq_spark.source.row_layout import COLUMN_TYPES
+from metaq_spark.columns.row_layout import COLUMN_TYPES
 
 # ---- per-gigabyte
 
@@ -221,9 +221,9 @@ def fill(address: Address, size: int) -> int:
 
 def read(address: Address, first: int, end: int) -> None:
     """The task: reads everything, and prints its peak before, after ``first`` bytes, at the end, and the seconds."""
-    from metaq_spark.options.parsing import parse_source_options
+    from metaq_spark.backends.metaq.options import parse_source_options
+    from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
     from metaq_spark.options.table import Use
-    from metaq_spark.source.partition_reader import RangePartition, read_partition
 
     options = parse_source_options({"brokers": str(address), "subscribe": TOPIC}, Use.BATCH_READ)
     source = TopicPartition(TOPIC, Partition(0, 0))

@@ -30,7 +30,7 @@ from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.session import Session
 from metaq.model import Address, Message
-from metaq_spark.source.row_layout import COLUMN_TYPES
+from metaq_spark.columns.row_layout import COLUMN_TYPES
 
 # ---- scaling
 

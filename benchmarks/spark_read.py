@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 from stage import PARTITIONS, TOPIC, Case, broker, importable_by_workers, spark
 
-from metaq_spark.source.row_layout import COLUMN_TYPES
+from metaq_spark.columns.row_layout import COLUMN_TYPES
 
 CASES: Final = (Case(100, 2_000_000), Case(1000, 600_000))
 AIMS: Final = {100: 0.80, 1000: 0.85}

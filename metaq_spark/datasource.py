@@ -1,4 +1,4 @@
-"""``format("metaq")``: the door through which Spark comes in. Parses the options and hands over to readers and writers.
+"""What Spark finds behind a format's name: checks the options and makes readers and writers on the format's backend.
 
 Spark pickles this object between its processes and imports the package in each of them, so everything heavy is imported
 where it is needed.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from metaq_spark.sink.batch_writer import MetaQWriter
-    from metaq_spark.sink.stream_writer import MetaQStreamWriter
-    from metaq_spark.source.batch_reader import MetaQReader
-    from metaq_spark.source.refused_stream import RefusedStream
-    from metaq_spark.source.stream_reader import MetaQStreamReader
+    from metaq_spark.backend import Backend
+    from metaq_spark.sink.writers import BatchWriter, StreamWriter
+    from metaq_spark.source.batch_reader import BatchReader
+    from metaq_spark.source.stream_reader import RefusedStream, StreamReader
 
 
 P = ParamSpec("P")
@@ -41,7 +40,86 @@ def _plain_errors(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-class MetaQDataSource(DataSource):
+class QueueDataSource(DataSource):
+    """Reads and writes topics of the format ``format_name``, in batches and as a stream."""
+
+    format_name: ClassVar[str]
+
+    @_plain_errors
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._raw = dict(options)
+        if TABLE_MARK in {key.lower() for key in options}:
+            raise self._tables_unsupported()
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return cls.format_name
+
+    @property
+    def _backend(self) -> Backend:
+        from metaq_spark.backend import backend_named
+
+        return backend_named(self.format_name)
+
+    def _tables_unsupported(self) -> Exception:
+        from metaq_spark.errors import TablesUnsupported
+
+        return TablesUnsupported(self.format_name)
+
+    @_plain_errors
+    def schema(self) -> str:
+        """The columns of a read, as Spark SQL. Wrong options are refused here, when the read is declared."""
+        return self._backend.layout(self._raw).ddl
+
+    @_plain_errors
+    def reader(self, schema: StructType) -> BatchReader:
+        """The batch read."""
+        from metaq_spark.options.table import Use
+        from metaq_spark.source.batch_reader import BatchReader
+        from metaq_spark.source.pushdown import PushdownReader
+
+        if not self._raw:  # a read that is declared by itself has met ``schema`` before
+            raise self._tables_unsupported()
+        source = self._backend.source(self._raw, Use.BATCH_READ)
+        source.options.row_layout.check(schema)
+        return PushdownReader(source) if source.options.push_filters else BatchReader(source)
+
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
+        """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
+        from metaq_spark.errors import ConnectorError
+        from metaq_spark.options.table import Use
+        from metaq_spark.source.stream_reader import RefusedStream, StreamReader
+
+        try:
+            source = self._backend.source(self._raw, Use.STREAM_READ)
+            source.options.row_layout.check(schema)
+        except ConnectorError as error:
+            return RefusedStream(error)
+        return StreamReader(source)
+
+    @_plain_errors
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """The batch write."""
+        from metaq_spark.errors import OptionError
+        from metaq_spark.options.table import Use
+        from metaq_spark.sink.writers import BatchWriter
+
+        if overwrite:
+            raise OptionError("mode", 'overwrite: a topic can only be appended to; use .mode("append")')
+        return BatchWriter(self._backend.sink(self._raw, Use.BATCH_WRITE, schema))
+
+    @_plain_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """The streaming sink."""
+        from metaq_spark.options.table import Use
+        from metaq_spark.sink.writers import StreamWriter
+
+        return StreamWriter(self._backend.sink(self._raw, Use.STREAM_WRITE, schema))
+
+
+class MetaQDataSource(QueueDataSource):
     """Reads topics of MetaQ brokers and writes to them, in batches and as a stream.
 
     Options, columns and guarantees are described in ``docs/connector.md``.
@@ -51,73 +129,4 @@ class MetaQDataSource(DataSource):
         >>> df.write.format("metaq").mode("append").option("brokers", "127.0.0.1:8123").option("topic", "orders").save()
     """
 
-    @_plain_errors
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._raw = dict(options)
-        if TABLE_MARK in {key.lower() for key in options}:
-            from metaq_spark.errors import TablesUnsupported
-
-            raise TablesUnsupported
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "metaq"
-
-    @_plain_errors
-    def schema(self) -> str:
-        """The columns of a read, as Spark SQL. Wrong options are told here, when the read is declared."""
-        from metaq_spark.options.parsing import check_source_options
-
-        return check_source_options(self._raw).ddl
-
-    @_plain_errors
-    def reader(self, schema: StructType) -> MetaQReader:
-        """The batch read."""
-        from metaq_spark.errors import TablesUnsupported
-        from metaq_spark.options.parsing import parse_source_options
-        from metaq_spark.options.table import Use
-        from metaq_spark.source.batch_reader import MetaQReader
-        from metaq_spark.source.pushdown import PushdownReader
-        from metaq_spark.source.read_schema import check_read_schema
-
-        if not self._raw:  # a read that is declared by itself has met ``schema`` before
-            raise TablesUnsupported
-        options = parse_source_options(self._raw, Use.BATCH_READ)
-        check_read_schema(schema, options.row_layout)
-        return PushdownReader(options) if options.push_filters else MetaQReader(options)
-
-    def streamReader(self, schema: StructType) -> MetaQStreamReader | RefusedStream:
-        """The streaming source, or one that says what is wrong with the options or the schema when it is asked."""
-        from metaq_spark.errors import ConnectorError
-        from metaq_spark.options.parsing import parse_source_options
-        from metaq_spark.options.table import Use
-        from metaq_spark.source.read_schema import check_read_schema
-        from metaq_spark.source.refused_stream import RefusedStream
-        from metaq_spark.source.stream_reader import MetaQStreamReader
-
-        try:
-            options = parse_source_options(self._raw, Use.STREAM_READ)
-            check_read_schema(schema, options.row_layout)
-        except ConnectorError as error:
-            return RefusedStream(error)
-        return MetaQStreamReader(options)
-
-    @_plain_errors
-    def writer(self, schema: StructType, overwrite: bool) -> MetaQWriter:
-        """The batch write."""
-        from metaq_spark.options.parsing import parse_sink_options
-        from metaq_spark.options.table import Use
-        from metaq_spark.sink.batch_writer import MetaQWriter
-
-        return MetaQWriter(parse_sink_options(self._raw, Use.BATCH_WRITE), schema, overwrite)
-
-    @_plain_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> MetaQStreamWriter:
-        """The streaming sink."""
-        from metaq_spark.options.parsing import parse_sink_options
-        from metaq_spark.options.table import Use
-        from metaq_spark.sink.stream_writer import MetaQStreamWriter
-
-        return MetaQStreamWriter(parse_sink_options(self._raw, Use.STREAM_WRITE), schema, overwrite)
+    format_name = "metaq"

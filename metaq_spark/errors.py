@@ -198,14 +198,19 @@ class BatchConflict(ConnectorError):
 
 
 class TablesUnsupported(ConnectorError):
-    """A table ``USING metaq`` was to be made in Spark's catalog, which does not hand its options back to the reader."""
+    """A table ``USING format`` was to be made in Spark's catalog, which does not hand its options to the reader."""
+
+    def __init__(self, format_name: str = "metaq") -> None:
+        self.format_name = format_name
+        super().__init__(format_name)
 
     def __str__(self) -> str:
+        name = self.format_name
         return (
-            "a table USING metaq does not work, because Spark does not give the options of a table to a Python data "
-            "source when the table is used; for SQL use CREATE TEMPORARY VIEW ... USING metaq OPTIONS (...), to "
+            f"a table USING {name} does not work, because Spark does not give the options of a table to a Python data "
+            f"source when the table is used; for SQL use CREATE TEMPORARY VIEW ... USING {name} OPTIONS (...), to "
             "write one with its columns, such as (value STRING), and the option topic, or "
-            'df.write.format("metaq").option("topic", ...).mode("append").save()'
+            f'df.write.format("{name}").option("topic", ...).mode("append").save()'
         )
 
 

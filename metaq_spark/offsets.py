@@ -17,6 +17,7 @@ written in ascending order.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -43,6 +44,11 @@ _KEYS: Final = {1: {"v", "topics"}, 2: {"v", "topics", "incarnations"}}
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 _NONE: Final[Mapping[TopicPartition, str]] = MappingProxyType({})
 _Value = TypeVar("_Value")
+
+
+def unit_of(where: TopicPartition) -> str:
+    """What the offsets of a partition count: "bytes" in MetaQ, "messages" in RocketMQ."""
+    return "bytes" if isinstance(where.partition.broker, int) else "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +141,46 @@ def _incarnation(_: Partition, value: Any) -> str:
     if not isinstance(value, str) or not _INCARNATION.fullmatch(value):
         raise ValueError(f"{value!r} is no incarnation, which has 32 hexadecimal digits")
     return value
+
+
+_KEPT: Final = 4
+"""Start and end of a batch, the newest end, and one that is being made."""
+
+
+class ProgressMemory:
+    """The last few offsets that were read or written, in both forms, so that none is converted twice.
+
+    Spark hands a source the same few offsets again and again: of an idle query one, some ten times a second, of a
+    running one the start and the end of a batch, each in several calls. With thousands of partitions the conversion
+    would be most of what the query does. ``parse_partition``: that of the system that the query reads.
+    """
+
+    def __init__(self, parse_partition: ParsePartition = Partition.parse_any) -> None:
+        self._parse_partition = parse_partition
+        self._known: deque[tuple[Progress, dict[str, Any]]] = deque(maxlen=_KEPT)
+
+    def read(self, tree: Any) -> Progress:
+        """``read_progress``; for an offset that is known the same object as before."""
+        for progress, known in self._known:
+            if known == tree:
+                return progress
+        progress = read_progress(tree, self._parse_partition)
+        self._known.append((progress, _copy_tree(tree)))
+        return progress
+
+    def write(self, progress: Progress) -> dict[str, Any]:
+        """``to_json``."""
+        for known, tree in self._known:
+            if known is progress:
+                return _copy_tree(tree)
+        tree = to_json(progress.offsets, progress.incarnations)
+        self._known.append((progress, tree))
+        return _copy_tree(tree)
+
+
+def _copy_tree(tree: dict[str, Any]) -> dict[str, Any]:
+    """What the caller does to one of them must not reach the other."""
+    return {
+        key: {topic: dict(values) for topic, values in each.items()} if isinstance(each, dict) else each
+        for key, each in tree.items()
+    }

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq_spark.errors import DataLoss
-from metaq_spark.source.frames import Cuts, Place, Skip, Skipped
+from metaq_spark.source.backend import Cuts, Place, Skip, Skipped
 
 LIVES = {name: name * 32 for name in "0123456789abcdef"}
 
@@ -39,8 +39,13 @@ def lives(**digits: str) -> dict[TopicPartition, str]:
 class Boundaries:
     """Frames of one size in every partition, or explicit boundaries; counts the rounds of questions."""
 
+    offsets_per_message_min = 20
+
     def __init__(self, size: int = 10, **boundaries: list[int]) -> None:
         self.size, self.explicit, self.rounds = size, boundaries, 0
+
+    def bytes_per_offset(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, float]:
+        return dict.fromkeys(ranges, 1)
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
         self.rounds += 1
@@ -49,7 +54,7 @@ class Boundaries:
             for where, cuts in asked.items()
         }
 
-    def frame_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
         self.rounds += 1
         return {(where, offset): self._after(where, offset) for where, offset in starts}
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaq.errors import MetaqError
-from metaq.model import Partition, TopicPartition
-from metaq_spark.backends.metaq.cluster import Cluster
-from metaq_spark.backends.metaq.lag_lookup import LagLookup
+from metaq.model import TopicPartition
+from metaq_spark.backend import FORMATS, Backend, LagLookup, backend_named
 from metaq_spark.checkpoint.folder import (
     CheckpointFolderError,
     add_batch,
@@ -24,8 +23,7 @@ from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
 from metaq_spark.checkpoint.sources import Source, is_move, read_sources
 from metaq_spark.lag.unread import PartitionLag
-from metaq_spark.options.parsing import BrokerOptions, parse_broker_options
-from metaq_spark.options.positions import Group, Position, Timestamps, parse_position
+from metaq_spark.options.positions import Group, Position, Timestamps
 from metaq_spark.options.values import timestamp_ms
 
 Commands = Any
@@ -65,7 +63,12 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_brokers(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument("--brokers", required=required, metavar="HOST:PORT,...", help="all brokers of the topics")
+    several = len(FORMATS) > 1
+    where = parser.add_mutually_exclusive_group(required=required) if several else parser
+    for name, one in FORMATS.items():
+        where.add_argument(
+            one.flag, required=required and not several, metavar=one.syntax, help=one.brokers, dest=f"brokers_{name}"
+        )
     parser.add_argument(
         "--option",
         action="append",
@@ -77,7 +80,7 @@ def _add_brokers(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def _add_position(parser: argparse.ArgumentParser) -> None:
     to = parser.add_mutually_exclusive_group(required=True)
-    to.add_argument("--to", metavar="POSITION", help="earliest, latest, or JSON with byte offsets, as startingOffsets")
+    to.add_argument("--to", metavar="POSITION", help="earliest, latest, or JSON with offsets, as startingOffsets")
     to.add_argument("--to-time", metavar="TIME", help="the first message at or after: ms since 1970, or ISO 8601")
     to.add_argument("--to-batch", type=int, metavar="N", help="where batch N ended: batch N+1 is read again")
     parser.add_argument("--source", type=int, metavar="N", help="only this source, as show numbers them")
@@ -92,18 +95,19 @@ def _add_position(parser: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> int:
     checkpoint = read_checkpoint(local_folder(arguments.folder))
-    brokers = _broker_options(arguments)
-    sources = [(source, _lags(source, brokers)) for source in read_sources(checkpoint)]
+    backend, raw = _backend(arguments), _raw_options(arguments)
+    lookup = backend.lag_lookup(raw) if raw else None
+    sources = [(source, _lags(source, backend, lookup)) for source in read_sources(checkpoint)]
     return _tell(arguments, checkpoint_tree(checkpoint, sources), checkpoint_text)
 
 
 def _move(arguments: argparse.Namespace) -> int:
     checkpoint = read_checkpoint(local_folder(arguments.folder))
     check_movable(checkpoint, keep_state=arguments.keep_state, abandon_planned=arguments.abandon_planned)
-    brokers = _broker_options(arguments)
-    assert brokers is not None  # --brokers is required
-    position, choice = _position(arguments), _choice(arguments)
-    move = plan_move(checkpoint, Cluster(brokers), position, choice, int(time.time() * 1000))
+    backend = _backend(arguments)
+    cluster = backend.cluster(_raw_options(arguments))
+    position, choice = _position(arguments, backend), _choice(arguments, backend)
+    move = plan_move(checkpoint, cluster, position, choice, int(time.time() * 1000))
     if arguments.yes:
         add_batch(checkpoint, move.batch)
     return _tell(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
@@ -136,28 +140,39 @@ def _tell(arguments: argparse.Namespace, tree: Any, text: Any) -> int:
     return 0
 
 
-def _broker_options(arguments: argparse.Namespace) -> BrokerOptions | None:
-    raw = {} if arguments.brokers is None else {"brokers": arguments.brokers}
+def _named(arguments: argparse.Namespace) -> dict[str, str]:
+    """The brokers that are named, by their format; at most one."""
+    given = {name: getattr(arguments, f"brokers_{name}") for name in FORMATS}
+    return {name: brokers for name, brokers in given.items() if brokers is not None}
+
+
+def _backend(arguments: argparse.Namespace) -> Backend:
+    return backend_named(next(iter(_named(arguments)), "metaq"))
+
+
+def _raw_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """How to reach the brokers, as options of a read."""
+    raw = {FORMATS[name].brokers_option: brokers for name, brokers in _named(arguments).items()}
     for pair in arguments.option:
         name, separator, value = pair.partition("=")
         if not separator:
             raise ValueError(f"--option {pair!r}: expected NAME=VALUE, for example tlsCaFile=ca.pem")
         raw[name] = value
-    return parse_broker_options(raw) if raw else None
+    return raw
 
 
-def _lags(source: Source, brokers: BrokerOptions | None) -> Sequence[PartitionLag] | None:
-    if brokers is None or source.read_to is None:
+def _lags(source: Source, backend: Backend, lookup: LagLookup | None) -> Sequence[PartitionLag] | None:
+    if lookup is None or source.read_to is None or source.format != backend.name:
         return None
-    return LagLookup(brokers).lags(source.read_to, None)
+    return lookup.lags(source.read_to, None)
 
 
-def _position(arguments: argparse.Namespace) -> Position | AfterBatch:
+def _position(arguments: argparse.Namespace, backend: Backend) -> Position | AfterBatch:
     if arguments.to_batch is not None:
         return AfterBatch(arguments.to_batch)
     option, text = ("--to-time", arguments.to_time) if arguments.to is None else ("--to", arguments.to)
     try:
-        position = Timestamps(timestamp_ms(text)) if arguments.to is None else parse_position(text)
+        position = Timestamps(timestamp_ms(text)) if arguments.to is None else backend.notation.position(text)
     except ValueError as error:
         raise ValueError(f"{option} {text!r}: {error}") from None
     if isinstance(position, Group):
@@ -165,13 +180,14 @@ def _position(arguments: argparse.Namespace) -> Position | AfterBatch:
     return position
 
 
-def _choice(arguments: argparse.Namespace) -> Choice:
+def _choice(arguments: argparse.Namespace, backend: Backend) -> Choice:
     if arguments.partition is None:
-        return Choice(arguments.source, arguments.topic)
+        return Choice(arguments.source, arguments.topic, None, backend.name, backend.system)
     if arguments.topic is None:
         raise ValueError("--partition: give --topic as well, the topic that it is a partition of")
-    partitions = frozenset(TopicPartition(arguments.topic, Partition.parse(name)) for name in arguments.partition)
-    return Choice(arguments.source, arguments.topic, partitions)
+    parse = backend.notation.parse_partition
+    partitions = frozenset(TopicPartition(arguments.topic, parse(name)) for name in arguments.partition)
+    return Choice(arguments.source, arguments.topic, partitions, backend.name, backend.system)
 
 
 def show_usage(parser: argparse.ArgumentParser) -> int:

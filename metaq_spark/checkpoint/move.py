@@ -13,15 +13,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from metaq.model import PartitionState, TopicPartition
-from metaq_spark.backends.metaq.cluster import Cluster
-from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.checkpoint.folder import Batch, Checkpoint, CheckpointFolderError
 from metaq_spark.checkpoint.sources import Source, is_move, read_line, read_sources
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Progress, incarnations_of, to_json
 from metaq_spark.options.positions import Position, Specific
 from metaq_spark.options.selection import Named
-from metaq_spark.source.resolution import Bound, OffsetLookups
+from metaq_spark.source.backend import Cluster
+from metaq_spark.source.resolution import Bound
 
 OPTION = "--to"
 
@@ -35,11 +34,16 @@ class AfterBatch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to be moved: everything, unless a source (counted from 1), a topic or some partitions are named."""
+    """What is to be moved: everything, unless a source (counted from 1), a topic or some partitions are named.
+
+    Always of one format; ``system`` is what messages call it.
+    """
 
     source: int | None = None
     topic: str | None = None
     partitions: frozenset[TopicPartition] | None = None
+    format: str = "metaq"
+    system: str = "MetaQ"
 
     def takes(self, where: TopicPartition) -> bool:
         """Whether a partition is meant."""
@@ -48,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One partition's move, from and to a byte offset. ``back`` and ``skipped`` in bytes; one of them is 0.
+    """One partition's move, from and to an offset. ``back`` and ``skipped`` count offsets; one of them is 0.
 
     ``start`` is ``None`` for a partition that the query did not know, or knew in another incarnation.
     """
@@ -60,12 +64,12 @@ class Step:
 
     @property
     def back(self) -> int:
-        """Bytes that are read again."""
+        """How much is read again."""
         return 0 if self.start is None else max(0, self.start - self.end)
 
     @property
     def skipped(self) -> int:
-        """Bytes that are not read."""
+        """How much is not read."""
         return 0 if self.start is None else max(0, self.end - self.start)
 
 
@@ -108,7 +112,7 @@ def check_movable(checkpoint: Checkpoint, *, keep_state: bool, abandon_planned: 
 def plan_move(
     checkpoint: Checkpoint, cluster: Cluster, position: Position | AfterBatch, choice: Choice, now_ms: int
 ) -> Move:
-    """Find out where the chosen partitions go, and what the new batch is.
+    """Find out where the chosen partitions go, and what the new batch is. ``cluster``: of the format of ``choice``.
 
     Raises:
         CheckpointFolderError: Nothing is chosen, or the batch of the past is not there.
@@ -136,11 +140,11 @@ def plan_move(
 
 
 def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[Source]:
-    ours = [source for source in read_sources(checkpoint) if source.ours]
+    ours = [source for source in read_sources(checkpoint) if source.format == choice.format]
     chosen = [source for source in ours if choice.source in (None, source.number)]
     if not chosen:
         numbers = ", ".join(str(source.number) for source in ours) or "none"
-        raise CheckpointFolderError(checkpoint.folder, f"its sources that read MetaQ are: {numbers}")
+        raise CheckpointFolderError(checkpoint.folder, f"its sources that read {choice.system} are: {numbers}")
     return chosen
 
 
@@ -182,9 +186,9 @@ def _resolve(
     cluster: Cluster, position: Position, available: Mapping[TopicPartition, PartitionState]
 ) -> dict[TopicPartition, int]:
     spans = {where: one.offsets for where, one in available.items()}
-    frames, side = FrameLookup(cluster), Bound(OPTION, position, latest_if_none=True)
-    found = side.resolve(spans, OffsetLookups(frames.first_at, _no_groups), _refuse)
-    side.check_boundaries(found, spans, frames)
+    bound = Bound(OPTION, position, latest_if_none=True)
+    found = bound.resolve(spans, cluster.positions, _no_groups, _refuse)
+    bound.check_boundaries(found, spans, cluster.positions)
     return found
 
 

@@ -10,6 +10,7 @@ from metaq_spark.checkpoint.folder import Checkpoint
 from metaq_spark.checkpoint.move import Move, Step
 from metaq_spark.checkpoint.sources import Source, is_move
 from metaq_spark.lag.unread import PartitionLag
+from metaq_spark.offsets import unit_of
 
 UNKNOWN: Final = "-"
 _Row = Sequence[object]
@@ -67,15 +68,16 @@ def move_tree(checkpoint: Checkpoint, move: Move, *, done: bool) -> Any:
 
 def move_text(tree: Any) -> str:
     """The same for people, with what to know about it."""
-    heads = ("source", "partition", "from", "to", "bytes read again", "bytes skipped")
+    unit = "messages" if any("skipped_messages" in row for row in tree["partitions"]) else "bytes"
+    heads = ("source", "partition", "from", "to", f"{unit} read again", f"{unit} skipped")
     rows = [
         (
             row["source"],
             _partition_name(row),
             _shown(row["from"]),
             row["to"],
-            row["read_again_bytes"],
-            row["skipped_bytes"],
+            row[f"read_again_{unit}"],
+            row[f"skipped_{unit}"],
         )
         for row in tree["partitions"]
     ]
@@ -126,11 +128,12 @@ def _source_tree(source: Source, lags: Sequence[PartitionLag] | None) -> dict[st
         }
         for where, at, lag in known
     ]
-    return {"number": source.number, "metaq": True, "partitions": partitions}
+    kind: dict[str, Any] = {"metaq": True} if source.format == "metaq" else {"metaq": False, "format": source.format}
+    return {"number": source.number, **kind, "partitions": partitions}
 
 
 def _source_text(source: Any, *, asked: bool) -> list[str]:
-    if not source["metaq"]:
+    if "partitions" not in source:
         return [f"source {source['number']} does not read MetaQ: {source['offset'][:100]}"]
     heads = ["partition", "read to", "planned to"]
     keys = ["read_to", "planned_to"]
@@ -145,14 +148,15 @@ def _source_text(source: Any, *, asked: bool) -> list[str]:
 
 
 def _step_tree(step: Step) -> dict[str, Any]:
+    unit = unit_of(step.where)
     return {
         "source": step.source,
         "topic": step.where.topic,
         "partition": str(step.where.partition),
         "from": step.start,
         "to": step.end,
-        "read_again_bytes": step.back,
-        "skipped_bytes": step.skipped,
+        f"read_again_{unit}": step.back,
+        f"skipped_{unit}": step.skipped,
     }
 
 

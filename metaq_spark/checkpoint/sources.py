@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from metaq_spark.backend import format_of
 from metaq_spark.checkpoint.folder import Batch, Checkpoint
 from metaq_spark.offsets import Progress, read_progress
 
@@ -22,9 +23,11 @@ class Source:
     planned: Progress | None
 
     @property
-    def ours(self) -> bool:
-        """Whether it reads MetaQ."""
-        return self.read_to is not None
+    def format(self) -> str | None:
+        """The format that it reads; ``None`` if it is none of ours."""
+        if self.read_to is None:
+            return None
+        return format_of(self.read_to if self.read_to.offsets or self.planned is None else self.planned)
 
 
 def read_sources(checkpoint: Checkpoint) -> list[Source]:

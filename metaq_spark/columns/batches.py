@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType
 
 from metaq.model import TopicPartition
+from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.columns.schema import arrow_schema
 from metaq_spark.columns.text import attribute_maps, text_of
-from metaq_spark.source.row_layout import RowLayout
 
 RAW_COLUMNS: Final = ("offset", "message_id", "timestamp", "attribute", "value")
 """The columns that differ from row to row, in the order in which decoders hold them."""
@@ -73,12 +73,10 @@ class BatchMaker:
 
 def _converters(layout: RowLayout) -> dict[str, Convert]:
     converters: dict[str, Convert] = {}
-    if "attribute" in layout and isinstance(layout.attribute_type, MapType):
+    if isinstance(layout.type_of("attribute"), MapType):
         converters["attribute"] = attribute_maps
-    match layout.value_type:
-        case _ if "value" not in layout:
-            pass
-        case BinaryType():
+    match layout.type_of("value"):
+        case None | BinaryType():
             pass
         case StringType():
             converters["value"] = text_of

@@ -26,8 +26,8 @@ from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import empty_array
 from metaq_spark.columns.plain import PlainDecoder
+from metaq_spark.columns.row_layout import RowLayout, message_layout
 from metaq_spark.columns.text import text_of
-from metaq_spark.source.row_layout import RowLayout
 
 ROWS_MAX: Final = 32768
 """Most rows of a batch."""
@@ -51,7 +51,7 @@ class RunDecoder:
     ) -> None:
         """``end``: the offset behind the last byte that will come, 0 if that is not known."""
         self._end = end
-        self._maker = BatchMaker(source, layout or RowLayout(), types)
+        self._maker = BatchMaker(source, layout or message_layout(), types)
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
         self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(self._maker, *self._limits)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
-from metaq_spark.source.row_layout import COLUMN_TYPES, RowLayout
+from metaq_spark.columns.row_layout import COLUMN_TYPES, RowLayout, message_layout
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -30,5 +30,5 @@ def arrow_schema(layout: RowLayout) -> pa.Schema:
 READ_COLUMNS: Final = tuple((name, kind.simpleString(), arrow_type(kind)) for name, kind in COLUMN_TYPES.items())
 """Name, Spark SQL type and Arrow type of every column of a read, in order; all nullable."""
 
-ARROW_SCHEMA: Final = arrow_schema(RowLayout())
+ARROW_SCHEMA: Final = arrow_schema(message_layout())
 """The schema of a read's batches where no option says otherwise."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from metaq_spark.columns.row_layout import ATTRIBUTE_MAP
 from metaq_spark.columns.schema import arrow_type
-from metaq_spark.source.row_layout import ATTRIBUTE_MAP
 
 
 def text_of(column: pa.Array) -> pa.Array:

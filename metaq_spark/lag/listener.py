@@ -11,7 +11,7 @@ query that makes progress faster than brokers answer, the newest progress counts
 reaches Spark.
 
 Without Spark Connect the listener lives in the driver, with it in the client; it must be able to reach the brokers from
-there. Without ``brokers`` it asks nobody and tells bytes only.
+there. Without options it asks nobody and knows only what Spark reports: bytes in MetaQ, messages in RocketMQ.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from metaq.errors import MetaqError
-from metaq_spark.backends.metaq.lag_lookup import LagLookup
+from metaq_spark.backend import FORMATS, LagLookup, backend_named, format_of
 from metaq_spark.lag.gauges import LagGauges
-from metaq_spark.lag.progress import QueryProgress, SourceProgress, merged, read_query_progress
-from metaq_spark.lag.summary import summarize
+from metaq_spark.lag.progress import QueryProgress, SourceProgress, merged, read_query_progress, summarize
 from metaq_spark.lag.unread import PartitionLag
-from metaq_spark.options.parsing import parse_broker_options
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -57,7 +55,8 @@ _STOPPED_MAX: Final = 1000
 class MetaQLagListener(StreamingQueryListener):
     """See the module. One listener serves all queries of a session.
 
-    ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); without, bytes only. ``logger``
+    ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); queries that read another
+    format, and all without options, show only what Spark reports of them. ``logger``
     gets one line for each progress at ``level`` (``None``: no line). ``registry`` gets the gauges of ``lag.gauges``;
     ``prometheus_client.REGISTRY`` is the one that ``start_http_server`` serves. Every ``refresh_s`` seconds the
     gauges of running queries are brought up to date, so that a query that hangs shows a lag that grows.
@@ -78,7 +77,9 @@ class MetaQLagListener(StreamingQueryListener):
     ) -> None:
         given = {name.lower() for name in options or {}}
         patience = {name: value for name, value in _PATIENCE.items() if name.lower() not in given}
-        self._lookup = LagLookup(parse_broker_options({**patience, **options})) if options else None
+        named = [name for name, one in FORMATS.items() if one.brokers_option.lower() in given]
+        self._format = named[0] if named else "metaq"
+        self._lookup = self._lookup_with({**patience, **options}) if options else None
         self._logger, self._level = logger, level
         self._gauges = None if registry is None else LagGauges(registry)
         self._refresh_s = refresh_s if self._gauges is not None and self._lookup is not None else None
@@ -89,6 +90,9 @@ class MetaQLagListener(StreamingQueryListener):
         self._stopped: deque[str] = deque(maxlen=_STOPPED_MAX)
         self._shown: dict[str, QueryProgress] = {}
         self._running: set[str] = set()
+
+    def _lookup_with(self, options: Mapping[str, str]) -> LagLookup:
+        return backend_named(self._format).lag_lookup(options)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Remember that the query runs. Nothing is known of it yet."""
@@ -179,7 +183,7 @@ class MetaQLagListener(StreamingQueryListener):
         return lags
 
     def _lags(self, source: SourceProgress) -> list[PartitionLag]:
-        if self._lookup is not None:
+        if self._lookup is not None and format_of(source.end) == self._format:
             try:
                 return self._lookup.lags(source.end, source.known)
             except MetaqError as error:

@@ -1,4 +1,4 @@
-"""From the JSON of a query's progress to its lag in bytes. Pure.
+"""From the JSON of a query's progress to its lag, and to a line of log. Pure.
 
 Spark reports of each source where the batch ended (``endOffset``) and, because the source implements
 ``reportLatestOffset``, where its partitions end (``latestOffset``). Both are in the form of ``offsets``, as JSON inside
@@ -9,14 +9,14 @@ does not read as our offsets is somebody else's, and left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.errors import CheckpointError
 from metaq_spark.lag.unread import PartitionLag, lags
-from metaq_spark.offsets import Progress, read_progress
+from metaq_spark.offsets import Progress, read_progress, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SourceProgress:
         return {*self.end.offsets, *(self.latest.offsets if self.latest is not None else ())}
 
     def lags(self) -> list[PartitionLag]:
-        """The lag in bytes as the progress alone tells it; nothing if ``latest`` is not known.
+        """The lag in offsets as the progress alone tells it; nothing if ``latest`` is not known.
 
         A partition is taken to start at 0, so that one that is new or was made again may hold less than it says.
         """
@@ -74,14 +74,44 @@ def read_query_progress(tree: Mapping[str, Any]) -> QueryProgress:
     )
 
 
+def summarize(progress: QueryProgress, lags: Sequence[PartitionLag]) -> str:
+    """``query=orders batch=7 lag_bytes=2100 lag_messages=100 lag_seconds=1.5 partitions=4 behind=1 ...``.
+
+    Bytes and messages are left out unless known of every partition, seconds unless known of one; the partition that is
+    furthest behind, and remarks, are named if there are any.
+    """
+    words = [f"query={progress.query}", f"batch={progress.batch_id}"]
+    sizes = [lag.bytes for lag in lags if lag.bytes is not None]
+    if len(sizes) == len(lags):
+        words.append(f"lag_bytes={sum(sizes)}")
+    counts = [lag.messages for lag in lags if lag.messages is not None]
+    if lags and len(counts) == len(lags):
+        words.append(f"lag_messages={sum(counts)}")
+    ages_s = [lag.seconds for lag in lags if lag.seconds is not None]
+    if ages_s:
+        words.append(f"lag_seconds={max(ages_s):.1f}")
+    behind = [lag for lag in lags if len(lag.unread)]
+    words += [f"partitions={len(lags)}", f"behind={len(behind)}"]
+    if behind:
+        words.append(f"furthest={max(behind, key=lambda lag: len(lag.unread)).where}")
+    words += [f"{lag.status_note}={lag.where}" for lag in lags if lag.status_note is not None]
+    words.append(f"input_rows_per_s={progress.input_rows_per_second:.1f}")
+    return " ".join(words)
+
+
 def merged(groups: Iterable[Iterable[PartitionLag]]) -> list[PartitionLag]:
     """The lags of several sources as one list; of a partition that two sources read, the one further behind."""
     furthest: dict[TopicPartition, PartitionLag] = {}
     for group in groups:
         for lag in group:
-            if lag.where not in furthest or lag.bytes > furthest[lag.where].bytes:
+            if lag.where not in furthest or len(lag.unread) > len(furthest[lag.where].unread):
                 furthest[lag.where] = lag
-    return [furthest[where] for where in sorted(furthest)]
+    return [furthest[where] for where in sorted(furthest, key=_order)]
+
+
+def _order(where: TopicPartition) -> tuple[str, str, TopicPartition]:
+    """Names of partitions of two systems cannot be compared."""
+    return where.topic, unit_of(where), where
 
 
 def _source(tree: Mapping[str, Any]) -> SourceProgress | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
-from metaq_spark.offsets import Progress
+from metaq_spark.offsets import Progress, unit_of
 
 
 class LagStatus(enum.StrEnum):
@@ -20,17 +20,17 @@ class LagStatus(enum.StrEnum):
     REMOVED = "removed"
     """Messages that were to be read next are gone, by the broker's delete policy."""
     AHEAD = "ahead"
-    """The broker's log ends before the place that was read already, as during a failover."""
+    """The broker's log ends before the offset to read next, as during a failover."""
     NEW = "new"
-    """The query does not know the partition yet; it will read it from its first byte."""
+    """The query does not know the partition yet; it will read it from its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition: the query has read up to ``read_to`` and has ``unread`` before it (both in bytes).
+    """One partition: the query has read up to ``read_to`` and has ``unread`` before it (both are offsets).
 
     ``available``: what the broker holds, ``None`` if none holds it. ``messages``: how many are unread; ``seconds``: age
-    of the oldest of them, 0 if there is none; ``None`` = not known.
+    of the oldest of them, 0 if there is none; ``bytes_estimate``: where offsets count messages. ``None`` = not known.
     """
 
     where: TopicPartition
@@ -40,19 +40,22 @@ class PartitionLag:
     available: OffsetRange | None = None
     messages: int | None = None
     seconds: float | None = None
+    bytes_estimate: int | None = None
 
     @property
-    def bytes(self) -> int:
-        """How many bytes are unread."""
-        return len(self.unread)
+    def bytes(self) -> int | None:
+        """How many bytes are unread, ``None`` = not known."""
+        return len(self.unread) if unit_of(self.where) == "bytes" else self.bytes_estimate
 
 
 def lags(read_to: Progress, available: Mapping[TopicPartition, PartitionState]) -> list[PartitionLag]:
-    """The lag in bytes of every partition that the query or the brokers know, in order.
+    """The lag of every partition that the query or the brokers know, in order: in bytes, or where offsets count
+    messages, in messages.
 
     ``available`` is limited to what the query reads; a partition that is in there only counts as new.
     """
-    return [_lag(where, read_to, available.get(where)) for where in sorted({*read_to.offsets, *available})]
+    found = [_lag(where, read_to, available.get(where)) for where in sorted({*read_to.offsets, *available})]
+    return [lag if unit_of(lag.where) == "bytes" else replace(lag, messages=len(lag.unread)) for lag in found]
 
 
 def _lag(where: TopicPartition, read_to: Progress, available: PartitionState | None) -> PartitionLag:

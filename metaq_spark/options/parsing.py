@@ -1,54 +1,115 @@
-"""The options of ``format("metaq")`` as the frozen objects that the rest of the connector works with.
+"""Options as the frozen objects that the connector works with, for every format.
 
-Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. ``option_table`` says of each
-how it is read; here they are put together, and checked against each other.
+Nothing else reads the raw options, which Spark hands over as text under lower-cased keys. A format's ``OptionTable``
+says of each how it is read; the classes here have what all formats share, and are checked for contradictions.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql.types import BinaryType, DataType, StringType
+from pyspark.sql.types import DataType
 
-from metaq.discovery.zk_layout import ZooKeeperAddress
-from metaq.model import Address, Partition
+from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
+from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
 from metaq_spark.options.selection import Assigned, Matching, Named, Selection
-from metaq_spark.options.table import (
-    ANY,
-    HABITS,
-    OPTIONS,
-    READ,
-    SET_BY_SPARK,
-    SYSTEM_CA,
-    UNSET,
-    WRITE,
-    Option,
-    Use,
-)
-from metaq_spark.source.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout
+from metaq_spark.options.table import READ, SET_BY_SPARK, SYSTEM_CA, UNSET, WRITE, Option, Use
 
-_USUAL: Final = (
-    "brokers", "zookeeper", "subscribe", "startingOffsets", "endingOffsets", "maxBytesPerTrigger", "topic", "delivery"
-)  # fmt: skip
-
-_BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
+Habits = Mapping[str, str | tuple[str, str]]
+"""Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerOptions:
-    """How to reach the brokers. Times in milliseconds. ``brokers`` is empty where they are found by ``zookeeper``."""
+class OptionTable:
+    """The options of one format.
 
-    brokers: tuple[Address, ...]
-    zookeeper: ZooKeeperAddress | None
+    ``habits``: what to use instead of keys that this format does not have. ``usual``: the names that a message about an
+    unknown option suggests. ``page``: the documentation that has them all.
+    """
+
+    def __init__(self, rows: Iterable[Option], habits: Habits, usual: Iterable[str], page: str) -> None:
+        self.rows: Final = tuple(rows)
+        self._habits, self._usual, self._page = habits, tuple(usual), page
+        self._by_key = {option.name.lower(): option for option in self.rows}
+
+    def read(self, raw: Mapping[str, str], use: Use, uses: frozenset[Use] | None = None) -> dict[str, Any]:
+        """The value of each option for ``use`` by its field.
+
+        ``uses``: for what the options may be given, ``use`` alone unless that is not known yet.
+
+        Raises:
+            OptionError: An option is unknown, is not for this use, or cannot be read.
+        """
+        self._refuse_unknown(raw, uses or frozenset({use}))
+        kind = READ if use in READ else WRITE
+        return read_values((option for option in self.rows if option.uses & kind), raw, use)
+
+    def _refuse_unknown(self, raw: Mapping[str, str], uses: frozenset[Use]) -> None:
+        for key in raw:
+            option = self._by_key.get(key.lower())
+            if option is None and key.lower() not in SET_BY_SPARK:
+                raise OptionError(key, self._unknown(key, uses))
+            if option is not None and not option.uses & uses:
+                raise OptionError(option.name, self._misplaced(option, uses))
+
+    def _unknown(self, key: str, uses: frozenset[Use]) -> str:
+        if (instead := self._instead(key.lower(), uses)) is not None:
+            return instead
+        allowed = {option.name.lower(): option.name for option in self.rows if option.uses & uses}
+        near = [allowed[name] for name in difflib.get_close_matches(key.lower(), allowed, n=3)]
+        hint = f"there is no such option; did you mean {' or '.join(near)}?" if near else "there is no such option."
+        usual = [name for name in self._usual if name.lower() in allowed and name not in near]
+        return f"{hint} The usual ones of a {_wording(uses)}: {', '.join([*near, *usual])}; {self._page} has all"
+
+    def _instead(self, key: str, uses: frozenset[Use]) -> str | None:
+        found = self._habits.get(key)
+        if found is None:
+            return None
+        reading, writing = (found, found) if isinstance(found, str) else found
+        return writing if uses <= WRITE else reading
+
+    def _misplaced(self, option: Option, uses: frozenset[Use]) -> str:
+        instead = self._instead(option.name.lower(), uses)
+        where = f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}"
+        return where if instead is None else f"{where}; {instead}"
+
+
+def read_values(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> dict[str, Any]:
+    """The value of each of ``options`` by its field; other keys are not looked at.
+
+    Raises:
+        OptionError: One cannot be read.
+    """
+    return {option.field: _read(option, raw, use) for option in options}
+
+
+def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:
+    text = next((value for key, value in raw.items() if key.lower() == option.name.lower()), None)
+    if text is None and option.default == UNSET:
+        return None
+    try:
+        return option.parse(option.default_for(use) if text is None else text)
+    except ValueError as error:
+        raise OptionError(option.name, f"{text!r}: {error}") from None
+
+
+def _wording(uses: Iterable[Use]) -> str:
+    return " or a ".join(use.value for use in Use if use in uses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """How connections are made. Times in milliseconds. A format adds where its brokers are."""
+
     connect_timeout_ms: int
     request_timeout_ms: int
     retries: int
@@ -56,11 +117,6 @@ class BrokerOptions:
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """What the user named, as text: the brokers, or where ZooKeeper has them."""
-        return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
 
     @property
     def tls(self) -> TlsSettings | None:
@@ -81,8 +137,8 @@ class BrokerOptions:
         return Timeouts(self.connect_timeout_ms / 1000, self.request_timeout_ms / 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions(BrokerOptions):
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(ConnectionOptions, ABC):
     """A read, batch or streaming. Options of the other kind of read hold their defaults and go unused.
 
     Sizes in bytes, times in milliseconds, counts in messages or tasks, as the names end; ``None`` = not given.
@@ -107,11 +163,9 @@ class SourceOptions(BrokerOptions):
     task_bytes_min: int
     task_bytes_max: int | None
     columns: tuple[str, ...] | None
-    message_types: tuple[str, ...] | None
     push_filters: bool
     value_format: str
     value_schema: DataType | None
-    attribute_format: str
     fail_on_data_loss: bool
     loss_grace_ms: int
     broker_wait_ms: int
@@ -120,7 +174,6 @@ class SourceOptions(BrokerOptions):
     group: str | None
     commit_group_offsets: bool
     fetch_bytes: int
-    local_reads: bool
     offset_poll_ms: int
 
     @property
@@ -129,9 +182,9 @@ class SourceOptions(BrokerOptions):
         return self.on_corrupt == "deadletter"
 
     @property
+    @abstractmethod
     def row_layout(self) -> RowLayout:
         """The columns of the read."""
-        return _row_layout(self.columns, self.value_format, self.value_schema, self.attribute_format)
 
     @property
     def selection(self) -> Selection:
@@ -161,14 +214,6 @@ class SourceOptions(BrokerOptions):
         return _position_option("ending", self.ending_timestamp_ms, self.ending_timestamps)
 
 
-def _row_layout(
-    columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, attribute_format: str
-) -> RowLayout:
-    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
-    attribute_type = ATTRIBUTE_MAP if attribute_format == "map" else StringType()
-    return RowLayout(columns or tuple(COLUMN_TYPES), attribute_type, value_type)
-
-
 def _position(of_all_ms: int | None, of_each: Timestamps | None, otherwise: Position) -> Position:
     return Timestamps(of_all_ms) if of_all_ms is not None else of_each or otherwise
 
@@ -179,93 +224,21 @@ def _position_option(side: str, of_all_ms: int | None, of_each: Timestamps | Non
     return f"{side}OffsetsByTimestamp" if of_each else f"{side}Offsets"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkOptions(BrokerOptions):
-    """A write. ``topic`` is ``None`` when every row names its own; other ``None`` = not given."""
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(ConnectionOptions):
+    """A write. ``topic`` is ``None`` when every row names its own."""
 
     topic: str | None
-    delivery: str
-    transaction_timeout_ms: int
-    txn_app_id: str | None
-    txn_version: int | None
-    repeated_batch: str
-    ordered_partitions: tuple[Partition, ...] | None
     block_bytes: int
     block_messages: int
 
-    @property
-    def exactly_once(self) -> bool:
-        """Whether the write is a transaction."""
-        return self.delivery == "exactly_once"
 
-
-def check_source_options(raw: Mapping[str, str]) -> RowLayout:
-    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
+def check_choice(values: Mapping[str, Any]) -> None:
+    """Of the options that choose what to read, there must be one.
 
     Raises:
-        OptionError: An option is unknown, is for writing, is missing or cannot be read.
+        OptionError: There is none, or there are several.
     """
-    _refuse_unknown(raw, READ)
-    values = _read_all(_allowed(READ), raw, Use.BATCH_READ)
-    _check_choice(values)
-    chosen = [values[field] for field in ("columns", "value_format", "value_schema", "attribute_format")]
-    _check_value(*chosen[1:3])
-    return _row_layout(*chosen)
-
-
-def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
-    """The options of a batch read or a streaming read.
-
-    Raises:
-        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
-    """
-    _refuse_unknown(raw, frozenset({use}))
-    values = _read_all(_allowed(READ), raw, use)
-    _check_choice(values)
-    options = SourceOptions(**values)
-    if use is Use.BATCH_READ and isinstance(options.starting_offsets, Latest):
-        raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
-    if isinstance(options.ending_offsets, Earliest | Group):
-        raise OptionError("endingOffsets", "a read cannot end at earliest or at a group's offsets; use latest")
-    _check_source(options)
-    _check_tls(options)
-    return options
-
-
-def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
-    """The options of a batch write or a streaming write.
-
-    Raises:
-        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
-    """
-    _refuse_unknown(raw, frozenset({use}))
-    options = SinkOptions(**_read_all(_allowed(WRITE), raw, use))
-    if (options.txn_app_id is None) != (options.txn_version is None):
-        raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
-    if options.txn_app_id is not None and not options.exactly_once:
-        raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
-    _check_tls(options)
-    return options
-
-
-def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
-    """The options that say how to reach the brokers, for what is neither a read nor a write.
-
-    Raises:
-        OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
-    """
-    allowed = [option for option in OPTIONS if option.uses == ANY]
-    names = [option.name for option in allowed]
-    for key in raw:
-        if key.lower() not in [name.lower() for name in names]:
-            raise OptionError(key, f"it says nothing about how to reach the brokers. Allowed here: {', '.join(names)}")
-    options = BrokerOptions(**_read_all(allowed, raw, Use.BATCH_READ))
-    _check_tls(options)
-    return options
-
-
-def _check_choice(values: Mapping[str, Any]) -> None:
-    """Of the options that choose what to read, there must be one."""
     names = {"topics": "subscribe", "topic_pattern": "subscribePattern", "assigned": "assign"}
     given = [name for field, name in names.items() if values[field] is not None]
     if not given:
@@ -274,9 +247,25 @@ def _check_choice(values: Mapping[str, Any]) -> None:
         raise OptionError(", ".join(given), "only one of them can say what to read")
 
 
-def _check_source(options: SourceOptions) -> None:
-    """Refuse options that contradict each other, or that another one lacks."""
-    _check_value(options.value_format, options.value_schema)
+def check_positions(options: ReadOptions, use: Use) -> None:
+    """Refuse starts and ends with which a read would read nothing.
+
+    Raises:
+        OptionError: There is such a one.
+    """
+    if use is Use.BATCH_READ and isinstance(options.starting_offsets, Latest):
+        raise OptionError("startingOffsets", "a batch read cannot start at latest, it would read nothing; use earliest")
+    if isinstance(options.ending_offsets, Earliest | Group):
+        raise OptionError("endingOffsets", "a read cannot end at earliest or at a group's offsets; use latest")
+
+
+def check_read(options: ReadOptions) -> None:
+    """Refuse options that contradict each other, or that another one lacks.
+
+    Raises:
+        OptionError: There are such options.
+    """
+    check_value(options.value_format, options.value_schema)
     least, most = options.trigger_messages_min, options.trigger_messages_max
     if least is not None and most is not None and least > most:
         raise OptionError("minOffsetsPerTrigger", f"{least} is above maxOffsetsPerTrigger, which is {most}")
@@ -290,16 +279,24 @@ def _check_source(options: SourceOptions) -> None:
             raise OptionError(name, f"it has no effect without {needed}; give that as well")
 
 
-def _check_value(value_format: str, value_schema: DataType | None) -> None:
-    """JSON needs a type, and nothing else takes one."""
+def check_value(value_format: str, value_schema: DataType | None) -> None:
+    """JSON needs a type, and nothing else takes one.
+
+    Raises:
+        OptionError: One of them is given without the other.
+    """
     if value_schema is not None and value_format != "json":
         raise OptionError("valueSchema", "it has no effect without valueFormat = json; give that as well")
     if value_schema is None and value_format == "json":
         raise OptionError("valueFormat", "json has no effect without valueSchema; give that as well")
 
 
-def _check_tls(options: BrokerOptions) -> None:
-    """Refuse TLS files that do nothing, and those that cannot be used."""
+def check_tls(options: ConnectionOptions) -> None:
+    """Refuse TLS files that do nothing, and those that cannot be used.
+
+    Raises:
+        OptionError: There is such a file.
+    """
     for name, given, needed, there in (
         ("tlsCertFile", options.tls_cert_file, "tlsCaFile", options.tls_ca_file),
         ("tlsKeyFile", options.tls_key_file, "tlsCertFile", options.tls_cert_file),
@@ -311,71 +308,3 @@ def _check_tls(options: BrokerOptions) -> None:
             options.tls.context()
     except ValueError as error:
         raise OptionError("tlsCaFile, tlsCertFile, tlsKeyFile", str(error)) from None
-
-
-def _allowed(uses: frozenset[Use]) -> list[Option]:
-    return [option for option in OPTIONS if option.uses & uses]
-
-
-def _refuse_unknown(raw: Mapping[str, str], uses: frozenset[Use]) -> None:
-    for key in raw:
-        option = _BY_KEY.get(key.lower())
-        if option is None and key.lower() not in SET_BY_SPARK:
-            raise OptionError(key, _unknown(key, uses))
-        if option is not None and not option.uses & uses:
-            raise OptionError(option.name, _misplaced(option, uses))
-
-
-def _unknown(key: str, uses: frozenset[Use]) -> str:
-    if (instead := _instead(key.lower(), uses)) is not None:
-        return instead
-    allowed = {option.name.lower(): option.name for option in _allowed(uses)}
-    near = [allowed[name] for name in difflib.get_close_matches(key.lower(), allowed, n=3)]
-    hint = f"there is no such option; did you mean {' or '.join(near)}?" if near else "there is no such option."
-    usual = [name for name in _USUAL if name.lower() in allowed and name not in near]
-    return f"{hint} The usual ones of a {_wording(uses)}: {', '.join([*near, *usual])}; docs/connector.md has all"
-
-
-def _instead(key: str, uses: frozenset[Use]) -> str | None:
-    """What to use instead of a key that other connectors have, or that this one had."""
-    found = HABITS.get(key)
-    if found is None:
-        return None
-    reading, writing = (found, found) if isinstance(found, str) else found
-    return writing if uses <= WRITE else reading
-
-
-def _misplaced(option: Option, uses: frozenset[Use]) -> str:
-    instead = _instead(option.name.lower(), uses)
-    where = f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}"
-    return where if instead is None else f"{where}; {instead}"
-
-
-def _wording(uses: Iterable[Use]) -> str:
-    return " or a ".join(use.value for use in Use if use in uses)
-
-
-def _read_all(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """The value of each option by its field. There must be one way to the brokers."""
-    values = {option.field: _read(option, raw, use) for option in options}
-    if values["brokers"] is None and values["zookeeper"] is None:
-        raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are" + _in_sql(raw))
-    if values["brokers"] is not None and values["zookeeper"] is not None:
-        raise OptionError("brokers, zookeeper", "only one of them can say where the brokers are")
-    return values | {"brokers": values["brokers"] or ()}
-
-
-def _in_sql(raw: Mapping[str, str]) -> str:
-    """What an INSERT INTO a table meets: Spark gives the options of a table to nobody, so there are none at all."""
-    advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS, or INSERT INTO ... WITH (...) options"
-    return "" if raw else advice
-
-
-def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:
-    text = next((value for key, value in raw.items() if key.lower() == option.name.lower()), None)
-    if text is None and option.default == UNSET:
-        return None
-    try:
-        return option.parse(option.default_for(use) if text is None else text)
-    except ValueError as error:
-        raise OptionError(option.name, f"{text!r}: {error}") from None

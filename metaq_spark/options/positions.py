@@ -1,7 +1,8 @@
 """Where a read starts or ends: a small family of values, parsed from ``startingOffsets`` and ``endingOffsets``.
 
-``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. Turning a
-position into byte offsets needs to know what the brokers hold and is done in ``planning``.
+``Earliest``, ``Latest`` and ``Group`` name no partition; ``Specific`` and ``Timestamps`` name theirs. How partitions
+and offsets are written is a format's ``Notation``. Turning a position into offsets needs to know what the brokers hold
+and is done in ``source/resolution.py``.
 """
 
 from __future__ import annotations
@@ -9,27 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from metaq.model import INT64_MAX, Partition, TopicPartition
+from metaq_spark.offsets import ParsePartition
 from metaq_spark.options.values import timestamp_ms
+from metaq_spark.options.values import topic as parse_topic
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 """What stands for "earliest" and "latest" inside the JSON form, as in Spark's Kafka source."""
 
-POSITION_SYNTAX: Final = (
-    'earliest, latest, group, or JSON such as {"orders": {"0-0": 123, "0-1": -2}} where -2 is earliest and -1 is latest'
-)
-
-TIMESTAMPS_SYNTAX: Final = (
-    'JSON with ms since 1970 or ISO 8601, such as {"orders": {"0-0": 1795156200000, "0-1": "2026-11-20T06:30:00Z"}}'
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The first byte that each partition still holds."""
+    """The first message that each partition still holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +34,14 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """A byte offset for each partition, or ``EARLIEST_OFFSET`` / ``LATEST_OFFSET``."""
+    """An offset for each partition, or ``EARLIEST_OFFSET`` / ``LATEST_OFFSET``."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Where a MetaQ consumer group has come to."""
+    """Where a consumer group has come to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,57 +55,111 @@ class Timestamps:
 Position = Earliest | Latest | Group | Specific | Timestamps
 
 
-def parse_position(text: str) -> Position:
-    """Read ``earliest``, ``latest``, ``group`` or the JSON form.
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How the options of a format write partitions and offsets.
 
-    Raises:
-        ValueError: The text is none of these; the message says what was wrong.
+    ``examples``: two partitions, for messages. ``offset``: what an offset is called, such as "byte offset".
     """
-    word = text.strip()
-    if word.lower() == "earliest":
-        return Earliest()
-    if word.lower() == "latest":
-        return Latest()
-    if word.lower() == "group":
-        return Group()
-    return Specific({where: _offset(where, value) for where, value in _entries(word, POSITION_SYNTAX)})
+
+    parse_partition: ParsePartition
+    examples: tuple[str, str]
+    offset: str
+
+    @property
+    def position_syntax(self) -> str:
+        """What ``position`` takes, for messages."""
+        first, second = self.examples
+        return (
+            f'earliest, latest, group, or JSON such as {{"orders": {{"{first}": 123, "{second}": -2}}}} where -2 is '
+            "earliest and -1 is latest"
+        )
+
+    @property
+    def timestamps_syntax(self) -> str:
+        """What ``timestamps`` takes, for messages."""
+        first, second = self.examples
+        example = f'{{"orders": {{"{first}": 1795156200000, "{second}": "2026-11-20T06:30:00Z"}}}}'
+        return f"JSON with ms since 1970 or ISO 8601, such as {example}"
+
+    @property
+    def assignment_syntax(self) -> str:
+        """What ``assignment`` takes, for messages."""
+        first, second = self.examples
+        return f'JSON such as {{"orders": ["{first}", "{second}"]}}'
+
+    def position(self, text: str) -> Position:
+        """Read ``earliest``, ``latest``, ``group`` or the JSON form.
+
+        Raises:
+            ValueError: The text is none of these; the message says what was wrong.
+        """
+        word = text.strip()
+        if word.lower() == "earliest":
+            return Earliest()
+        if word.lower() == "latest":
+            return Latest()
+        if word.lower() == "group":
+            return Group()
+        entries = self._entries(word, self.position_syntax)
+        return Specific({where: self._offset(where, value) for where, value in entries})
+
+    def timestamps(self, text: str) -> Timestamps:
+        """Read the JSON form with times in ms since 1970 or ISO 8601.
+
+        Raises:
+            ValueError: The text is not that; the message says what was wrong.
+        """
+        entries = self._entries(text.strip(), self.timestamps_syntax)
+        return Timestamps(of_each_ms={where: self._time(where, value) for where, value in entries})
+
+    def assignment(self, text: str) -> dict[str, frozenset[Partition]]:
+        """Read the option ``assign``: lists of partitions by topic.
+
+        Raises:
+            ValueError: The text is not that form, names no partition, or one twice.
+        """
+        tree = _json(text, self.assignment_syntax)
+        if not isinstance(tree, dict) or not tree:
+            raise ValueError(f"expected {self.assignment_syntax}")
+        return {parse_topic(topic): self._partitions(topic, names) for topic, names in tree.items()}
+
+    def _partitions(self, topic: str, names: object) -> frozenset[Partition]:
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"topic {topic!r} needs a list of partitions; expected {self.assignment_syntax}")
+        found = frozenset(map(self.parse_partition, names))
+        if len(found) < len(names):
+            raise ValueError(f"topic {topic!r} names a partition twice")
+        return found
+
+    def _entries(self, word: str, syntax: str) -> list[tuple[TopicPartition, object]]:
+        if not word.startswith("{"):
+            raise ValueError(f"expected {syntax}")
+        entries = []
+        for topic, partitions in _json(word, syntax).items():
+            if not isinstance(partitions, dict):
+                raise ValueError(f"topic {topic!r} needs an object of partitions; expected {syntax}")
+            entries += [
+                (TopicPartition(topic, self.parse_partition(name)), value) for name, value in partitions.items()
+            ]
+        return entries
+
+    def _offset(self, where: TopicPartition, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST_OFFSET <= value <= INT64_MAX:
+            raise ValueError(f"{where}: {value!r} is no {self.offset}; expected {self.position_syntax}")
+        return value
+
+    def _time(self, where: TopicPartition, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"{where}: {value!r} is no time; expected {self.timestamps_syntax}")
+        try:
+            return timestamp_ms(str(value))
+        except ValueError as error:
+            raise ValueError(f"{where}: {value!r}: {error}") from None
 
 
-def parse_timestamps(text: str) -> Timestamps:
-    """Read the JSON form with times in ms since 1970 or ISO 8601.
-
-    Raises:
-        ValueError: The text is not that; the message says what was wrong.
-    """
-    return Timestamps(of_each_ms={where: _time(where, value) for where, value in _entries(text, TIMESTAMPS_SYNTAX)})
-
-
-def _entries(text: str, syntax: str) -> list[tuple[TopicPartition, object]]:
-    word = text.strip()
-    if not word.startswith("{"):
-        raise ValueError(f"expected {syntax}")
+def _json(text: str, syntax: str) -> Any:
     try:
-        tree = json.loads(word)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON ({error}); expected {syntax}") from None
-    entries = []
-    for topic, partitions in tree.items():
-        if not isinstance(partitions, dict):
-            raise ValueError(f"topic {topic!r} needs an object of partitions; expected {syntax}")
-        entries += [(TopicPartition(topic, Partition.parse(name)), value) for name, value in partitions.items()]
-    return entries
-
-
-def _offset(where: TopicPartition, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST_OFFSET <= value <= INT64_MAX:
-        raise ValueError(f"{where}: {value!r} is no byte offset; expected {POSITION_SYNTAX}")
-    return value
-
-
-def _time(where: TopicPartition, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"{where}: {value!r} is no time; expected {TIMESTAMPS_SYNTAX}")
-    try:
-        return timestamp_ms(str(value))
-    except ValueError as error:
-        raise ValueError(f"{where}: {value!r}: {error}") from None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.options.values import topic as parse_topic
-
-ASSIGNMENT_SYNTAX: Final = 'JSON such as {"orders": ["0-0", "0-1"]}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +59,3 @@ def _is_chosen(selection: Selection, where: TopicPartition) -> bool:
             return pattern.fullmatch(where.topic) is not None
         case Assigned(partitions):
             return where.partition in partitions.get(where.topic, ())
-
-
-def parse_assignment(text: str) -> dict[str, frozenset[Partition]]:
-    """Read the option ``assign``.
-
-    Raises:
-        ValueError: The text is not that form, names no partition, or one twice.
-    """
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON ({error}); expected {ASSIGNMENT_SYNTAX}") from None
-    if not isinstance(tree, dict) or not tree:
-        raise ValueError(f"expected {ASSIGNMENT_SYNTAX}")
-    return {parse_topic(topic): _partitions(topic, names) for topic, names in tree.items()}
-
-
-def _partitions(topic: str, names: object) -> frozenset[Partition]:
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"topic {topic!r} needs a list of partitions; expected {ASSIGNMENT_SYNTAX}")
-    found = frozenset(map(Partition.parse, names))
-    if len(found) < len(names):
-        raise ValueError(f"topic {topic!r} names a partition twice")
-    return found

@@ -1,22 +1,19 @@
-"""The table of options: how each is spelt and read, what it defaults to, where it may stand, what it is for.
+"""The rows of a format's table of options: how each is spelt and read, what it defaults to, where it may stand.
 
-The tables in ``docs/connector.md`` are checked against it. ``options`` turns it into the objects that the rest of the
-connector works with.
+Here are those that formats share, under the same names; a format adds its own, and ``parsing.OptionTable`` reads them.
+The tables in the documentation are checked against the rows.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.options import values
-from metaq_spark.options.positions import parse_position, parse_timestamps
-from metaq_spark.options.selection import parse_assignment
-from metaq_spark.source.row_layout import parse_columns
-from metaq_spark.source.value_schema import parse_value_schema
+from metaq_spark.options.positions import Notation
 
 
 class Use(enum.Enum):
@@ -44,48 +41,6 @@ SYSTEM_CA: Final = "system"
 SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
 """Options of Spark's own that it hands to a source or sink as well."""
 
-_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
-_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
-_LIMIT: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
-HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
-    "kafka.bootstrap.servers": _BROKERS,
-    "bootstrap.servers": _BROKERS,
-    "bootstrapservers": _BROKERS,
-    "servers": _BROKERS,
-    "broker": _BROKERS,
-    "host": _BROKERS,
-    "url": _BROKERS,
-    "nameserver": _BROKERS,
-    "nameservers": _BROKERS,
-    "zk": "use zookeeper: host:port,host:port/root",
-    "zkconnect": "use zookeeper: host:port,host:port/root",
-    "zk.zkconnect": "use zookeeper: host:port,host:port/root",
-    "topics": _TOPICS,
-    "topic": _TOPICS,
-    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
-    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
-    "partitions": 'use assign: JSON such as {"orders": ["0-0", "0-1"]}',
-    "checkpoint": "use checkpointLocation",
-    "checkpointdir": "use checkpointLocation",
-    "checkpoint.location": "use checkpointLocation",
-    "startingposition": "use startingOffsets",
-    "auto.offset.reset": "use startingOffsets: earliest or latest",
-    "kafka.group.id": "use group",
-    "group.id": "use group",
-    "groupid": "use group",
-    "consumergroup": "use group",
-    "maxfilespertrigger": _LIMIT,
-    "maxratepertrigger": _LIMIT,
-    "tag": "use messageTypes: types, separated by commas",
-    "tags": "use messageTypes: types, separated by commas",
-    "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
-    "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
-    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
-    "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
-}
-"""Keys that other connectors have, or that this one had, in lower case: what to do instead; for reads and for writes
-where that differs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -106,66 +61,79 @@ class Option:
         """The default text when the option is used for ``use``."""
         return self.default if isinstance(self.default, str) else self.default[use]
 
+    def with_doc(self, doc: str) -> Option:
+        """The same option with another description."""
+        return replace(self, doc=doc)
 
-OPTIONS: Final = (
-    Option(
-        "brokers", "brokers", values.addresses, UNSET, ANY,
-        "Brokers to talk to: `host:port`, separated by commas. Every broker of the topics must be named. Exactly one "
-        "of `brokers` and `zookeeper` is needed.",
-    ),
-    Option(
-        "zookeeper", "zookeeper", ZooKeeperAddress.parse, UNSET, ANY,
-        "Where brokers register, `host:port,host:port/root`; the root is `/meta` if it is left out. Brokers are found "
-        "there, and masters are preferred to slaves.",
-    ),
-    Option(
-        "subscribe", "topics", values.topics, UNSET, READ,
-        "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and `assign` is needed.",
-    ),
-    Option(
-        "subscribePattern", "topic_pattern", values.pattern, UNSET, READ,
-        "Regular expression (Python's) for the whole name of a topic; topics that appear later are read too.",
-    ),
-    Option(
-        "assign", "assigned", parse_assignment, UNSET, READ,
-        "Partitions to read and no others, as JSON: `{\"orders\": [\"0-0\", \"0-1\"]}`.",
-    ),
-    Option(
-        "waitForTopic", "wait_for_topic", values.boolean, "false", READ,
-        "Whether a topic that no broker knows yet is waited for (a batch reads nothing of it) instead of an error.",
-    ),
-    Option(
-        "startingOffsets", "starting_offsets", parse_position,
-        {Use.BATCH_READ: "earliest", Use.STREAM_READ: "latest"}, READ,
-        "Where to start: `earliest`, `latest` (streams only), `group`, or JSON with a byte offset for each partition. "
-        "A stream uses it only when its checkpoint is new.",
-    ),
-    Option(
-        "startingTimestamp", "starting_timestamp_ms", values.timestamp_ms, UNSET, READ,
-        "Start at the first message at or after this time: milliseconds since 1970, or ISO 8601. Goes before "
-        "`startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
-    ),
-    Option(
-        "startingOffsetsByTimestamp", "starting_timestamps", parse_timestamps, UNSET, READ,
-        "The same with a time for each partition, as JSON.",
-    ),
-    Option(
-        "startingOffsetsByTimestampStrategy", "no_message_strategy", values.one_of("error", "latest"), "error", READ,
-        "What a start by time does where no message is that new: `error`, or begin at `latest`.",
-    ),
-    Option(
-        "endingOffsets", "ending_offsets", parse_position, "latest", BATCH_READ,
-        "Where to stop (exclusive): `latest`, or JSON with one byte offset for each partition.",
-    ),
-    Option(
-        "endingTimestamp", "ending_timestamp_ms", values.timestamp_ms, UNSET, BATCH_READ,
-        "Stop before the first message at or after this time; at `latest` where no message is that new. Goes before "
-        "`endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
-    ),
-    Option(
-        "endingOffsetsByTimestamp", "ending_timestamps", parse_timestamps, UNSET, BATCH_READ,
-        "The same with a time for each partition, as JSON.",
-    ),
+    def with_default(self, default: str | Mapping[Use, str]) -> Option:
+        """The same option with another default."""
+        return replace(self, default=default)
+
+
+def selection_rows(notation: Notation) -> tuple[Option, ...]:
+    """What to read."""
+    first, second = notation.examples
+    return (
+        Option(
+            "subscribe", "topics", values.topics, UNSET, READ,
+            "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and `assign` is "
+            "needed.",
+        ),
+        Option(
+            "subscribePattern", "topic_pattern", values.pattern, UNSET, READ,
+            "Regular expression (Python's) for the whole name of a topic; topics that appear later are read too.",
+        ),
+        Option(
+            "assign", "assigned", notation.assignment, UNSET, READ,
+            f'Partitions to read and no others, as JSON: `{{"orders": ["{first}", "{second}"]}}`.',
+        ),
+        Option(
+            "waitForTopic", "wait_for_topic", values.boolean, "false", READ,
+            "Whether a topic that no broker knows yet is waited for (a batch reads nothing of it) instead of an error.",
+        ),
+    )  # fmt: skip
+
+
+def position_rows(notation: Notation) -> tuple[Option, ...]:
+    """Where to start and to stop."""
+    return (
+        Option(
+            "startingOffsets", "starting_offsets", notation.position,
+            {Use.BATCH_READ: "earliest", Use.STREAM_READ: "latest"}, READ,
+            f"Where to start: `earliest`, `latest` (streams only), `group`, or JSON with a {notation.offset} for each "
+            "partition. A stream uses it only when its checkpoint is new.",
+        ),
+        Option(
+            "startingTimestamp", "starting_timestamp_ms", values.timestamp_ms, UNSET, READ,
+            "Start at the first message at or after this time: milliseconds since 1970, or ISO 8601. Goes before "
+            "`startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+        ),
+        Option(
+            "startingOffsetsByTimestamp", "starting_timestamps", notation.timestamps, UNSET, READ,
+            "The same with a time for each partition, as JSON.",
+        ),
+        Option(
+            "startingOffsetsByTimestampStrategy", "no_message_strategy", values.one_of("error", "latest"), "error",
+            READ,
+            "What a start by time does where no message is that new: `error`, or begin at `latest`.",
+        ),
+        Option(
+            "endingOffsets", "ending_offsets", notation.position, "latest", BATCH_READ,
+            f"Where to stop (exclusive): `latest`, or JSON with one {notation.offset} for each partition.",
+        ),
+        Option(
+            "endingTimestamp", "ending_timestamp_ms", values.timestamp_ms, UNSET, BATCH_READ,
+            "Stop before the first message at or after this time; at `latest` where no message is that new. Goes "
+            "before `endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+        ),
+        Option(
+            "endingOffsetsByTimestamp", "ending_timestamps", notation.timestamps, UNSET, BATCH_READ,
+            "The same with a time for each partition, as JSON.",
+        ),
+    )  # fmt: skip
+
+
+LIMIT_ROWS: Final = (
     Option(
         "maxBytesPerTrigger", "trigger_bytes_max", values.size, "1g", STREAM_READ,
         "Most bytes of one micro-batch, shared out over the partitions in proportion to their backlog.",
@@ -197,20 +165,10 @@ OPTIONS: Final = (
         "Most bytes of one task; a larger range of a partition is split at message boundaries. A single message may be "
         "larger.",
     ),
-    Option(
-        "columns", "columns", parse_columns, UNSET, READ,
-        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
-        "faster, because Spark tells a Python source nothing about it.",
-    ),
-    Option(
-        "messageTypes", "message_types", values.message_types, UNSET, READ,
-        "Read only messages whose attribute is one of these, separated by commas; the broker leaves the others out.",
-    ),
-    Option(
-        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
-        "Whether conditions on `attribute`, `offset` and `timestamp` narrow what is fetched. Needs "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
-    ),
+)  # fmt: skip
+"""How much a micro-batch and a task hold."""
+
+VALUE_ROWS: Final = (
     Option(
         "valueFormat", "value_format", values.one_of("binary", "string", "json"), "binary", READ,
         "What the column `value` is: the bytes, UTF-8 text, or JSON parsed by `valueSchema`.",
@@ -219,10 +177,10 @@ OPTIONS: Final = (
         "valueSchema", "value_schema", parse_value_schema, UNSET, READ,
         "Spark SQL type of the JSON values, such as `id BIGINT, name STRING`.",
     ),
-    Option(
-        "attributeFormat", "attribute_format", values.one_of("string", "map"), "string", READ,
-        "What the column `attribute` is: the text, or a map read from `k=v;k2=v2`.",
-    ),
+)  # fmt: skip
+"""What the column ``value`` is."""
+
+LOSS_ROWS: Final = (
     Option(
         "failOnDataLoss", "fail_on_data_loss", values.boolean, "true", READ,
         "Whether a query fails when bytes that it had to read are gone; `false` logs a warning and reads on.",
@@ -246,66 +204,25 @@ OPTIONS: Final = (
         "deadLetterTopic", "dead_letter_topic", values.topic, UNSET, READ,
         "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the attribute.",
     ),
-    Option(
-        "group", "group", values.group, UNSET, READ,
-        "MetaQ consumer group for `startingOffsets` = `group` and `commitGroupOffsets`.",
-    ),
-    Option(
-        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
-        "Whether the group's offsets are set to what Spark has completed, for MetaQ's own tools.",
-    ),
-    Option(
-        "fetchBytes", "fetch_bytes", values.size_up_to(1 << 30), "1m", READ,
-        "Bytes asked of a broker at a time. A broker may answer with fewer.",
-    ),
-    Option(
-        "localReads", "local_reads", values.boolean, "true", READ,
-        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
-        "ranges sent.",
-    ),
-    Option(
-        "offsetPollMs", "offset_poll_ms", values.milliseconds, "20", STREAM_READ,
-        "Shortest time between two questions to the brokers for their newest offsets.",
-    ),
-    Option(
-        "topic", "topic", values.topic, UNSET, WRITE,
-        "Topic to write to; takes precedence over a `topic` column.",
-    ),
-    Option(
-        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
-        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
-    ),
-    Option(
-        "transactionTimeoutMs", "transaction_timeout_ms", values.duration_ms, "10m", WRITE,
-        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
-        "`maxTxTimeoutInSeconds` caps it.",
-    ),
-    Option(
-        "txnAppId", "txn_app_id", values.transaction_name, UNSET, BATCH_WRITE,
-        "Name of an exactly-once batch write that may be repeated, for example in `foreachBatch`; with `txnVersion`.",
-    ),
-    Option(
-        "txnVersion", "txn_version", values.version, UNSET, BATCH_WRITE,
-        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
-    ),
-    Option(
-        "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
-        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
-        "count and the rows at hand are dropped.",
-    ),
-    Option(
-        "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
-        "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
-        "message whose partition is away fails the write instead of going elsewhere.",
-    ),
-    Option(
-        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "2m", WRITE,
-        "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
-    ),
-    Option(
-        "blockMessages", "block_messages", values.messages, "100000", WRITE,
-        "Messages sent to a partition in one request, at most.",
-    ),
+)  # fmt: skip
+"""What is done where messages are gone, damaged or cannot be reached."""
+
+FETCH_ROW: Final = Option(
+    "fetchBytes", "fetch_bytes", values.size_up_to(1 << 30), "1m", READ,
+    "Bytes asked of a broker at a time. A broker may answer with fewer.",
+)  # fmt: skip
+
+OFFSET_POLL_ROW: Final = Option(
+    "offsetPollMs", "offset_poll_ms", values.milliseconds, "20", STREAM_READ,
+    "Shortest time between two questions to the brokers for their newest offsets.",
+)  # fmt: skip
+
+TOPIC_ROW: Final = Option(
+    "topic", "topic", values.topic, UNSET, WRITE,
+    "Topic to write to; takes precedence over a `topic` column.",
+)  # fmt: skip
+
+CONNECTION_ROWS: Final = (
     Option(
         "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,
         "Longest wait for a connection to a broker.",
@@ -336,3 +253,4 @@ OPTIONS: Final = (
         "PEM file of its key, if that is not in `tlsCertFile`.",
     ),
 )  # fmt: skip
+"""How connections are made."""

@@ -2,62 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from metaq_spark.errors import ColumnError
 
-SINK_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
-    "value": (BinaryType, StringType),
-    "attribute": (StringType,),
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "key": (BinaryType, StringType, IntegerType, LongType),
-}
-"""Every column of a write and its types. Only ``value`` is required."""
+ColumnTypes = Mapping[str, tuple[type[DataType], ...]]
+"""Every column that a format's writes take and its types. Only ``value`` is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Where each column is in a record batch; ``None`` = the DataFrame has none."""
+    """Where each column is in a record batch; ``None`` = the DataFrame has none.
+
+    ``partition`` is the number of the row's partition in the topic's list; ``partition_name`` what the format calls it.
+    ``others``: the columns that only the format's encoder looks at.
+    """
 
     value: int
-    attribute: int | None = None
     topic: int | None = None
     partition: int | None = None
     key: int | None = None
+    others: Mapping[str, int] = field(default_factory=dict)
+    partition_name: str = "partition"
 
 
-def find_sink_columns(schema: StructType, topic_option: str | None) -> SinkColumns:
+def find_sink_columns(
+    schema: StructType, topic_option: str | None, types: ColumnTypes, partition_name: str = "partition"
+) -> SinkColumns:
     """Check the columns of a DataFrame that is to be written. Names are compared as Spark does, regardless of case.
+
+    ``types``: the columns that the format takes; ``partition_name``: which of them says the partition.
 
     Raises:
         ColumnError: A column is unknown, there twice, of a wrong type, or missing.
     """
     places: dict[str, int] = {}
-    for place, field in enumerate(schema.fields):
-        name = field.name.lower()
-        if name not in SINK_COLUMNS:
-            raise ColumnError(field.name, f"a write has no such column; it takes {describe_sink_columns()}")
+    for place, column in enumerate(schema.fields):
+        name = column.name.lower()
+        if name not in types:
+            raise ColumnError(column.name, f"a write has no such column; it takes {describe_sink_columns(types)}")
         if name in places:
-            raise ColumnError(field.name, "the DataFrame has it twice")
-        if not isinstance(field.dataType, SINK_COLUMNS[name]):
-            allowed = " or ".join(kind().simpleString() for kind in SINK_COLUMNS[name])
-            raise ColumnError(field.name, f"type {field.dataType.simpleString()} is not allowed; it must be {allowed}")
+            raise ColumnError(column.name, "the DataFrame has it twice")
+        if not isinstance(column.dataType, types[name]):
+            allowed = " or ".join(kind().simpleString() for kind in types[name])
+            raise ColumnError(
+                column.name, f"type {column.dataType.simpleString()} is not allowed; it must be {allowed}"
+            )
         places[name] = place
     if "value" not in places:
         raise ColumnError(
-            "value", f"it is required: the payload of the message. A write takes {describe_sink_columns()}"
+            "value", f"it is required: the payload of the message. A write takes {describe_sink_columns(types)}"
         )
     if "topic" not in places and topic_option is None:
         raise ColumnError("topic", "without the option topic, a column topic (string) must name the topic of every row")
-    return SinkColumns(**places)
+    roles = {"value", "topic", "key", partition_name}
+    return SinkColumns(
+        value=places["value"],
+        topic=places.get("topic"),
+        partition=places.get(partition_name),
+        key=places.get("key"),
+        others={name: place for name, place in places.items() if name not in roles},
+        partition_name=partition_name,
+    )
 
 
-def describe_sink_columns() -> str:
+def describe_sink_columns(types: ColumnTypes) -> str:
     """The columns with their types, as messages show them."""
     return ", ".join(
-        f"{name} ({' or '.join(kind().simpleString() for kind in kinds)})" for name, kinds in SINK_COLUMNS.items()
+        f"{name} ({' or '.join(kind().simpleString() for kind in kinds)})" for name, kinds in types.items()
     )

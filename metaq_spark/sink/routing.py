@@ -104,7 +104,9 @@ class Router:
         wrong = given & ((wanted < 0) | (wanted >= count))
         if wrong.any():
             first = int(np.argmax(wrong))
-            reason = f"partition {wanted[first]}: topic {topic!r} has the partitions 0 to {count - 1}"
+            reason = (
+                f"{self._columns.partition_name} {wanted[first]}: topic {topic!r} has the partitions 0 to {count - 1}"
+            )
             raise RowError(self._row_name(int(rows[first])), reason)
         targets[given] = wanted[given]
 

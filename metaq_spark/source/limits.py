@@ -1,19 +1,25 @@
-"""How much a micro-batch may hold, shared out over the partitions. No broker is asked here but through ``frames``.
+"""How much a micro-batch may hold, and how much it waits for. No broker is asked here but through ``positions``.
 
-A limit is shared out in proportion to the backlogs in bytes, and each share is brought to a frame boundary, so that no
-batch ends inside a message. A partition whose share is smaller than its next message gets that one message all the
-same: every partition with a backlog moves on in every batch, and the others give way. A batch is therefore above a
-limit only when one message from each of those partitions is more than the limit already.
+A limit is shared out in proportion to the partitions' backlogs, and each share is brought to a message boundary, so
+that no batch ends inside a message. A partition whose share is smaller than its next message gets that one message all
+the same: every partition with a backlog moves on in every batch, and the others give way. A batch is therefore above a
+limit only when one message from each of those partitions is more than the limit already. Where offsets count messages,
+bytes are what a mean size makes of them.
+
+``minOffsetsPerTrigger`` with ``maxTriggerDelay`` holds a micro-batch back until there are enough messages. As in
+Spark's Kafka source, the first micro-batch of a run is not held back, and one never waits longer than the delay since
+the one before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from metaq.model import OffsetRange, TopicPartition
+from metaq.net.clock import Clock
 from metaq_spark.offsets import Ranges
-from metaq_spark.source.frames import Cuts, FrameBoundaries, Frames, MessageCounts, Skip
+from metaq_spark.source.backend import Boundaries, Cuts, MessageCounts, Positions, Skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,41 +30,44 @@ class Limits:
     messages_max: int | None = None
 
 
-def limited(ahead: Ranges, limits: Limits, frames: Frames) -> dict[TopicPartition, int]:
+def limited(ahead: Ranges, limits: Limits, positions: Positions) -> dict[TopicPartition, int]:
     """Where each of the ranges ``ahead`` (from a boundary to a boundary) ends under ``limits``."""
     left = {where: span for where, span in ahead.items() if len(span)}
     if limits.messages_max is not None:
-        ends = limit_messages(left, limits.messages_max, frames)
+        ends = limit_messages(left, limits.messages_max, positions)
         left = {where: OffsetRange(span.start, ends[where]) for where, span in left.items()}
     if limits.bytes_max is not None:
-        ends = limit_bytes(left, limits.bytes_max, frames)
+        ends = limit_bytes(left, limits.bytes_max, positions)
         left = {where: OffsetRange(span.start, ends[where]) for where, span in left.items()}
     return {where: left[where].end if where in left else span.end for where, span in ahead.items()}
 
 
-def limit_bytes(ahead: Ranges, bytes_max: int, frames: FrameBoundaries) -> dict[TopicPartition, int]:
+def limit_bytes(ahead: Ranges, bytes_max: int, positions: Boundaries) -> dict[TopicPartition, int]:
     """Ends for the non-empty ranges ``ahead`` that are ``bytes_max`` together.
 
-    Each end is a frame boundary above its start. The sum is above ``bytes_max`` only if single messages force it to be.
+    Each end is a boundary above its start. The sum is above ``bytes_max`` only if single messages force it to be.
     """
-    if sum(map(len, ahead.values())) <= bytes_max:
+    scales = positions.bytes_per_offset(ahead)
+    sizes = {where: max(1, int(len(span) * scales[where])) for where, span in ahead.items()}
+    if sum(sizes.values()) <= bytes_max:
         return {where: span.end for where, span in ahead.items()}
     ends: dict[TopicPartition, int] = {}  # partitions that get exactly one message
     while True:
-        spent = sum(end - ahead[where].start for where, end in ends.items())
+        spent = sum(int((end - ahead[where].start) * scales[where]) for where, end in ends.items())
         shared = {where: span for where, span in ahead.items() if where not in ends}
-        cut = _brought_down(shared, share_out(_lengths(shared), bytes_max - spent), frames)
+        shares = share_out({where: sizes[where] for where in shared}, bytes_max - spent)
+        cut = _brought_down(shared, {where: int(share // scales[where]) for where, share in shares.items()}, positions)
         stuck = [(where, shared[where].start) for where, end in cut.items() if end <= shared[where].start]
         if not stuck:
             return ends | cut
-        ends |= {where: min(end, ahead[where].end) for (where, _), end in frames.frame_ends(stuck).items()}
+        ends |= {where: min(end, ahead[where].end) for (where, _), end in positions.message_ends(stuck).items()}
 
 
 def _brought_down(
-    spans: Ranges, shares: Mapping[TopicPartition, int], frames: FrameBoundaries
+    spans: Ranges, lengths: Mapping[TopicPartition, int], positions: Boundaries
 ) -> dict[TopicPartition, int]:
-    asked = {where: Cuts(span.start, [span.start + shares[where]]) for where, span in spans.items() if shares[where]}
-    found = frames.boundaries(asked)
+    asked = {where: Cuts(span.start, [span.start + lengths[where]]) for where, span in spans.items() if lengths[where]}
+    found = positions.boundaries(asked)
     # Where retention has just overtaken the range, the answer is the log's start, which may be behind the end planned.
     return {where: min(found[where][0], span.end) if where in found else span.start for where, span in spans.items()}
 
@@ -66,8 +75,8 @@ def _brought_down(
 def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> dict[TopicPartition, int]:
     """Ends for the non-empty ranges ``ahead`` that hold ``messages_max`` messages together.
 
-    What a partition of few large messages leaves of its share goes to the others. Each end is a frame boundary above
-    its start; there are more than ``messages_max`` messages only if there are more partitions than that.
+    What a partition of few large messages leaves of its share goes to the others. Each end is a boundary above its
+    start; there are more than ``messages_max`` messages only if there are more partitions than that.
     """
     ends = {where: span.start for where, span in ahead.items()}
     shares = _at_least_one(_lengths(ahead), messages_max)
@@ -104,3 +113,42 @@ def share_out(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicP
 
 def _lengths(spans: Ranges) -> dict[TopicPartition, int]:
     return {where: len(span) for where, span in spans.items()}
+
+
+@dataclass(slots=True)
+class TriggerDelay:
+    """Remembers when the last micro-batch went, and how many messages were counted so far for the next one."""
+
+    clock: Clock
+    delay_s_max: float
+    _last_s: float | None = None
+    _counted: dict[TopicPartition, tuple[OffsetRange, int]] = field(default_factory=dict)
+
+    def should_wait(self, ahead: Ranges, messages_min: int | None, counts: MessageCounts) -> bool:
+        """Whether a micro-batch of ``ahead`` is to wait; if it does not wait, it is taken as gone."""
+        if not any(map(len, ahead.values())):
+            return False
+        now_s = self.clock.monotonic()
+        waited = self._last_s is None or now_s - self._last_s >= self.delay_s_max
+        if messages_min is not None and not waited and not self._enough(ahead, messages_min, counts):
+            return True
+        self._last_s = now_s
+        self._counted.clear()
+        return False
+
+    def _enough(self, ahead: Ranges, messages_min: int, counts: MessageCounts) -> bool:
+        if sum(map(len, ahead.values())) < messages_min * counts.offsets_per_message_min:  # no need to ask
+            return False
+        uncounted = {where: self._behind_counted(where, span) for where, span in ahead.items()}
+        asked = {where: Skip(span, messages_min) for where, span in uncounted.items() if len(span)}
+        for where, skipped in (counts.skip(asked) if asked else {}).items():
+            before = self._counted[where][1] if uncounted[where].start > ahead[where].start else 0
+            self._counted[where] = (OffsetRange(ahead[where].start, skipped.offset), before + skipped.messages)
+        return sum(count for where, (_, count) in self._counted.items() if where in ahead) >= messages_min
+
+    def _behind_counted(self, where: TopicPartition, span: OffsetRange) -> OffsetRange:
+        known, _ = self._counted.get(where, (None, 0))
+        if known is None or known.start != span.start:
+            self._counted.pop(where, None)
+            return span
+        return OffsetRange(known.end, span.end)

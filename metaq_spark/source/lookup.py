@@ -9,21 +9,26 @@ is away are then simply not there, which the planning takes as "stay". Only when
 does the lookup fail, with an error that names the broker. The log says when a broker is away, and when it is back. A
 lookup that must be complete (the first of a run, and those of AvailableNow, which ends when there is nothing left)
 fails at once.
+
+Spark asks an idle query ten milliseconds after each answer. An answer over thousands of partitions takes longer than
+that, most of it JSON, in which the offset goes there and back. So ``Idling`` puts off answers that there is nothing to
+do, in proportion to the processor time that an answer takes. Where answers are cheap it does not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq.model import Address, TopicPartition
+from metaq.model import TopicPartition
 from metaq.net.clock import Clock
-from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.offsets import Holdings
-from metaq_spark.options.parsing import SourceOptions
+from metaq_spark.options.parsing import ReadOptions
+from metaq_spark.source.backend import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -34,25 +39,35 @@ PAUSE_S_MAX: Final = 0.1
 """... up to this, or to ``offsetPollMs`` if that is more."""
 
 
+REST_PER_ANSWER: Final = 60
+"""How many times as long as the processor worked on an answer the next one is put off, ..."""
+
+REST_S_MAX: Final = 0.5
+"""... up to this, ..."""
+
+REST_S_MIN: Final = 0.1
+"""... and not at all if it is less than this."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """``available`` of the brokers that answered, at ``since_s`` of the clock; ``away`` are the others."""
 
     available: Holdings
     since_s: float
-    away: Mapping[Address, MetaqError] = field(default_factory=dict)
+    away: Mapping[str, MetaqError] = field(default_factory=dict)
 
 
 class Lookup:
     """Asks ``cluster`` about what ``options`` select."""
 
-    def __init__(self, cluster: Cluster, options: SourceOptions, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, options: ReadOptions, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._selection = options.selection
         self._poll_s, self._wait_s = options.offset_poll_ms / 1000, options.broker_wait_ms / 1000
         self._last: Snapshot | None = None
         self._took_s = 0.0
-        self._away_since_s: dict[Address, float] = {}
+        self._away_since_s: dict[str, float] = {}
 
     def latest(self, *, fresh: bool = False, complete: bool = False) -> Snapshot:
         """What the brokers hold; asked now if ``fresh`` or if it is time again, and of all brokers if ``complete``.
@@ -75,7 +90,7 @@ class Lookup:
 
     def is_away(self, where: TopicPartition) -> bool:
         """Whether the broker of a partition that is not listed did not answer the last time."""
-        return self._last is not None and self._cluster.known_address(where) in self._last.away
+        return self._last is not None and self._cluster.broker_of(where) in self._last.away
 
     def _ask(self, complete: bool) -> Snapshot:
         if complete or not self._away_since_s:
@@ -91,14 +106,34 @@ class Lookup:
         self._note(away)
         return Snapshot(available, self._clock.monotonic(), away)
 
-    def _note(self, away: Mapping[Address, MetaqError]) -> None:
+    def _note(self, away: Mapping[str, MetaqError]) -> None:
         now_s = self._clock.monotonic()
-        for address, error in away.items():
-            if address not in self._away_since_s:
+        for broker, error in away.items():
+            if broker not in self._away_since_s:
                 _log.warning("%s. Its partitions wait; the query goes on with the others", error)
-        for address in self._away_since_s.keys() - away.keys():
-            _log.warning("broker %s is back after %.0f s", address, now_s - self._away_since_s[address])
-        self._away_since_s = {address: self._away_since_s.get(address, now_s) for address in away}
-        for address, error in away.items():
-            if now_s - self._away_since_s[address] >= self._wait_s:
+        for broker in self._away_since_s.keys() - away.keys():
+            _log.warning("broker %s is back after %.0f s", broker, now_s - self._away_since_s[broker])
+        self._away_since_s = {broker: self._away_since_s.get(broker, now_s) for broker in away}
+        for broker, error in away.items():
+            if now_s - self._away_since_s[broker] >= self._wait_s:
                 raise error
+
+
+class Idling:
+    """Rests after answers that say that there is nothing to do. ``cpu_s`` returns this process's seconds."""
+
+    def __init__(self, clock: Clock, cpu_s: Callable[[], float] = time.process_time) -> None:
+        self._clock, self._cpu_s = clock, cpu_s
+        self._since_cpu_s: float | None = None
+
+    def nothing(self) -> None:
+        """The answer is that there is nothing to do: rest before it is given."""
+        if self._since_cpu_s is not None:
+            rest_s = min(REST_PER_ANSWER * (self._cpu_s() - self._since_cpu_s), REST_S_MAX)
+            if rest_s >= REST_S_MIN:
+                self._clock.sleep(rest_s)
+        self._since_cpu_s = self._cpu_s()
+
+    def something(self) -> None:
+        """The answer is that there is a batch: it goes at once."""
+        self._since_cpu_s = None

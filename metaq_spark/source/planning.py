@@ -1,50 +1,31 @@
 """Where a micro-batch ends: from what a query has read and what the brokers hold to the next progress.
 
-No broker is asked here but through ``frames``. Each partition is in one of these cases:
+No broker is asked here but through ``positions``. Each partition is in one of these cases:
 
 ===========================================  =====================================================================
 not listed by the brokers                    stays where it is: brokers go away and come back, and forgetting the
                                              position would read everything a second time
-met for the first time                       noted at its first byte, whatever the start options say: what it holds
+met for the first time                       noted at its start, whatever the start options say: what it holds
                                              was written after the query began. Read from the next batch on, which
                                              keeps a batch's ranges a matter of its two offsets alone
 another incarnation than before              data loss; if that is accepted, noted anew like one met for the first time
-ends before the place already read           stays, as during a failover, until that is overdue: then data loss, and if
+ends before the offset to read next          stays, as during a failover, until that is overdue: then data loss, and if
                                              that is accepted it goes on at that end
-begins behind the place already read         data loss; if that is accepted, read from its first byte
+begins behind the offset to read next         data loss; if that is accepted, read from its start
 else                                         read up to its end, or as far as the limits allow
 ===========================================  =====================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import Holdings, Offsets, Progress
-from metaq_spark.source.frames import Frames
+from metaq_spark.source.backend import LossSentences, Positions
 from metaq_spark.source.limits import Limits, limited
-
-ReportLoss = Callable[[str], None]
-"""What ``data_loss.report_data_loss`` does once its policy is known: raise, or warn and return."""
-
-
-NOT_LISTED: Final = (
-    "the brokers do not list it any more. Either it was deleted, or its broker has not opened it since it was "
-    "restarted: a Java broker opens some of its partitions only with their next put. If it was deleted for good, start "
-    "the query with a new checkpoint"
-)
-MADE_AGAIN: Final = (
-    "the topic was deleted and made again, or the broker has another data folder than before (metaq-broker dev without "
-    "a folder has a new one each time). Start the query with a new checkpoint to read what is there now, or start the "
-    "broker with the data folder that it had"
-)
-END_LOST: Final = (
-    "the topic was deleted and made again, or the broker lost its end. Restore the broker's data folder, with the "
-    "broker stopped; if the topic was made again, start the query with a new checkpoint"
-)
+from metaq_spark.source.losses import ReportLoss
 
 
 @dataclass(slots=True)
@@ -59,9 +40,9 @@ class Plan:
     incarnations: dict[TopicPartition, str] = field(default_factory=dict)
     passed_over: bool = False
 
-    def end(self, limits: Limits, frames: Frames) -> Progress:
+    def end(self, limits: Limits, positions: Positions) -> Progress:
         """Where the batch ends under ``limits``."""
-        return Progress(self.at | limited(self.ahead, limits, frames), self.incarnations)
+        return Progress(self.at | limited(self.ahead, limits, positions), self.incarnations)
 
 
 def plan_batch(
@@ -70,6 +51,7 @@ def plan_batch(
     *,
     ceiling: Progress | None = None,
     overdue: Collection[TopicPartition] = (),
+    sentences: LossSentences,
     report_loss: ReportLoss,
 ) -> Plan:
     """What can be read from ``known`` on, given what the brokers hold; see the module.
@@ -83,11 +65,11 @@ def plan_batch(
     for where in sorted(_not_unchanged(known, available)):
         if where not in available:
             if where in overdue:
-                report_loss(f"{where}: {NOT_LISTED}")
+                report_loss(f"{where}: {sentences.not_listed}")
         elif where not in known.offsets:
             _note(plan, where, available[where].offsets.start, available[where].incarnation)
         else:
-            _go_on(plan, where, available[where], where in overdue, report_loss)
+            _go_on(plan, where, available[where], where in overdue, sentences, report_loss)
     return plan
 
 
@@ -102,7 +84,7 @@ def _not_unchanged(known: Progress, available: Holdings) -> set[TopicPartition]:
 
 
 def suspect(known: Progress, available: Holdings) -> set[TopicPartition]:
-    """Partitions that are not listed, or end before the place already read: it may pass, or be a loss."""
+    """Partitions that are not listed, or end before the offset to read next: it may pass, or be a loss."""
     return {
         where
         for where, at in known.offsets.items()
@@ -114,7 +96,7 @@ def suspect(known: Progress, available: Holdings) -> set[TopicPartition]:
 def waited_for(
     since_s: Mapping[TopicPartition, float], now_suspect: Collection[TopicPartition], now_s: float
 ) -> dict[TopicPartition, float]:
-    """Since when each partition has been doubtful without a break: ``since_s`` brought up to ``now_s``, in seconds."""
+    """Since when each partition has been suspect without a break: ``since_s`` brought up to ``now_s``, in seconds."""
     return {where: since_s.get(where, now_s) for where in now_suspect}
 
 
@@ -162,20 +144,25 @@ def _note(plan: Plan, where: TopicPartition, at: int, incarnation: str | None) -
 
 
 def _go_on(
-    plan: Plan, where: TopicPartition, available: PartitionState, overdue: bool, report_loss: ReportLoss
+    plan: Plan,
+    where: TopicPartition,
+    available: PartitionState,
+    overdue: bool,
+    sentences: LossSentences,
+    report_loss: ReportLoss,
 ) -> None:
     at, span = plan.at[where], available.offsets
-    story = f"{where}: offset {at} was to be read next, but the broker holds [{span.start}, {span.end})"
+    facts = f"{where}: offset {at} was to be read next, but the broker holds [{span.start}, {span.end})"
     if _made_again(Progress({}, plan.incarnations), where, available):
-        report_loss(f"{story} of another incarnation: {MADE_AGAIN}")
+        report_loss(f"{facts} of another incarnation: {sentences.made_again}")
         at = span.start
     elif span.end < at and overdue:
-        report_loss(f"{story}: {END_LOST}")
+        report_loss(f"{facts}: {sentences.end_lost}")
         at = span.end
     elif span.end < at:
         return
     elif at < span.start:
-        report_loss(f"{story}: the messages between were removed by its delete policy")
+        report_loss(f"{facts}: {sentences.removed}")
         plan.ahead[where] = span
     else:
         plan.ahead[where] = OffsetRange(at, span.end)

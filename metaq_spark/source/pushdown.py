@@ -3,15 +3,16 @@
 ==========================================  =====================================================  =================
 condition on                                what it does                                           Spark checks again
 ==========================================  =====================================================  =================
-``topic``, ``broker_id``, ``partition``     partitions in which it is false are not read           no
-``attribute``: equal to, one of types       as the option ``messageTypes``                         no
-``offset``: comparisons, one of             narrows every partition's range to message boundaries  yes
-``timestamp``: equal to, from               starts at the first message of that time               yes
+those with one value in a partition         partitions in which it is false are not read           no
+the type: equal to, one of types            brokers leave the other messages out                   no
+the offset: comparisons, one of             narrows every partition's range to message boundaries  yes
+the timestamp: equal to, from               starts at the first message of that time               yes
 ==========================================  =====================================================  =================
 
-No condition on ``timestamp`` can tell where to stop: times mostly grow within a partition, but a transaction's messages
-got theirs before they were appended, and clocks are set back. That the messages before the *first* one at or after T
-are all older holds in any case. Everything else is left to Spark.
+``Source.pushed_columns`` says which columns these are. No condition on the timestamp can tell where to stop: times
+mostly grow within a partition, but a transaction's messages got theirs before they were appended, and clocks are set
+back. That the messages before the *first* one at or after T are all older holds in any case. Everything else is left
+to Spark.
 
 Spark refuses a reader that takes filters unless ``spark.sql.python.filterPushdown.enabled`` is true, so this one is
 made only if the option ``pushFilters`` asks for it.
@@ -22,7 +23,7 @@ from __future__ import annotations
 import datetime as dt
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
@@ -35,23 +36,12 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.types import StringType
 
 from metaq.errors import ExtensionMissing
-from metaq.formats.message_types import is_message_type
 from metaq.model import INT64_MAX, OffsetRange, TopicPartition
-from metaq_spark.backends.metaq.cluster import Cluster
-from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.offsets import Ranges
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.frames import Cuts
-
-_CONSTANTS: Final[Mapping[str, tuple[Callable[[TopicPartition], Any], type]]] = {
-    "topic": (lambda where: where.topic, str),
-    "broker_id": (lambda where: where.partition.broker_id, int),
-    "partition": (lambda where: where.partition.index, int),
-}
-"""Columns that have one value in a whole partition, with the type that a condition compares them with."""
+from metaq_spark.source.backend import Cuts, Positions, PushedColumns
+from metaq_spark.source.batch_reader import BatchReader
 
 
 def _among(value: Any, named: Sequence[Any]) -> bool:
@@ -74,32 +64,33 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Narrowing:
     """What the conditions taken so far allow: all of them must hold. ``types`` ``None`` = any message."""
 
+    columns: PushedColumns
     constants: list[tuple[str, Callable[[Any, Any], bool], Any]] = field(default_factory=list)
     types: frozenset[str] | None = None
     offset_min: int = 0
     offset_max: int = INT64_MAX
     time_ms_min: int | None = None
 
-    def take(self, condition: Filter, *, text_attribute: bool) -> bool:
+    def take(self, condition: Filter) -> bool:
         """Narrow by ``condition`` as far as possible; whether it then holds for every row exactly."""
         path: Sequence[str] = getattr(condition, "attribute", ())
         value = getattr(condition, "value", None)
         compare = _COMPARE.get(type(condition))
         if compare is None or len(path) != 1 or value is None:
             return False
-        match path[0]:
-            case "attribute" if text_attribute:
-                return self._take_types(condition, value)
-            case "offset":
-                self._take_offset(condition, value)
-            case "timestamp":
-                self._take_time(condition, value)
-            case name if name in _CONSTANTS:
-                return self._take_constant(name, compare, value)
+        name, columns = path[0], self.columns
+        if name == columns.types:
+            return self._take_types(condition, value)
+        if name == columns.offset:
+            self._take_offset(condition, value)
+        elif name == columns.timestamp:
+            self._take_time(condition, value)
+        elif name in columns.constants:
+            return self._take_constant(name, compare, value)
         return False
 
     def _take_constant(self, name: str, compare: Callable[[Any, Any], bool], value: Any) -> bool:
-        if not all(type(one) is _CONSTANTS[name][1] for one in _values(value)):
+        if not all(type(one) is self.columns.constants[name][1] for one in _values(value)):
             return False
         self.constants.append((name, compare, value))
         return True
@@ -108,7 +99,7 @@ class Narrowing:
         named = _values(value)
         if not isinstance(condition, EqualTo | EqualNullSafe | In) or not named:
             return False
-        if not all(type(one) is str and is_message_type(one) for one in named):
+        if not all(type(one) is str and self.columns.is_type(one) for one in named):
             return False
         self.types = frozenset(named) if self.types is None else self.types & frozenset(named)
         return True
@@ -129,7 +120,7 @@ class Narrowing:
             time_ms = max(0, (value - _EPOCH) // dt.timedelta(milliseconds=1))
             self.time_ms_min = max(self.time_ms_min or 0, time_ms)
 
-    def ranges(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+    def ranges(self, ranges: Ranges, positions: Positions) -> Ranges:
         """The parts of ``ranges`` that may hold messages wanted; starts stay where messages begin."""
         if self.types is not None and not self.types:
             return {}
@@ -138,24 +129,24 @@ class Narrowing:
             for where, one in ranges.items()
             if self._allows(where) and one.end > self.offset_min
         }
-        return self._from_time(self._from_offset(_pending(kept, {}), cluster), cluster)
+        return self._from_time(self._from_offset(_pending(kept, {}), positions), positions)
 
     def _allows(self, where: TopicPartition) -> bool:
-        return all(compare(_CONSTANTS[name][0](where), value) for name, compare, value in self.constants)
+        return all(compare(self.columns.constants[name][0](where), value) for name, compare, value in self.constants)
 
-    def _from_offset(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+    def _from_offset(self, ranges: Ranges, positions: Positions) -> Ranges:
         inside = {
             where: Cuts(one.start, (self.offset_min,)) for where, one in ranges.items() if one.start < self.offset_min
         }
-        starts = FrameLookup(cluster).boundaries(inside)
+        starts = positions.boundaries(inside)
         # An answer above what was asked: messages were removed meanwhile, and the task shall notice.
         return _pending(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
 
-    def _from_time(self, ranges: Ranges, cluster: Cluster) -> Ranges:
+    def _from_time(self, ranges: Ranges, positions: Positions) -> Ranges:
         if self.time_ms_min is None:
             return ranges
         try:
-            return _pending(ranges, FrameLookup(cluster).first_at(dict.fromkeys(ranges, self.time_ms_min)))
+            return _pending(ranges, positions.first_at(dict.fromkeys(ranges, self.time_ms_min)))
         except ExtensionMissing:  # a Java broker keeps no times: everything is read, and Spark picks
             return ranges
 
@@ -170,8 +161,8 @@ def _pending(ranges: Ranges, starts: Mapping[TopicPartition, int]) -> Ranges:
     return {where: one for where, one in later.items() if one}
 
 
-class PushdownReader(MetaQReader):
-    """A ``MetaQReader`` that takes filters; what it took is pickled with it."""
+class PushdownReader(BatchReader):
+    """A ``BatchReader`` that takes filters; what it took is pickled with it."""
 
     _narrowing: Narrowing | None = None
 
@@ -180,15 +171,14 @@ class PushdownReader(MetaQReader):
 
         Source: the table above.
         """
-        narrowing = Narrowing()
-        text_attribute = isinstance(self._options.row_layout.attribute_type, StringType)
-        left = [one for one in filters if not narrowing.take(one, text_attribute=text_attribute)]
-        if self._options.message_types is not None and narrowing.types is not None:
-            narrowing.types &= frozenset(self._options.message_types)
+        narrowing = Narrowing(self._source.pushed_columns)
+        left = [one for one in filters if not narrowing.take(one)]
+        if self._source.types is not None and narrowing.types is not None:
+            narrowing.types &= frozenset(self._source.types)
         if narrowing.types:
-            self._options = replace(self._options, message_types=tuple(sorted(narrowing.types)))
+            self._source = self._source.with_types(tuple(sorted(narrowing.types)))
         self._narrowing = narrowing
         return left
 
-    def _narrow(self, ranges: Ranges, cluster: Cluster) -> Ranges:
-        return ranges if self._narrowing is None else self._narrowing.ranges(ranges, cluster)
+    def _narrow(self, ranges: Ranges) -> Ranges:
+        return ranges if self._narrowing is None else self._narrowing.ranges(ranges, self._source.cluster.positions)

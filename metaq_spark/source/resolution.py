@@ -1,16 +1,15 @@
-"""From where a read is to start or end, as the user says it, to byte offsets.
-
-Questions about times and consumer groups are answered by the two functions of ``OffsetLookups``.
-"""
+"""From where a read is to start or end, as the user says it, to offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets, Ranges
+from metaq_spark.options.parsing import ReadOptions
 from metaq_spark.options.positions import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -21,16 +20,47 @@ from metaq_spark.options.positions import (
     Specific,
     Timestamps,
 )
-from metaq_spark.source.frames import Cuts, FrameBoundaries
-from metaq_spark.source.planning import ReportLoss
+from metaq_spark.source.backend import Boundaries, Cuts, Positions, Source
+from metaq_spark.source.losses import ReportLoss, report_data_loss
+
+GroupPositions = Callable[[Collection[TopicPartition]], Offsets]
+"""Where a consumer group is in each of some partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetLookups:
-    """``first_at``: the first message at or after each time in ms, or the end. ``group``: where the group is."""
+def starting_offsets(source: Source, available: Ranges) -> dict[TopicPartition, int]:
+    """Where the read begins in every partition of ``available``.
 
-    first_at: Callable[[Mapping[TopicPartition, int]], Offsets]
-    group: Callable[[Collection[TopicPartition]], Offsets]
+    Raises:
+        OptionError: The start options do not fit what is there.
+        DataLoss: They name messages that are gone, and the option ``failOnDataLoss`` is true.
+    """
+    options, groups = source.options, source.groups
+    bound = Bound(options.start_option, options.start, latest_if_none=options.no_message_strategy == "latest")
+
+    def of_group(partitions: Collection[TopicPartition]) -> Offsets:
+        assert groups is not None  # the options were checked
+        assert options.group is not None
+        return groups.positions(options.group, partitions)
+
+    found = bound.resolve(available, source.cluster.positions, of_group, _report(options))
+    bound.check_boundaries(found, available, source.cluster.positions)
+    return found
+
+
+def ending_offsets(source: Source, available: Ranges) -> dict[TopicPartition, int]:
+    """Where a batch read stops. Raises as ``starting_offsets``."""
+    options = source.options
+    bound = Bound(options.end_option, options.end, latest_if_none=True)
+    return bound.resolve(available, source.cluster.positions, no_group, _report(options))
+
+
+def _report(options: ReadOptions) -> ReportLoss:
+    return partial(report_data_loss, fail=options.fail_on_data_loss)
+
+
+def no_group(partitions: Collection[TopicPartition]) -> Offsets:
+    """For positions that are not a group's."""
+    raise AssertionError(f"a group's offsets were asked for, of {len(partitions)} partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +74,10 @@ class Bound:
     position: Position
     latest_if_none: bool = False
 
-    def resolve(self, available: Ranges, lookups: OffsetLookups, report_loss: ReportLoss) -> dict[TopicPartition, int]:
-        """The byte offset of every partition in ``available``.
+    def resolve(
+        self, available: Ranges, positions: Positions, of_group: GroupPositions, report_loss: ReportLoss
+    ) -> dict[TopicPartition, int]:
+        """The offset of every partition in ``available``.
 
         Raises:
             OptionError: A position leaves a partition out, or names one that is not there, or a time with no message.
@@ -59,15 +91,15 @@ class Bound:
                 self._check_offsets(offsets, available)
                 return self._within(offsets, available, report_loss)
             case Group():
-                found = lookups.group(sorted(available))
+                found = of_group(sorted(available))
                 return self._within({w: found.get(w, EARLIEST_OFFSET) for w in available}, available, report_loss)
             case Timestamps(of_all_ms, of_each_ms):
                 times_ms = of_each_ms if of_all_ms is None else dict.fromkeys(available, of_all_ms)
                 self._check_times(times_ms, available)
-                return self._by_time({where: times_ms[where] for where in sorted(available)}, available, lookups)
+                return self._by_time({where: times_ms[where] for where in sorted(available)}, available, positions)
 
-    def check_boundaries(self, offsets: Offsets, available: Ranges, frames: FrameBoundaries) -> None:
-        """Check that offsets given by hand are where messages begin: from any other byte, nothing can be read.
+    def check_boundaries(self, offsets: Offsets, available: Ranges, positions: Boundaries) -> None:
+        """Check that offsets given by hand are where messages begin: from anywhere else, nothing can be read.
 
         Raises:
             OptionError: One is inside a message.
@@ -79,7 +111,7 @@ class Bound:
             for where, offset in offsets.items()
             if offset not in (available[where].start, available[where].end)
         }
-        for where, (boundary,) in frames.boundaries(asked).items() if asked else ():
+        for where, (boundary,) in positions.boundaries(asked).items() if asked else ():
             if boundary != offsets[where]:
                 raise OptionError(
                     self.option,
@@ -113,9 +145,9 @@ class Bound:
         return found
 
     def _by_time(
-        self, times_ms: Mapping[TopicPartition, int], available: Ranges, lookups: OffsetLookups
+        self, times_ms: Mapping[TopicPartition, int], available: Ranges, positions: Positions
     ) -> dict[TopicPartition, int]:
-        found = lookups.first_at(times_ms)
+        found = positions.first_at(times_ms)
         # What came after ``available`` was looked up is none of this read's business: the end then was the end.
         late = [where for where in sorted(available) if found[where] >= available[where].end]
         if late and not self.latest_if_none:

@@ -1,8 +1,8 @@
-"""Cutting the ranges of a read into tasks. No broker is asked here but through ``frames``.
+"""Cutting the ranges of a read into tasks. No broker is asked here but through ``positions``.
 
-Cuts are frame boundaries, and ranges of bytes are half-open, so that each message is in exactly one task: the one whose
-range holds its first byte. What comes out depends on the ranges and on where frames begin, and on nothing else: a batch
-that is planned again is cut in the same way.
+Cuts are message boundaries, and ranges are half-open, so that each message is in exactly one task: the one whose range
+holds its offset. What comes out depends on the ranges and on where messages begin, and on nothing else: a batch that is
+planned again is cut in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Ranges
 from metaq_spark.options.values import TASK_COUNT_MAX
-from metaq_spark.source.frames import Cuts, FrameBoundaries
+from metaq_spark.source.backend import Boundaries, Cuts
 
 
 class TaskRange(NamedTuple):
@@ -25,22 +25,26 @@ class TaskRange(NamedTuple):
     where: TopicPartition
     start: int
     end: int
+    bytes_per_offset: float = 1
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.end - self.start
+        return int((self.end - self.start) * self.bytes_per_offset)
 
     @property
     def offsets(self) -> OffsetRange:
-        """Its bytes."""
+        """Its range."""
         return OffsetRange(self.start, self.end)
 
-    def halved(self, at: int) -> list[TaskRange]:
-        """The two parts before and from ``at``; the piece itself if one would be empty."""
-        if not self.start < at < self.end:
-            return [self]
-        return [TaskRange(self.where, self.start, at), TaskRange(self.where, at, self.end)]
+    def at_bytes(self, count: int) -> int:
+        """The offset ``count`` bytes behind its start, at least the next one."""
+        return self.start + max(1, int(count // self.bytes_per_offset))
+
+    def cut(self, marks: Iterable[int]) -> list[TaskRange]:
+        """The parts between those of ``marks`` that are inside; the range itself if none is."""
+        inside = sorted({mark for mark in marks if self.start < mark < self.end})
+        return [self._replace(start=start, end=end) for start, end in pairwise([self.start, *inside, self.end])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Splitting:
     task_bytes_max: int | None = None
 
 
-def split(ranges: Ranges, splitting: Splitting, frames: FrameBoundaries) -> list[TaskRange]:
+def split(ranges: Ranges, splitting: Splitting, positions: Boundaries) -> list[TaskRange]:
     """The pieces of ``ranges``, in order. Each partition's pieces follow each other without a gap.
 
     A piece is larger than ``task_bytes_max`` only if it is a single message; there are fewer than ``task_count_min``
@@ -60,17 +64,18 @@ def split(ranges: Ranges, splitting: Splitting, frames: FrameBoundaries) -> list
     Raises:
         OptionError: ``task_bytes_max`` makes more than ``TASK_COUNT_MAX`` tasks of it.
     """
-    whole = [TaskRange(where, span.start, span.end) for where, span in sorted(ranges.items()) if len(span)]
-    task_ranges = _evenly(whole, splitting, frames)
+    scales = positions.bytes_per_offset(ranges)
+    whole = [TaskRange(where, one.start, one.end, scales[where]) for where, one in sorted(ranges.items()) if len(one)]
+    task_ranges = _evenly(whole, splitting, positions)
     single: set[TaskRange] = set()
     while wanted := _still_to_cut(task_ranges, splitting, single):
-        found = _cut(wanted, frames)
+        found = _cut(wanted, positions)
         single |= {task_range for task_range, parts in found.items() if len(parts) == 1}
         task_ranges = [part for task_range in task_ranges for part in found.get(task_range, [task_range])]
     return task_ranges
 
 
-def _evenly(whole: list[TaskRange], splitting: Splitting, frames: FrameBoundaries) -> list[TaskRange]:
+def _evenly(whole: list[TaskRange], splitting: Splitting, positions: Boundaries) -> list[TaskRange]:
     """A first cut into parts of about the size that is wanted, with one question for each partition."""
     total, largest = sum(task_range.size for task_range in whole), splitting.task_bytes_max
     if largest is not None and total // largest > TASK_COUNT_MAX:
@@ -80,29 +85,20 @@ def _evenly(whole: list[TaskRange], splitting: Splitting, frames: FrameBoundarie
     counts = {task_range: _parts(task_range, total, splitting) for task_range in whole}
     asked = {
         task_range.where: Cuts(
-            task_range.start, [task_range.start + task_range.size * n // count for n in range(1, count)]
+            task_range.start, [task_range.start + len(task_range.offsets) * n // count for n in range(1, count)]
         )
         for task_range, count in counts.items()
         if count > 1
     }
-    found = frames.boundaries(asked) if asked else {}
-    return [part for task_range in whole for part in _at(task_range, found.get(task_range.where, ()))]
+    found = positions.boundaries(asked) if asked else {}
+    return [part for task_range in whole for part in task_range.cut(found.get(task_range.where, ()))]
 
 
 def _parts(task_range: TaskRange, total: int, splitting: Splitting) -> int:
     """Into how many parts a range is cut, as its part of the ``total`` bytes asks for: rounded up."""
-    by_count = -(-task_range.size * (splitting.task_count_min or 1) // total)
-    by_bytes = -(-task_range.size // (splitting.task_bytes_max or task_range.size))
+    by_count = -(-task_range.size * (splitting.task_count_min or 1) // max(1, total))
+    by_bytes = -(-task_range.size // (splitting.task_bytes_max or max(1, task_range.size)))
     return max(by_count, by_bytes)
-
-
-def _at(task_range: TaskRange, cuts: Iterable[int]) -> list[TaskRange]:
-    marks = [
-        task_range.start,
-        *sorted({cut for cut in cuts if task_range.start < cut < task_range.end}),
-        task_range.end,
-    ]
-    return [TaskRange(task_range.where, start, end) for start, end in pairwise(marks)]
 
 
 def _still_to_cut(task_ranges: list[TaskRange], splitting: Splitting, single: set[TaskRange]) -> dict[TaskRange, int]:
@@ -110,7 +106,7 @@ def _still_to_cut(task_ranges: list[TaskRange], splitting: Splitting, single: se
     left = [task_range for task_range in task_ranges if task_range not in single]
     largest = splitting.task_bytes_max
     wanted = {
-        task_range: task_range.start + largest
+        task_range: task_range.at_bytes(largest)
         for task_range in left
         if largest is not None and task_range.size > largest
     }
@@ -119,17 +115,19 @@ def _still_to_cut(task_ranges: list[TaskRange], splitting: Splitting, single: se
         (task_range for task_range in left if task_range not in wanted),
         key=lambda task_range: (-task_range.size, task_range),
     )
-    return wanted | {task_range: task_range.start + task_range.size // 2 for task_range in spare[: max(0, lacking)]}
+    return wanted | {
+        task_range: task_range.start + len(task_range.offsets) // 2 for task_range in spare[: max(0, lacking)]
+    }
 
 
-def _cut(wanted: dict[TaskRange, int], frames: FrameBoundaries) -> dict[TaskRange, list[TaskRange]]:
+def _cut(wanted: dict[TaskRange, int], positions: Boundaries) -> dict[TaskRange, list[TaskRange]]:
     """Each piece in two at the last boundary at or below the offset wanted, else behind its first message."""
     asked: dict[TopicPartition, list[TaskRange]] = {}
     for task_range in sorted(wanted):
         asked.setdefault(task_range.where, []).append(task_range)
     questions = {where: Cuts(parts[0].start, [wanted[part] for part in parts]) for where, parts in asked.items()}
-    answers = frames.boundaries(questions)
-    found = {p: p.halved(at) for where, parts in asked.items() for p, at in zip(parts, answers[where], strict=True)}
+    answers = positions.boundaries(questions)
+    found = {p: p.cut([at]) for where, parts in asked.items() for p, at in zip(parts, answers[where], strict=True)}
     whole = {(task_range.where, task_range.start): task_range for task_range, parts in found.items() if len(parts) == 1}
-    ends = frames.frame_ends(whole) if whole else {}
-    return found | {task_range: task_range.halved(ends[place]) for place, task_range in whole.items()}
+    ends = positions.message_ends(whole) if whole else {}
+    return found | {task_range: task_range.cut([ends[place]]) for place, task_range in whole.items()}

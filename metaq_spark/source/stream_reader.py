@@ -6,7 +6,7 @@ depends on its two offsets alone (Spark calls it again when it replays a batch),
 partition.
 
 What is kept between calls: the last lookup, the last offsets in both their forms, the first offset, since when
-partitions have been doubtful, when the last batch went, since when there was nothing to do, and for AvailableNow
+partitions have been suspect, when the last batch went, since when there was nothing to do, and for AvailableNow
 the ends at which the run is to stop.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,57 +28,43 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from metaq.errors import BrokerError, DataMissing
+from metaq.errors import MetaqError
 from metaq.model import TopicPartition
-from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq_spark.backends.metaq.cluster import Cluster, SessionPool
-from metaq_spark.backends.metaq.frame_lookup import FrameLookup
-from metaq_spark.offsets import Holdings, Offsets, Progress, ends_of, incarnations_of
-from metaq_spark.options.parsing import SourceOptions
+from metaq_spark.errors import ConnectorError
+from metaq_spark.offsets import Holdings, Offsets, Progress, ProgressMemory, ends_of, incarnations_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
-from metaq_spark.source.data_loss import LossReport, is_data_loss
-from metaq_spark.source.group_offsets import GroupOffsets, required_groups
-from metaq_spark.source.idling import Idling
-from metaq_spark.source.limits import Limits
-from metaq_spark.source.lookup import Lookup, Snapshot
+from metaq_spark.source.backend import Source
+from metaq_spark.source.limits import Limits, TriggerDelay
+from metaq_spark.source.lookup import Idling, Lookup, Snapshot
+from metaq_spark.source.losses import LossReport
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
-from metaq_spark.source.progress_memory import ProgressMemory
-from metaq_spark.source.range_groups import read_task
-from metaq_spark.source.read_plan import starting_offsets, tasks
-from metaq_spark.source.trigger_delay import TriggerDelay
-from metaq_spark.source.unopened import report_unopened
+from metaq_spark.source.resolution import starting_offsets
+from metaq_spark.source.tasks import read_task, tasks
 
 _log = logging.getLogger(__name__)
 
 
-class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream of messages; see the module. Offsets are in the form of ``offsets.to_json``."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        pool: SessionPool | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-        groups: GroupOffsets | None = None,
-    ) -> None:
-        self._options, self._pool, self._clock = options, pool, clock
-        self._groups = required_groups(options, groups)
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._options, self._clock = source.options, source.clock
         self._initial: Progress | None = None
         self._ceiling: Progress | None = None
         self._suspect_since_s: dict[TopicPartition, float] = {}
-        self._known, self._idling = ProgressMemory(), Idling(clock)
+        self._known, self._idling = ProgressMemory(source.notation.parse_partition), Idling(source.clock)
         self._ends: tuple[Holdings | None, Progress] = (None, Progress({}))
-        self._trigger_delay = TriggerDelay(clock, options.trigger_delay_ms_max / 1000)
-        self._report_loss = LossReport(fail=options.fail_on_data_loss)
+        self._trigger_delay = TriggerDelay(source.clock, source.options.trigger_delay_ms_max / 1000)
+        self._report_loss = LossReport(fail=source.options.fail_on_data_loss)
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and must hear the same."""
         if self._initial is None:
             available = self._lookup.latest(fresh=True, complete=True).available
-            report_unopened(self._options, available, self._cluster, streaming=True)
-            spans = {where: one.offsets for where, one in available.items()}
-            at = starting_offsets(self._options, spans, self._cluster, self._groups)
+            self._source.report_unlisted(available, streaming=True)
+            at = starting_offsets(self._source, {where: one.offsets for where, one in available.items()})
             self._initial = Progress(at, incarnations_of(available))
         return self._known.write(self._initial)
 
@@ -101,8 +87,8 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
         try:
             end = self._end_of_batch(known, limit, ends_run)
-        except (BrokerError, DataMissing) as error:
-            if not is_data_loss(error):
+        except MetaqError as error:
+            if not self._source.is_data_loss(error):
                 raise
             _log.warning("%s. Looking again at what there is", error)
             self._lookup.latest(fresh=True)
@@ -126,12 +112,12 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
         upto = self._known.read(end)
-        return tasks(ranges_between(self._known.read(start), upto), upto.incarnations, self._options, self._cluster)
+        return tasks(ranges_between(self._known.read(start), upto), upto.incarnations, self._checked)
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return read_task(partition, self._options, self._pool)
+        return read_task(partition, self._source)
 
     @plain_errors
     def commit(self, end: dict[str, Any]) -> None:
@@ -142,30 +128,27 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell_group(self, offsets: Offsets) -> None:
         """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
         if self._options.commit_group_offsets:
-            assert self._groups is not None  # the options were checked
+            assert self._source.groups is not None  # the options were checked
             assert self._options.group is not None
-            self._groups.commit(self._options.group, offsets)
+            self._source.groups.commit(self._options.group, offsets)
 
     @cached_property
-    def _cluster(self) -> Cluster:
-        cluster = Cluster(self._options, self._pool, self._clock)
-        if not self._options.wait_for_topic:
-            cluster.require(self._options.selection, stored=False)
-        if self._options.dead_letter_topic is not None:
-            cluster.writable(self._options.dead_letter_topic)  # an unknown one shall not be met at the first damage
-        return cluster
+    def _checked(self) -> Source:
+        """The source, when it is known that the brokers have what the options name."""
+        self._source.check(streaming=True)
+        return self._source
 
     @cached_property
     def _lookup(self) -> Lookup:
-        return Lookup(self._cluster, self._options, self._clock)
+        return Lookup(self._checked.cluster, self._options, self._clock)
 
     def _end_of_batch(self, known: Progress, limit: ReadLimit, ends_run: bool) -> Progress:
         plan = self._plan(known, last_chance=ends_run)
-        frames, least = FrameLookup(self._cluster), None if ends_run else self._least(limit)
+        positions, least = self._checked.cluster.positions, None if ends_run else self._least(limit)
         # What was passed over is noted at once: it must not be told again with every look at the brokers.
-        if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, frames):
+        if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, positions):
             return known
-        return plan.end(self._limits(limit), frames)
+        return plan.end(self._limits(limit), positions)
 
     def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
         """What can be read. A run that ends with its last batch waits for partitions that may come back."""
@@ -178,11 +161,16 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             snapshot = self._lookup.latest(fresh=True, complete=True)
             overdue = self._overdue(known, snapshot)
         return plan_batch(
-            known, snapshot.available, ceiling=self._ceiling, overdue=overdue, report_loss=self._report_loss
+            known,
+            snapshot.available,
+            ceiling=self._ceiling,
+            overdue=overdue,
+            sentences=self._source.sentences,
+            report_loss=self._report_loss,
         )
 
     def _overdue(self, known: Progress, snapshot: Snapshot) -> set[TopicPartition]:
-        """The partitions that have been doubtful for as long as ``lossGraceMs`` allows, when the brokers were asked."""
+        """The partitions that have been suspect for as long as ``lossGraceMs`` allows, when the brokers were asked."""
         before = self._suspect_since_s
         waiting = [where for where in suspect(known, snapshot.available) if not self._lookup.is_away(where)]
         self._suspect_since_s = waited_for(before, waiting, snapshot.since_s)
@@ -204,3 +192,46 @@ class MetaQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _least(self, limit: ReadLimit) -> int | None:
         return limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_messages_min
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream that cannot be read, because of its options or its schema: every call raises ``reason``.
+
+    A source's process of PySpark covers an error of ``streamReader`` with one of its own (it stops the reader that it
+    did not get). So the refusal waits in this reader for the first call.
+    """
+
+    def __init__(self, reason: ConnectorError) -> None:
+        self._reason = reason
+
+    @plain_errors
+    def _refuse(self) -> NoReturn:
+        raise self._reason
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Refused."""
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Refused."""
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Refused."""
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Refused."""
+        self._refuse()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Refused."""
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Refused."""
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Refused."""
+        self._refuse()

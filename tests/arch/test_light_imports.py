@@ -17,8 +17,8 @@ HEAVY = {"numba", "llvmlite", "kazoo", "ssl", "asyncio", "pandas", "pyarrow.comp
 """Imported by what needs them, when it does: compiled loops, ZooKeeper, TLS, calculations on whole columns."""
 
 WORKERS = "pyspark.sql.worker."
-SOURCE, SINK = "metaq_spark.source.stream_reader", "metaq_spark.sink.stream_writer"
-BATCH_SOURCE, BATCH_SINK = "metaq_spark.source.batch_reader", "metaq_spark.sink.batch_writer"
+SOURCE, SINK = "metaq_spark.source.stream_reader", "metaq_spark.sink.writers"
+BATCH_SOURCE, BATCH_SINK = "metaq_spark.backends.metaq.source", "metaq_spark.backends.metaq.sink"
 
 PROGRAM = """
 import importlib, json, sys

@@ -24,7 +24,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
-from metaq_spark.options.positions import parse_position, parse_timestamps
+from metaq_spark.backends.metaq.options import NOTATION
 
 OWN_TESTS = {"README.md", "docs/client.md"}
 CONFIGURATION = (
@@ -115,4 +115,4 @@ def test_configuration(block: Block) -> None:
 def test_json(block: Block) -> None:
     tree = json.loads(block.text)
     of_times = any(isinstance(value, str) for each in tree.values() for value in each.values())
-    assert parse_timestamps(block.text) if of_times else parse_position(block.text)
+    assert NOTATION.timestamps(block.text) if of_times else NOTATION.position(block.text)

@@ -9,9 +9,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from metaq.model import Address
+from metaq_spark.backends.metaq.options import OPTIONS
+from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options.table import OPTIONS, READ, UNSET, WRITE, Use
-from metaq_spark.sink.columns import SINK_COLUMNS
+from metaq_spark.options.table import READ, UNSET, WRITE, Use
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -22,8 +22,9 @@ from metaq_spark.backends.metaq.exactly_once import coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.participants import require_extensions
 from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, TransactionPlan, batch_of_task
+from metaq_spark.backends.metaq.options import parse_source_options
+from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.errors import BatchConflict, BatchSuperseded, BranchLost, ReadFailed
-from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
 from metaq_spark.sink.columns import find_sink_columns
 
@@ -171,7 +172,7 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "no broker": no_such_broker,
     "no topic": lambda: Harness().batch(subscribe="ordres"),
     "one broker twice": one_broker_twice,
-    "column": lambda: find_sink_columns(StructType([StructField("x", LongType())]), "orders"),
+    "column": lambda: find_sink_columns(StructType([StructField("x", LongType())]), "orders", SINK_COLUMNS),
     "not ours": not_ours,
     "in foreachBatch": in_foreach_batch,
     "inside a message": lambda: filled().batch(startingOffsets='{"orders": {"0-0": 5, "0-1": 0}}'),

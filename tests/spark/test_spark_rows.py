@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType
 
-from metaq_spark.source.row_layout import COLUMN_TYPES
-from metaq_spark.source.value_schema import parse_value_schema, spell_type
+from metaq_spark.columns.row_layout import COLUMN_TYPES
+from metaq_spark.columns.value_schema import parse_value_schema, spell_type
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

@@ -17,10 +17,11 @@ from metaq.model import Address, Message
 from metaq.protocols.text.commands import Command
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
-from metaq_spark.options.parsing import SourceOptions, parse_source_options
+from metaq_spark.backends.metaq.options import SourceOptions, parse_source_options
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.stream_reader import MetaQStreamReader
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.stream_reader import StreamReader
 
 ADDRESSES = [Address("b0", 1), Address("b1", 1)]
 NO_EXTENSIONS: frozenset[str] = frozenset()
@@ -51,34 +52,34 @@ class Harness:
             given["subscribe"] = "orders"
         return parse_source_options(given, use)
 
-    def stream(self, **options: str) -> MetaQStreamReader:
+    def stream(self, **options: str) -> StreamReader:
         """A new run of a streaming query."""
-        return MetaQStreamReader(self.options(Use.STREAM_READ, **options), self.pool, self.clock)
+        return StreamReader(MetaQSource(self.options(Use.STREAM_READ, **options), self.pool, self.clock))
 
     def batch(self, **options: str) -> list[bytes]:
         """The payloads of a batch read."""
-        reader = MetaQReader(self.options(Use.BATCH_READ, **options), self.pool, self.clock)
+        reader = BatchReader(MetaQSource(self.options(Use.BATCH_READ, **options), self.pool, self.clock))
         return self.values(reader, reader.partitions())
 
-    def values(self, reader: MetaQReader | MetaQStreamReader, partitions: Sequence[InputPartition]) -> list[bytes]:
+    def values(self, reader: BatchReader | StreamReader, partitions: Sequence[InputPartition]) -> list[bytes]:
         """The payloads that some tasks read."""
         partitions = pickle.loads(pickle.dumps(partitions))
         return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
 
     def micro_batch(
-        self, reader: MetaQStreamReader, start: Tree, limit: ReadLimit | None = None
+        self, reader: StreamReader, start: Tree, limit: ReadLimit | None = None
     ) -> tuple[Tree, list[bytes]]:
         """Plan one micro-batch a second later, and read it in a second copy of the reader, as Spark does."""
         self.clock.advance(1)
         end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
         return end, self.replay(reader, start, end)
 
-    def replay(self, reader: MetaQStreamReader, start: Tree, end: Tree) -> list[bytes]:
+    def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
         """What the tasks of a batch between two offsets read."""
-        tasks = MetaQStreamReader(reader._options, self.pool, self.clock, reader._groups)
+        tasks = StreamReader(MetaQSource(reader._source.options, self.pool, self.clock, reader._source.groups))
         return self.values(tasks, reader.partitions(start, end))
 
-    def drain(self, reader: MetaQStreamReader, position: Tree | None = None) -> tuple[Tree, list[list[bytes]]]:
+    def drain(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[list[bytes]]]:
         """Micro-batches until there is nothing more to do: where that is, and what each of them read."""
         position = reader.initialOffset() if position is None else position
         batches = []

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address, TopicPartition, Xid
+from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.columns.blocks import Block
-from metaq_spark.options.parsing import SinkOptions
 
 
 class AcknowledgedPuts:
@@ -20,7 +20,7 @@ class AcknowledgedPuts:
         self._writers: dict[Address, BatchWriter] = {}
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Delivery``."""
+        """See ``Puts``."""
         writer = self._writers.get(address) or self._connect(address, target.topic)
         writer.write(target.partition.index, block.data, block.count, target.topic)
 
@@ -33,12 +33,12 @@ class AcknowledgedPuts:
         return self._writers[address]
 
     def finish(self) -> tuple[Xid, ...]:
-        """See ``Delivery``; there is nothing to commit."""
+        """See ``Puts``; there is nothing to commit."""
         for writer in self._writers.values():
             writer.flush()
         self._sessions.close()
         return ()
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``."""
+        """See ``Puts``."""
         self._sessions.__exit__(type(error), error, error.__traceback__)

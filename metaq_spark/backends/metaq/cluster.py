@@ -23,8 +23,9 @@ from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.discovery import directory_of
+from metaq_spark.backends.metaq.frame_lookup import FrameLookup
+from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.errors import BrokerNotNamed, OptionError
-from metaq_spark.options.parsing import BrokerOptions
 from metaq_spark.options.selection import Assigned, Matching, Selection, chosen, topics_of
 
 __all__ = ["Cluster", "SessionPool", "pool_with"]
@@ -54,6 +55,7 @@ class Cluster:
         self._addresses: dict[int, Address] = {}
         self._found: Mapping[TopicPartition, PartitionState] = {}
         self._chosen: tuple[Selection | None, Mapping[TopicPartition, PartitionState]] = (None, {})
+        self.positions = FrameLookup(self.ask_each)
 
     def available(self, selection: Selection) -> Mapping[TopicPartition, PartitionState]:
         """What can be read now of every selected partition that was ever written to; the same object while it is."""
@@ -62,10 +64,11 @@ class Cluster:
 
     def available_now(
         self, selection: Selection
-    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
-        """Like ``available``, of those brokers that answer at once; and why the others do not."""
+    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[str, MetaqError]]:
+        """Like ``available``, of those brokers that answer at once; and why the others, by address, do not."""
         found, away = self._directory.available_now(topics_of(selection))
-        return self._chosen_of(selection, found, ask=self._moving), away
+        found = self._chosen_of(selection, found, ask=self._moving)
+        return found, {str(address): error for address, error in away.items()}
 
     def _chosen_of(
         self, selection: Selection, found: Mapping[TopicPartition, PartitionState], ask: bool = True
@@ -134,9 +137,10 @@ class Cluster:
             raise BrokerNotNamed(str(where), broker_id, [f"{at} ({known})" for known, at in self._addresses.items()])
         return self._addresses[broker_id]
 
-    def known_address(self, where: TopicPartition) -> Address | None:
-        """The broker that served a partition before, if one did; nobody is asked."""
-        return self._addresses.get(where.partition.broker_id)
+    def broker_of(self, where: TopicPartition) -> str | None:
+        """The address of the broker that served a partition before, if one did; nobody is asked."""
+        address = self._addresses.get(where.partition.broker_id)
+        return None if address is None else str(address)
 
     def tells_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
         """Whether the brokers of ``partitions`` tell incarnations."""

@@ -1,4 +1,4 @@
-"""``onCorrupt`` = ``deadletter``: stores damaged bytes in another topic. The form of a letter: ``source/damage.py``."""
+"""``onCorrupt`` = ``deadletter``: stores damaged bytes in another topic. The form of a letter: ``source/losses.py``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from metaq.backends.metaq.puts import put
 from metaq.errors import BrokerError
 from metaq.model import Message
 from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.damage import LETTER_BYTES_MAX, Damage, DamageHandler, Fail, ReadDamaged, Skip
+from metaq_spark.source.losses import LETTER_BYTES_MAX, Damage, DamageHandler, Fail, ReadDamaged, Skip
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.model import Address
-from metaq_spark.options.parsing import BrokerOptions
+from metaq_spark.backends.metaq.options import BrokerOptions
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Answers the questions of ``frames`` by asking the brokers: one conversation with each, its requests pipelined.
+"""Implements ``source.backend.Positions`` by asking the brokers: one conversation with each, its requests pipelined.
 
 A broker with the extensions looks everything up in its indexes. With a Java broker, frame headers are walked from a
 boundary that is known; how far is bounded by what was asked.
@@ -6,8 +6,9 @@ boundary that is known; how far is bounded by what was asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 from metaq.backends.metaq.boundaries import frame_boundary
 from metaq.backends.metaq.fetch import GROUP, Moved, Run, read_outcome
@@ -18,23 +19,42 @@ from metaq.formats.frames import HEADER_BYTES
 from metaq.model import OffsetRange, TopicPartition
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
-from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_walk import skip_messages
-from metaq_spark.source.frames import Cuts, Place, Skip, Skipped
+from metaq_spark.offsets import Ranges
+from metaq_spark.source.backend import Cuts, Place, Skip, Skipped
+
+T = TypeVar("T")
+
+
+class AskEach(Protocol):
+    """Asks the broker of each of some partitions."""
+
+    def __call__(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Session, list[TopicPartition]], dict[TopicPartition, T]],
+    ) -> dict[TopicPartition, T]:
+        """What ``ask`` finds out about ``partitions``, called once for each broker with those that it serves."""
 
 
 class FrameLookup:
-    """Implements ``frames.Frames``. Errors as of ``Cluster``."""
+    """Implements ``Positions``. ``ask_each`` is that of a ``Cluster``, and so are the errors."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    offsets_per_message_min = HEADER_BYTES
+
+    def __init__(self, ask_each: AskEach) -> None:
+        self._ask_each = ask_each
+
+    def bytes_per_offset(self, ranges: Ranges) -> dict[TopicPartition, float]:
+        """See ``Boundaries``; an offset is a byte."""
+        return dict.fromkeys(ranges, 1)
 
     def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
-        """See ``FrameBoundaries``."""
-        return self._cluster.ask_each(asked, partial(_boundaries, asked))
+        """See ``Boundaries``."""
+        return self._ask_each(asked, partial(_boundaries, asked))
 
-    def frame_ends(self, starts: Collection[Place]) -> dict[Place, int]:
-        """See ``FrameBoundaries``.
+    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+        """See ``Boundaries``.
 
         Raises:
             DataMissing: There is no frame at one of the places.
@@ -42,12 +62,12 @@ class FrameLookup:
         offsets: dict[TopicPartition, list[int]] = {}
         for where, offset in starts:
             offsets.setdefault(where, []).append(offset)
-        found = self._cluster.ask_each(offsets, partial(_frame_ends, offsets))
+        found = self._ask_each(offsets, partial(_frame_ends, offsets))
         return {(where, at): end for where in found for at, end in zip(offsets[where], found[where], strict=True)}
 
     def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
         """See ``MessageCounts``."""
-        return self._cluster.ask_each(asked, partial(_skip, asked))
+        return self._ask_each(asked, partial(_skip, asked))
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offset of the first message at or after each time (since 1970); the readable end if there is none.
@@ -55,7 +75,7 @@ class FrameLookup:
         Raises:
             ExtensionMissing: A broker keeps no times; a Java broker never does.
         """
-        return self._cluster.ask_each(times_ms, partial(_first_at, times_ms))
+        return self._ask_each(times_ms, partial(_first_at, times_ms))
 
 
 def _boundaries(

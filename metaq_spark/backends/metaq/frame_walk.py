@@ -13,7 +13,7 @@ from metaq.backends.metaq.session import Session
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import HEADER_BYTES
 from metaq.model import OffsetRange
-from metaq_spark.source.frames import Skipped
+from metaq_spark.source.backend import Skipped
 
 _WINDOW_BYTES_START: Final = 16 << 10
 _WINDOW_BYTES_MAX: Final = 1 << 20

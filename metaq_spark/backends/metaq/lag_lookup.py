@@ -18,9 +18,9 @@ from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.backends.metaq.discovery import directory_of
+from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress
-from metaq_spark.options.parsing import BrokerOptions
 
 LOOKUP_S_MAX: Final = 10.0
 """After this long, the partitions that are left keep their lag in bytes and get nothing more."""
@@ -65,7 +65,7 @@ class LagLookup:
         for place, lag in enumerate(measured):
             if lag.status_note is LagStatus.GONE:
                 continue
-            if lag.bytes == 0:
+            if not len(lag.unread):
                 measured[place] = replace(lag, messages=0, seconds=0.0)
             else:
                 by_broker.setdefault(addresses[lag.where.partition.broker_id], []).append(place)

@@ -18,11 +18,10 @@ from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissin
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.retry import Attempts
 from metaq.protocols.text.extensions import EXT_FILTER
+from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.resync import next_frame, read_slice
 from metaq_spark.columns.decode import RunDecoder, measure_run
-from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.damage import Damage, DamageHandler
-from metaq_spark.source.data_loss import report_data_loss
+from metaq_spark.source.losses import Damage, DamageHandler, report_data_loss
 
 T = TypeVar("T")
 

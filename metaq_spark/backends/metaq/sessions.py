@@ -11,7 +11,7 @@ from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.retry import persist
 from metaq_spark.backends.metaq.cluster import pool_with
-from metaq_spark.options.parsing import BrokerOptions
+from metaq_spark.backends.metaq.options import BrokerOptions
 
 
 class RetryingSessions:

@@ -19,9 +19,9 @@ from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError, CorruptFrame, MetaqError
 from metaq.protocols.text.commands import Get, GetOffset, Reply
 from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.options import SourceOptions
+from metaq_spark.backends.metaq.partition_reader import RangePartition
 from metaq_spark.columns.decode import RunDecoder
-from metaq_spark.options.parsing import SourceOptions
-from metaq_spark.source.partition_reader import RangePartition
 
 
 def read_small(

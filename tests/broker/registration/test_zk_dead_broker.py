@@ -28,7 +28,7 @@ from metaq.errors import ConnectionFailed
 from metaq.model import Address, Message, Partition
 from metaq.net.transport import Timeouts
 from metaq_spark.backends.metaq.cluster import Cluster
-from metaq_spark.options.parsing import parse_source_options
+from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.options.table import Use
 
 DEAD = Address("127.0.0.1", 9)

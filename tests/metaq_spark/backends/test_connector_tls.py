@@ -12,10 +12,11 @@ from metaq.model import Message
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS
 from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.options import parse_sink_options, parse_source_options
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import parse_sink_options, parse_source_options
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.batch_reader import BatchReader
 
 
 def source(**options: str):
@@ -66,7 +67,7 @@ def test_a_read_from_a_broker_that_wants_a_certificate(tmp_path: Path, certifica
         put(session, "t", 0, Message(b"%d" % number))
     session.close()
     options = source(brokers=str(broker.address), tlsCaFile=certificates.ca_file, tlsCertFile=str(shown.cert_file))
-    reader = MetaQReader(options)
+    reader = BatchReader(MetaQSource(options))
     rows = [
         value for part in reader.partitions() for batch in reader.read(part) for value in batch["value"].to_pylist()
     ]

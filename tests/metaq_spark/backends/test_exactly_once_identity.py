@@ -20,8 +20,8 @@ from metaq_spark.backends.metaq.exactly_once.identity import (
 )
 from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
 from metaq_spark.backends.metaq.exactly_once.task import branch_limits
+from metaq_spark.backends.metaq.options import parse_sink_options
 from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
-from metaq_spark.options.parsing import parse_sink_options
 from metaq_spark.options.table import Use
 
 QUERY = "c0ffee00-0000-4000-8000-000000000001"

@@ -10,13 +10,12 @@ from fix_broker import StartBroker, wait_until
 
 from metaq.backends.metaq.transactions import DecidedBatch
 from metaq.model import Partition, TopicPartition, Xid
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Count
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
-from metaq_spark.sink.commit import commit_stream
-from metaq_spark.sink.task import WrittenMessages
 
 pytestmark = pytest.mark.process
 

@@ -11,12 +11,11 @@ from fix_broker import StartBroker, wait_until
 from metaq.backends.metaq.transactions import DecidedBatch, Transactions
 from metaq.errors import MetaqError, TransactionError
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_write
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, branch_name, single_write
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
 from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
-from metaq_spark.sink.commit import abort_write, commit_write
-from metaq_spark.sink.task import WrittenMessages
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ from metaq.protocols.text.commands import GetOffset
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.options.table import Use
-from metaq_spark.source.frames import Cuts, Skip, Skipped
+from metaq_spark.source.backend import Cuts, Skip, Skipped
 
 A, B = (TopicPartition("orders", Partition(broker, 0)) for broker in (0, 1))
 
@@ -26,7 +26,7 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 
 def lookup_in(harness: Harness) -> FrameLookup:
-    return FrameLookup(Cluster(harness.options(Use.STREAM_READ), harness.pool, harness.clock))
+    return Cluster(harness.options(Use.STREAM_READ), harness.pool, harness.clock).positions
 
 
 def fill(harness: Harness, seed: int) -> dict[TopicPartition, list[int]]:
@@ -48,8 +48,8 @@ def test_answers_are_those_of_a_list_of_boundaries(harness: Harness, seed: int) 
         ideal = Boundaries(a=known)  # the words of planning know one topic; the letter stands for this partition
         letter = TopicPartition("t", Partition(0, 0))
         starts = chance.sample(known[:-1], 10)
-        ends = {start: ideal.frame_ends([(letter, start)])[letter, start] for start in starts}
-        assert asked.frame_ends([(where, start) for start in starts]) == {(where, s): e for s, e in ends.items()}
+        ends = {start: ideal.message_ends([(letter, start)])[letter, start] for start in starts}
+        assert asked.message_ends([(where, start) for start in starts]) == {(where, s): e for s, e in ends.items()}
         floor = chance.choice(known[:20])
         cuts = Cuts(floor, sorted(chance.randrange(floor, known[-1] + 1) for _ in range(12)))
         assert asked.boundaries({where: cuts})[where] == ideal.boundaries({letter: cuts})[letter]
@@ -74,7 +74,7 @@ def test_what_retention_has_taken_counts_from_the_start_of_the_log(harness: Harn
     store.drop_segments(1)
     assert store.start == 3000
     asked = lookup_in(harness)
-    assert asked.frame_ends([(A, 0)]) == {(A, 0): 3000}
+    assert asked.message_ends([(A, 0)]) == {(A, 0): 3000}
     assert asked.boundaries({A: Cuts(0, [100, 4000])})[A][1] in (0, 3000)
     skipped = asked.skip({A: Skip(OffsetRange(0, 9000), 2)})[A]
     assert skipped.offset >= 3000
@@ -84,14 +84,14 @@ def test_what_retention_has_taken_counts_from_the_start_of_the_log(harness: Harn
 def test_more_questions_than_a_connection_takes_at_once(harness: Harness) -> None:
     harness.put("orders", 0, 0, *[b"1234"] * 600)
     starts = [(A, 24 * n) for n in range(600)]
-    assert lookup_in(harness).frame_ends(starts) == {(where, start): start + 24 for where, start in starts}
+    assert lookup_in(harness).message_ends(starts) == {(where, start): start + 24 for where, start in starts}
 
 
 def test_where_there_is_nothing_is_an_error(harness: Harness) -> None:
     harness.put("orders", 0, 0, b"1")
     asked = lookup_in(harness)
     with pytest.raises(DataMissing, match=r"orders/0-0.*no frame there"):
-        asked.frame_ends([(A, 21)])
+        asked.message_ends([(A, 21)])
     with pytest.raises(BrokerError, match="404"):
         asked.boundaries({B: Cuts(0, [10])})
 

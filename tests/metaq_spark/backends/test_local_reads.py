@@ -17,9 +17,9 @@ from metaq.backends.metaq.session import Session
 from metaq.errors import CorruptFrame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
 from metaq.protocols.text.commands import Stats
-from metaq_spark.options.parsing import SourceOptions, parse_source_options
+from metaq_spark.backends.metaq.options import SourceOptions, parse_source_options
+from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
 from metaq_spark.options.table import Use
-from metaq_spark.source.partition_reader import RangePartition, read_partition
 
 pytestmark = pytest.mark.process
 

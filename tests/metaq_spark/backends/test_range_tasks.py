@@ -15,10 +15,10 @@ from metaq.model import Message, OffsetRange, Partition, TopicPartition
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, Filled, Get, GetOffset
 from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport
+from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
 from metaq_spark.columns.decode import BYTES_MAX
 from metaq_spark.errors import DataLoss, ReadFailed
 from metaq_spark.options.table import Use
-from metaq_spark.source.partition_reader import RangePartition, read_partition
 
 SOURCE = TopicPartition("orders", Partition(0, 0))
 ASK = b"get orders metaq-spark 0 0 21 1\r\n"

@@ -8,9 +8,10 @@ from source_harness import ADDRESSES, Harness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.testing.memory import MemoryTransport
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.range_groups import RangeGroup
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.tasks import RangeGroup
 
 PARTITIONS = 60
 BROKERS = len(ADDRESSES)
@@ -96,13 +97,15 @@ def test_tasks_are_planned_without_asking_and_a_bundle_is_read_in_one_round_trip
 
 
 def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(harness: Harness, wire: Recorded, count: int) -> None:
-    reader = MetaQReader(
-        harness.options(Use.BATCH_READ, subscribe="wide", minPartitions=str(4 * count)), harness.pool, harness.clock
-    )
-    reader.partitions()
+    options = harness.options(Use.BATCH_READ, subscribe="wide", minPartitions=str(4 * count))
+
+    def planned() -> int:
+        return len(BatchReader(MetaQSource(options, harness.pool, harness.clock)).partitions())
+
+    planned()
     looked_up = wire.round_trips
     wire.forget()
-    assert len(reader.partitions()) >= 4 * count
+    assert planned() >= 4 * count
     assert wire.round_trips == looked_up <= 4 * BROKERS
 
 

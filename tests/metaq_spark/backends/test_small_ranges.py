@@ -11,12 +11,13 @@ from source_harness import Harness
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.protocols.text.commands import Get, Reply, Result, Value
+from metaq_spark.backends.metaq.partition_reader import RangePartition
 from metaq_spark.backends.metaq.small_ranges import conversations, read_small
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.errors import DataLoss
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.partition_reader import RangePartition
-from metaq_spark.source.range_groups import RangeGroup
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.tasks import RangeGroup
 
 PLACES = [(0, 0), (0, 1), (1, 0), (1, 1)]
 VICTIM = (0, 1)
@@ -30,8 +31,8 @@ def filled(**settings: object) -> Harness:
     return harness
 
 
-def planned(harness: Harness, **options: str) -> tuple[MetaQReader, RangeGroup]:
-    reader = MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock)
+def planned(harness: Harness, **options: str) -> tuple[BatchReader, RangeGroup]:
+    reader = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock))
     [task] = reader.partitions()
     assert isinstance(task, RangeGroup)
     return reader, task
@@ -116,7 +117,7 @@ def test_a_java_broker_is_asked_in_one_go_too() -> None:
     harness = filled(extensions=frozenset())
     reader, task = planned(harness)
     assert [part.incarnation for part in task.parts] == [None] * 4
-    assert read_small(task.parts, reader._options, harness.pool).keys() == set(task.parts)
+    assert read_small(task.parts, reader._source.options, harness.pool).keys() == set(task.parts)
     assert len(harness.values(reader, [task])) == 12
 
 

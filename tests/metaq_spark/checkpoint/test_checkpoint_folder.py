@@ -42,7 +42,7 @@ def test_a_query_between_two_batches(tmp_path: Path) -> None:
     with pytest.raises(CheckpointFolderError, match="batch 7 is not there; it has 0 to 1"):
         checkpoint.batch(7)
     (source,) = read_sources(checkpoint)
-    assert (source.number, source.read_to, source.planned, source.ours) == (1, Progress({P0: 42}), None, True)
+    assert (source.number, source.read_to, source.planned, source.format) == (1, Progress({P0: 42}), None, "metaq")
 
 
 def test_a_query_that_stopped_in_a_batch(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_sources_of_others_are_shown_as_they_are(tmp_path: Path) -> None:
     plan(tmp_path, 0, '{"orders":{"0":12}}', "-", at(5), '{"logOffset":3}', "7", "not json")
     commit(tmp_path, 0)
     sources = read_sources(read_checkpoint(tmp_path))
-    assert [source.ours for source in sources] == [False, False, True, False, False, False]
+    assert [source.format for source in sources] == [None, None, "metaq", None, None, None]
     assert sources[1].line == "-"
 
 

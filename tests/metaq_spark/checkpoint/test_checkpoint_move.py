@@ -18,12 +18,12 @@ from metaq.formats.frames import encode_frame
 from metaq.model import Address, Partition, TopicPartition
 from metaq.testing.memory import MemoryBroker, MemoryPartition, MemoryTransport
 from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.options import NOTATION, parse_broker_options
 from metaq_spark.checkpoint.folder import CheckpointFolderError, add_batch, read_checkpoint
 from metaq_spark.checkpoint.move import AfterBatch, Choice, Move, check_movable, plan_move
 from metaq_spark.checkpoint.report import move_text, move_tree
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import parse_broker_options
-from metaq_spark.options.positions import Earliest, Latest, Position, Timestamps, parse_position
+from metaq_spark.options.positions import Earliest, Latest, Position, Timestamps
 
 FRAME = 22
 """Every message has two bytes."""
@@ -116,9 +116,9 @@ def test_time_does_not_go_back(harness: Harness) -> None:
         (Latest(), Choice(topic="b"), {"b/0-0": (6, 10)}),
         (Latest(), Choice(source=2), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
         (Earliest(), Choice(topic="a", partitions=frozenset({A1})), {"a/0-1": (1, 0)}),
-        (parse_position('{"a": {"0-0": 66}}'), Choice(), {"a/0-0": (6, 3)}),
-        (parse_position('{"a": {"0-0": -2, "0-1": -1}}'), Choice(topic="a"), {"a/0-0": (6, 0), "a/0-1": (1, 10)}),
-        (parse_position('{"b": {"0-0": 132}}'), Choice(), {"b/0-0": (6, 6)}),
+        (NOTATION.position('{"a": {"0-0": 66}}'), Choice(), {"a/0-0": (6, 3)}),
+        (NOTATION.position('{"a": {"0-0": -2, "0-1": -1}}'), Choice(topic="a"), {"a/0-0": (6, 0), "a/0-1": (1, 10)}),
+        (NOTATION.position('{"b": {"0-0": 132}}'), Choice(), {"b/0-0": (6, 6)}),
         (AfterBatch(1), Choice(), {"a/0-0": (6, 4), "a/0-1": (1, 1), "b/0-0": (6, 4)}),
         # The query met a/0-1 in batch 1: after batch 0 it had nothing of it yet.
         (AfterBatch(0), Choice(topic="a"), {"a/0-0": (6, 2), "a/0-1": (1, 0)}),
@@ -138,17 +138,17 @@ def test_where_partitions_go(
     ("position", "choice", "words"),
     [
         (
-            parse_position('{"a": {"0-0": 67}}'),
+            NOTATION.position('{"a": {"0-0": 67}}'),
             Choice(),
             "offset 67 of a/0-0 is inside a message; the message starts at 66",
         ),
-        (parse_position('{"a": {"0-0": 221}}'), Choice(), "offset 221 of a/0-0 is outside of what the broker holds"),
+        (NOTATION.position('{"a": {"0-0": 221}}'), Choice(), "offset 221 of a/0-0 is outside of what the broker holds"),
         (
-            parse_position('{"a": {"0-7": 0}}'),
+            NOTATION.position('{"a": {"0-7": 0}}'),
             Choice(),
             "a/0-7 is no partition that the query reads and that was chosen",
         ),
-        (parse_position('{"a": {"0-0": 0}}'), Choice(topic="b"), "a/0-0 is no partition that the query reads"),
+        (NOTATION.position('{"a": {"0-0": 0}}'), Choice(topic="b"), "a/0-0 is no partition that the query reads"),
         (Latest(), Choice(topic="nosuch"), "no partition of the query is among those that were chosen"),
         (Latest(), Choice(source=1), "its sources that read MetaQ are: 2"),
         (Latest(), Choice(source=3), "its sources that read MetaQ are: 2"),
@@ -203,7 +203,7 @@ def test_on_a_java_broker_all_but_times(tmp_path: Path) -> None:
     assert steps(harness.move(AfterBatch(0))) == {"a/0-0": (4, 2)}
     assert json.loads(harness.move(Latest()).batch.lines[0])["incarnations"] == {}
     with pytest.raises(OptionError, match="offset 67 of a/0-0 is inside a message; the message starts at 66"):
-        harness.move(parse_position('{"a": {"0-0": 67}}'))
+        harness.move(NOTATION.position('{"a": {"0-0": 67}}'))
     with pytest.raises(ExtensionMissing, match="does not offer 'timestamp'"):
         harness.move(Timestamps(of_all_ms=5))
 

@@ -28,15 +28,15 @@ from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
 from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, Engine, numba_kernels
 from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.columns.plain import PlainDecoder
+from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA
-from metaq_spark.source.row_layout import RowLayout
 
 SOURCE = TopicPartition("orders", Partition(3, 7))
 
 Decoder = Callable[[int, int], RunDecoder | CompiledDecoder | PlainDecoder]
 DECODERS: dict[str, Decoder] = {
-    "compiled": lambda rows, size: CompiledDecoder(BatchMaker(SOURCE, RowLayout()), rows, size, kernels),
-    "plain": lambda rows, size: PlainDecoder(BatchMaker(SOURCE, RowLayout()), rows, size),
+    "compiled": lambda rows, size: CompiledDecoder(BatchMaker(SOURCE, message_layout()), rows, size, kernels),
+    "plain": lambda rows, size: PlainDecoder(BatchMaker(SOURCE, message_layout()), rows, size),
 }
 
 attributes = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -15,10 +15,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from metaq_spark.backends.metaq.sink import SINK_COLUMNS
+from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.errors import ColumnError
 from metaq_spark.sink.columns import SinkColumns, find_sink_columns
-from metaq_spark.source.read_schema import check_read_schema
-from metaq_spark.source.row_layout import RowLayout
 
 
 def schema(**columns: DataType) -> StructType:
@@ -36,14 +36,14 @@ def schema(**columns: DataType) -> StructType:
                 key=LongType(), partition=IntegerType(), topic=StringType(), attribute=StringType(), value=BinaryType()
             ),
             "t",
-            SinkColumns(4, attribute=3, topic=2, partition=1, key=0),
+            SinkColumns(4, topic=2, partition=1, key=0, others={"attribute": 3}),
         ),
         (schema(value=BinaryType(), key=BinaryType()), "t", SinkColumns(0, key=1)),
         (schema(value=BinaryType(), key=IntegerType()), "t", SinkColumns(0, key=1)),
     ],
 )
 def test_columns_that_are_taken(columns: StructType, topic: str | None, places: SinkColumns) -> None:
-    assert find_sink_columns(columns, topic) == places
+    assert find_sink_columns(columns, topic, SINK_COLUMNS) == places
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_columns_that_are_taken(columns: StructType, topic: str | None, places: 
 )
 def test_columns_that_are_refused(columns: StructType, topic: str | None, words: list[str]) -> None:
     with pytest.raises(ColumnError) as caught:
-        find_sink_columns(columns, topic)
+        find_sink_columns(columns, topic, SINK_COLUMNS)
     for word in words:
         assert word in str(caught.value)
 
@@ -82,7 +82,7 @@ READ = {
 
 
 def test_a_read_with_its_own_columns() -> None:
-    check_read_schema(schema(**READ), RowLayout())
+    message_layout().check(schema(**READ))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_a_read_with_its_own_columns() -> None:
 )
 def test_any_other_schema_is_refused(columns: StructType, words: list[str]) -> None:
     with pytest.raises(ColumnError) as caught:
-        check_read_schema(columns, RowLayout())
+        message_layout().check(columns)
     for word in words:
         assert word in str(caught.value)

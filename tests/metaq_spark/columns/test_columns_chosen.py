@@ -20,8 +20,8 @@ from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
 from metaq_spark.columns.engine import Engine
 from metaq_spark.columns.plain import PlainDecoder
+from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, message_layout
 from metaq_spark.columns.schema import arrow_schema
-from metaq_spark.source.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout
 
 SOURCE = TopicPartition("orders", Partition(3, 7))
 NAMES = tuple(COLUMN_TYPES)
@@ -37,7 +37,7 @@ DECODERS: dict[str, Make] = {
 attributes = st.none() | st.sampled_from(["a", "b", "", "aa", "é", "k=v;k2=v2;k"]) | st.text("ab;=", max_size=6)
 messages = st.lists(st.tuples(st.binary(max_size=60), attributes), max_size=30)
 layouts = st.builds(
-    RowLayout,
+    message_layout,
     st.lists(st.sampled_from(NAMES), min_size=1, unique=True).map(tuple),
     st.sampled_from([StringType(), ATTRIBUTE_MAP]),
     st.sampled_from([COLUMN_TYPES["value"], StringType()]),
@@ -70,9 +70,9 @@ def table(batches: Iterable[pa.RecordBatch], layout: RowLayout) -> list[dict[str
 
 def shown(row: dict[str, object], layout: RowLayout) -> dict[str, object]:
     """What a row with all columns looks like by ``layout``."""
-    if isinstance(layout.value_type, StringType):
+    if isinstance(layout.type_of("value"), StringType):
         row = row | {"value": row["value"].decode("utf-8", "replace")}
-    if layout.attribute_type == ATTRIBUTE_MAP and row["attribute"] is not None:
+    if layout.type_of("attribute") == ATTRIBUTE_MAP and row["attribute"] is not None:
         pairs = dict((*task_range.split("=", 1), None)[:2] for task_range in row["attribute"].split(";") if task_range)
         row = row | {"attribute": list(pairs.items())}
     return {name: row[name] for name in layout.names}
@@ -84,8 +84,8 @@ def test_every_path_gives_the_rows_of_a_full_read(
     items: list[tuple[bytes, str | None]], layout: RowLayout, wanted: Types, rows_max: int, bytes_max: int
 ) -> None:
     frames = frames_of(items)
-    full = DECODERS["plain"](RowLayout(), None, 100, 1 << 20)
-    everything = table([*full.decode(b"".join(frames), 50), *full.flush()], RowLayout())
+    full = DECODERS["plain"](message_layout(), None, 100, 1 << 20)
+    everything = table([*full.decode(b"".join(frames), 50), *full.flush()], message_layout())
     want = [shown(row, layout) for row in everything if wanted is None or row["attribute"] in wanted]
     for name, make in DECODERS.items():
         whole, task_ranges = make(layout, wanted, rows_max, bytes_max), make(layout, wanted, rows_max, bytes_max)
@@ -97,11 +97,11 @@ def test_every_path_gives_the_rows_of_a_full_read(
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_choice_of_columns_in_either_order(name: str, count: int) -> None:
     run = b"".join(frames_of([(b"x", "a"), (b"", None), (b"zz", "b")]))
-    full = DECODERS[name](RowLayout(), None, 10, 100)
-    everything = table([*full.decode(run, 0), *full.flush()], RowLayout())
+    full = DECODERS[name](message_layout(), None, 10, 100)
+    everything = table([*full.decode(run, 0), *full.flush()], message_layout())
     for chosen in combinations(NAMES, count):
         for names in (chosen, chosen[::-1]):
-            layout = RowLayout(names)
+            layout = message_layout(names)
             decoder = DECODERS[name](layout, None, 10, 100)
             got = table([*decoder.decode(run, 0), *decoder.flush()], layout)
             assert [list(row) for row in got] == [list(names)] * 3
@@ -110,7 +110,7 @@ def test_every_choice_of_columns_in_either_order(name: str, count: int) -> None:
 
 @pytest.mark.parametrize("column", RAW_COLUMNS)
 def test_columns_left_out_take_no_memory(column: str) -> None:
-    decoder = DECODERS["compiled"](RowLayout((column,)), None, 1000, 1 << 20)
+    decoder = DECODERS["compiled"](message_layout((column,)), None, 1000, 1 << 20)
     buffers = {
         "offset": [decoder._offsets],
         "message_id": [decoder._ids],
@@ -125,13 +125,13 @@ def test_columns_left_out_take_no_memory(column: str) -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_only_values_that_are_wanted_fill_a_batch(name: str) -> None:
     run = b"".join(frames_of([(b"x" * 50, None)] * 6))
-    small = DECODERS[name](RowLayout(("offset",)), None, 4, 60)
+    small = DECODERS[name](message_layout(("offset",)), None, 4, 60)
     assert [batch.num_rows for batch in [*small.decode(run, 0), *small.flush()]] == [4, 2]
-    large = DECODERS[name](RowLayout(("value",)), None, 4, 60)
+    large = DECODERS[name](message_layout(("value",)), None, 4, 60)
     assert [batch.num_rows for batch in [*large.decode(run, 0), *large.flush()]] == [1] * 6
 
 
-@pytest.mark.parametrize("layout", [RowLayout(("offset",)), RowLayout(("topic",)), RowLayout()])
+@pytest.mark.parametrize("layout", [message_layout(("offset",)), message_layout(("topic",)), message_layout()])
 @pytest.mark.parametrize("in_front", ["", "addressed"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_damage_is_found_whatever_is_read_and_the_rows_around_it_survive(
@@ -156,16 +156,16 @@ def test_damage_is_found_whatever_is_read_and_the_rows_around_it_survive(
 @pytest.mark.parametrize("name", DECODERS)
 def test_addressed_frames_that_are_cut_are_damaged(name: str, cut: int) -> None:
     frames = frames_of([(b"good", None), (b"cut", None)])
-    decoder = DECODERS[name](RowLayout(), None, 10, 100)
+    decoder = DECODERS[name](message_layout(), None, 10, 100)
     with pytest.raises(CorruptFrame):
         list(decoder.decode_addressed(addressed(frames, 0)[:-cut]))
-    assert [row["value"] for row in table(decoder.flush(), RowLayout())] == [b"good"]
+    assert [row["value"] for row in table(decoder.flush(), message_layout())] == [b"good"]
 
 
 @given(st.lists(st.binary(max_size=12), max_size=20))
 @settings(deadline=None, max_examples=80)
 def test_values_as_text_are_what_python_makes_of_them(payloads: list[bytes]) -> None:
-    layout = RowLayout(("value",), value_type=StringType())
+    layout = message_layout(("value",), value_type=StringType())
     run = b"".join(frames_of((payload, None) for payload in payloads))
     for make in DECODERS.values():
         decoder = make(layout, None, 7, 100)
@@ -175,7 +175,7 @@ def test_values_as_text_are_what_python_makes_of_them(payloads: list[bytes]) -> 
 
 def test_json_values_on_both_paths_and_across_the_change_of_engines() -> None:
     kind = StructType([StructField("id", LongType()), StructField("name", StringType())])
-    layout = RowLayout(("value", "attribute"), ATTRIBUTE_MAP, kind)
+    layout = message_layout(("value", "attribute"), ATTRIBUTE_MAP, kind)
     payloads = [b'{"id": %d, "name": "n%d"}' % (n, n) if n % 3 else b"{not json" for n in range(40)]
     want = [{"id": n, "name": f"n{n}"} if n % 3 else None for n in range(40)]
     for plain_bytes in (0, 300, 1 << 30):

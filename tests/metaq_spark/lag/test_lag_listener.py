@@ -24,9 +24,9 @@ from metaq.model import Address
 from metaq.protocols.text.commands import Command
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq_spark.backends.metaq.lag_lookup import LagLookup
+from metaq_spark.backends.metaq.options import parse_broker_options
 from metaq_spark.errors import OptionError
 from metaq_spark.lag.listener import MetaQLagListener
-from metaq_spark.options.parsing import parse_broker_options
 
 NOW_S = 1_800_000_000.0
 DEADLINE_S = 20.0

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
-from metaq_spark.lag.progress import merged, read_query_progress
-from metaq_spark.lag.summary import summarize
+from metaq_spark.lag.progress import merged, read_query_progress, summarize
 from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress
 

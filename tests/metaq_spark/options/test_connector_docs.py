@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from metaq_spark.backends.metaq.options import OPTIONS
+from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options.table import ANY, OPTIONS, READ, WRITE, Option, Use
-from metaq_spark.sink.columns import SINK_COLUMNS
+from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
 
 DOCS = Path(__file__).parents[3] / "docs" / "connector.md"
 

@@ -11,10 +11,16 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from metaq.model import Address, Partition, TopicPartition
+from metaq_spark.backends.metaq.options import (
+    OPTIONS,
+    SinkOptions,
+    SourceOptions,
+    parse_sink_options,
+    parse_source_options,
+)
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import SinkOptions, SourceOptions, parse_sink_options, parse_source_options
 from metaq_spark.options.positions import Earliest, Latest, Specific, Timestamps
-from metaq_spark.options.table import BATCH_READ, OPTIONS, READ, STREAM_READ, Use
+from metaq_spark.options.table import BATCH_READ, READ, STREAM_READ, Use
 
 GIVEN = {"brokers": "b:1", "subscribe": "orders"}
 P00, P01 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))

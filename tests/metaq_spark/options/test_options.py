@@ -6,15 +6,16 @@ import pytest
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address, Partition, TopicPartition
-from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import (
-    check_source_options,
+from metaq_spark.backends.metaq.options import (
+    OPTIONS,
     parse_broker_options,
     parse_sink_options,
     parse_source_options,
+    source_layout,
 )
+from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Latest, Specific
-from metaq_spark.options.table import OPTIONS, Use
+from metaq_spark.options.table import Use
 
 SOURCE = {"brokers": "127.0.0.1:8123", "subscribe": "orders"}
 SINK = {"brokers": "127.0.0.1:8123"}
@@ -170,7 +171,7 @@ def test_what_is_required(missing: str) -> None:
     with pytest.raises(OptionError, match=f"option {missing}: it is required"):
         parse_source_options(options, Use.STREAM_READ)
     with pytest.raises(OptionError, match=f"option {missing}: it is required"):
-        check_source_options(options)
+        source_layout(options)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_zookeeper_instead_of_brokers(text: str, hosts: str, root: str) -> None:
 def test_one_way_to_the_brokers(options: dict[str, str], words: str) -> None:
     read = options | {"subscribe": "orders"}
     for check in (
-        lambda: check_source_options(read),
+        lambda: source_layout(read),
         lambda: parse_source_options(read, Use.BATCH_READ),
         lambda: parse_sink_options(options, Use.STREAM_WRITE),
         lambda: parse_broker_options(options),
@@ -211,11 +212,11 @@ def test_one_way_to_the_brokers(options: dict[str, str], words: str) -> None:
 
 
 def test_a_read_is_checked_before_it_is_known_whether_it_streams() -> None:
-    check_source_options(SOURCE | {"maxBytesPerTrigger": "1m", "startingOffsets": "latest"})
-    check_source_options(SOURCE | {"endingOffsets": "latest"})
+    source_layout(SOURCE | {"maxBytesPerTrigger": "1m", "startingOffsets": "latest"})
+    source_layout(SOURCE | {"endingOffsets": "latest"})
     for wrong in ({"topic": "x"}, {"retries": "x"}, {"nonsense": "x"}):
         with pytest.raises(OptionError):
-            check_source_options(SOURCE | wrong)
+            source_layout(SOURCE | wrong)
 
 
 def test_the_table_is_sound() -> None:

@@ -17,7 +17,7 @@ from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.engine import Engine
 from metaq_spark.columns.fingerprint import of_block
-from metaq_spark.sink.gathering import OPEN_BYTES_MAX, OPEN_S_MAX, OpenBlocks
+from metaq_spark.sink.task import OPEN_BYTES_MAX, OPEN_S_MAX, OpenBlocks
 
 TARGETS = [TopicPartition("orders", Partition(0, index)) for index in range(4)]
 ENGINES = {"compiled": 0, "plain": 1 << 60, "one after the other": 200}
@@ -43,7 +43,7 @@ def bodies(blocks: Iterator[Block] | list[Block]) -> list[bytes]:
 def test_every_partition_gets_its_rows_in_order_in_blocks_within_their_bounds(
     plain_bytes: int, batches: list[tuple[int, list[bytes]]], block_bytes: int, block_messages: int
 ) -> None:
-    engine, blocks = Engine(plain_bytes), OpenBlocks(block_bytes, block_messages, ManualClock())
+    engine, blocks = Engine(plain_bytes), OpenBlocks(lambda: OpenBlock(block_bytes, block_messages), ManualClock())
     sent: dict[TopicPartition, list[Block]] = {target: [] for target in TARGETS}
     for place, values in batches:
         sent[TARGETS[place]] += append(blocks, TARGETS[place], values, engine)
@@ -62,7 +62,7 @@ def test_every_partition_gets_its_rows_in_order_in_blocks_within_their_bounds(
 
 
 def test_rows_of_several_record_batches_share_a_block() -> None:
-    blocks, engine = OpenBlocks(1 << 20, 1000, ManualClock()), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), ManualClock()), Engine(0)
     for number in range(5):
         assert append(blocks, TARGETS[0], [b"%d" % number], engine) == []
         assert list(blocks.surplus()) == []
@@ -72,7 +72,7 @@ def test_rows_of_several_record_batches_share_a_block() -> None:
 
 
 def test_the_largest_leave_first_when_all_together_take_too_much() -> None:
-    blocks, engine = OpenBlocks(OPEN_BYTES_MAX, 1000, ManualClock()), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(OPEN_BYTES_MAX, 1000), ManualClock()), Engine(0)
     sizes = [OPEN_BYTES_MAX // 16, OPEN_BYTES_MAX // 2, OPEN_BYTES_MAX // 4, OPEN_BYTES_MAX // 4]
     for target, size in zip(TARGETS, sizes, strict=True):
         append(blocks, target, [b"x" * size], engine)
@@ -86,7 +86,7 @@ def test_the_largest_leave_first_when_all_together_take_too_much() -> None:
 
 def test_all_leave_when_the_oldest_has_waited_long() -> None:
     clock = ManualClock()
-    blocks, engine = OpenBlocks(1 << 20, 1000, clock), Engine(0)
+    blocks, engine = OpenBlocks(lambda: OpenBlock(1 << 20, 1000), clock), Engine(0)
     append(blocks, TARGETS[1], [b"a"], engine)
     clock.advance(OPEN_S_MAX * 0.9)
     append(blocks, TARGETS[0], [b"b"], engine)

@@ -16,12 +16,13 @@ from metaq.model import Address, Message
 from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages
+from metaq_spark.backends.metaq.options import parse_sink_options
+from metaq_spark.backends.metaq.routes import ROUTE_AGE_S_MAX, RouteMemory
+from metaq_spark.backends.metaq.sink import MetaQSink
 from metaq_spark.errors import PartitionAway, RowError
-from metaq_spark.options.parsing import parse_sink_options
 from metaq_spark.options.table import Use
-from metaq_spark.sink.columns import find_sink_columns
-from metaq_spark.sink.routes import ROUTE_AGE_S_MAX, RouteMemory
-from metaq_spark.sink.task import SinkPlan, WrittenMessages, write_batches
+from metaq_spark.sink.task import write_batches
 
 ADDRESSES = [Address("b0", 1), Address("b1", 1)]
 TYPES = {"value": BinaryType(), "attribute": StringType(), "topic": StringType(), "partition": IntegerType()}
@@ -43,9 +44,12 @@ class Harness:
     def write(self, *batches: pa.RecordBatch, **options: str) -> WrittenMessages:
         settings = parse_sink_options({"brokers": self.brokers_named} | options, Use.STREAM_WRITE)
         schema = StructType([StructField(name, TYPES[name]) for name in batches[0].schema.names])
-        route = self.routes.find(settings, settings.topic) if settings.topic else None
-        plan = SinkPlan(settings, find_sink_columns(schema, settings.topic), route)
-        return write_batches(batches, pickle.loads(pickle.dumps(plan)), self.pool, self.routes)
+        sink = MetaQSink(settings, schema, streaming=True, pool=self.pool, routes=self.routes)
+        in_task = pickle.loads(pickle.dumps(sink))
+        in_task.pool, in_task.routes = self.pool, self.routes
+        written = write_batches(batches, in_task)
+        assert isinstance(written, WrittenMessages)
+        return written
 
     def messages(self, broker: int, topic: str, index: int) -> list[Message]:
         store = self.brokers[broker].partitions.get((topic, index))

@@ -9,11 +9,12 @@ from source_harness import NO_EXTENSIONS, Harness, at
 
 from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import TopicPartition
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.stream_reader import MetaQStreamReader
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.stream_reader import StreamReader
 
 HOUR_MS = 3_600_000
 T0_MS = 1_795_000_000_000
@@ -180,14 +181,14 @@ def test_a_start_where_a_group_is_and_its_offsets_after_each_batch(harness: Harn
     groups = Groups(**{"0-0": 21})
     choice = {"startingOffsets": "group", "group": "billing"}
     options = harness.options(Use.STREAM_READ, commitGroupOffsets="true", **choice)
-    reader = MetaQStreamReader(options, harness.pool, harness.clock, groups)
+    reader = StreamReader(MetaQSource(options, harness.pool, harness.clock, groups))
     position, batches = harness.drain(reader)
     assert batches == [[b"2", b"never read by the group"]]
     told = "billing", {"orders/0-0": 42, "orders/1-0": 43}
     assert groups.committed == [told], "told when the batch behind it is asked for"
     reader.commit(position)
     assert groups.committed == [told, told]
-    batch = MetaQReader(harness.options(Use.BATCH_READ, **choice), harness.pool, harness.clock, groups)
+    batch = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **choice), harness.pool, harness.clock, groups))
     assert harness.values(batch, batch.partitions()) == [b"2", b"never read by the group"]
 
 

@@ -17,13 +17,14 @@ from metaq.formats.frames import encode_body, encode_frame, walk
 from metaq.model import Message
 from metaq.protocols.text.commands import Command, Get, Reply, Result, Value
 from metaq.testing.memory_partition import MemoryPartition
+from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.backends.metaq.resync import first_chain
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.columns.text import parse_pairs
 from metaq_spark.errors import DataLoss, OptionError
-from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.damage import LETTER_BYTES_MAX
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.losses import LETTER_BYTES_MAX
 
 CARTS = {"onCorrupt": "deadletter", "deadLetterTopic": "carts"}
 
@@ -324,7 +325,7 @@ def test_damage_on_the_disk_of_a_real_broker(
     def read(**options: str) -> list[bytes]:
         given = {"brokers": str(broker.address), "subscribe": "orders", **options}
         pool = SessionPool()
-        reader = MetaQReader(parse_source_options(given, Use.BATCH_READ), pool)
+        reader = BatchReader(MetaQSource(parse_source_options(given, Use.BATCH_READ), pool))
         try:
             return [v for task in reader.partitions() for b in reader.read(task) for v in b["value"].to_pylist()]
         finally:

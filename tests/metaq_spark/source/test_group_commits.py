@@ -12,11 +12,11 @@ from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ZooKeeperAway
 from metaq.model import INT64_MAX, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
+from metaq_spark.backends.metaq.group_offsets import ZooKeeperGroups, required_groups
+from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.errors import OptionError
-from metaq_spark.options.parsing import parse_source_options
 from metaq_spark.options.positions import LATEST_OFFSET
 from metaq_spark.options.table import Use
-from metaq_spark.source.group_offsets import ZooKeeperGroups, required_groups
 
 FIRST, SECOND = (TopicPartition("orders", Partition(0, index)) for index in range(2))
 
@@ -58,7 +58,7 @@ def store() -> Store:
 
 @pytest.fixture
 def groups(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> ZooKeeperGroups:
-    monkeypatch.setattr("metaq_spark.source.group_offsets.GroupOffsetStore", lambda address, timeout_s: store)
+    monkeypatch.setattr("metaq_spark.backends.metaq.group_offsets.GroupOffsetStore", lambda address, timeout_s: store)
     return ZooKeeperGroups(ZooKeeperAddress("zk1:2181"), 5.0, clock)
 
 

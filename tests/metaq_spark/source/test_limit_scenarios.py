@@ -10,8 +10,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from source_harness import NO_EXTENSIONS, Harness, at
 
 from metaq.protocols.text.commands import Get, GetOffset, Stats
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.batch_reader import BatchReader
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -126,7 +127,7 @@ def test_large_ranges_are_cut_into_tasks(harness: Harness) -> None:
     harness.put("orders", 1, 0, *payloads[90:])
     for options, count in (({"minPartitions": "8"}, 8), ({"maxBytesPerPartition": "2k"}, 10), ({}, 2)):
         alone = {"minBytesPerPartition": "1"} | options
-        reader = MetaQReader(harness.options(Use.BATCH_READ, **alone), harness.pool, harness.clock)
+        reader = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **alone), harness.pool, harness.clock))
         tasks = reader.partitions()
         assert len(tasks) >= count
         assert harness.values(reader, tasks) == payloads

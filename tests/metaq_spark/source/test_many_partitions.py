@@ -13,11 +13,10 @@ from source_harness import Harness
 from metaq.discovery import survey
 from metaq.model import Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
+from metaq_spark import offsets
 from metaq_spark.errors import CheckpointError
-from metaq_spark.offsets import Progress, read_progress, to_json
-from metaq_spark.source import progress_memory
-from metaq_spark.source.idling import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, Idling
-from metaq_spark.source.progress_memory import ProgressMemory
+from metaq_spark.offsets import Progress, ProgressMemory, read_progress, to_json
+from metaq_spark.source.lookup import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, Idling
 
 COUNT = 1000
 LIMIT = ReadMaxBytes(1 << 30)
@@ -45,8 +44,8 @@ def harness() -> Harness:
 def test_what_did_not_change_is_not_computed_again(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, read, written = Calls(survey.incarnation_of_line), Calls(read_progress), Calls(to_json)
     monkeypatch.setattr(survey, "incarnation_of_line", lines)
-    monkeypatch.setattr(progress_memory, "read_progress", read)
-    monkeypatch.setattr(progress_memory, "to_json", written)
+    monkeypatch.setattr(offsets, "read_progress", read)
+    monkeypatch.setattr(offsets, "to_json", written)
     reader = harness.stream()
     position = json.loads(json.dumps(reader.initialOffset()))
     assert (lines.count, read.count, written.count) == (COUNT, 0, 1)
@@ -70,7 +69,7 @@ def test_what_did_not_change_is_not_computed_again(harness: Harness, monkeypatch
 def test_a_query_that_goes_on_reads_its_offset_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     position = harness.stream().initialOffset()
     read = Calls(read_progress)
-    monkeypatch.setattr(progress_memory, "read_progress", read)
+    monkeypatch.setattr(offsets, "read_progress", read)
     reader = harness.stream()
     for _ in range(5):
         harness.clock.advance(1)

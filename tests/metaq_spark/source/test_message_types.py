@@ -12,9 +12,10 @@ from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message
 from metaq.protocols.text.commands import Command, Get, GetFiltered, Result
 from metaq.protocols.text.extensions import EXT_FILTER
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.batch_reader import BatchReader
 
 TYPES = [None, "", "paid", "open", "paid late", "paid_late", "é"]
 
@@ -31,7 +32,7 @@ def fill(harness: Harness, count: int = 300, size: int = 40) -> list[tuple[int, 
 
 
 def rows(harness: Harness, **options: str) -> list[tuple[int, str | None, bytes]]:
-    reader = MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock)
+    reader = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock))
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     return [(row["offset"], row["attribute"], row["value"]) for batch in batches for row in batch.to_pylist()]
 
@@ -51,8 +52,8 @@ def test_only_messages_of_the_types_come(harness: Harness, types: str, fetch_byt
 
 def test_the_attribute_need_not_be_among_the_columns(harness: Harness) -> None:
     messages = fill(harness)
-    reader = MetaQReader(
-        harness.options(Use.BATCH_READ, messageTypes="paid", columns="offset"), harness.pool, harness.clock
+    reader = BatchReader(
+        MetaQSource(harness.options(Use.BATCH_READ, messageTypes="paid", columns="offset"), harness.pool, harness.clock)
     )
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     assert {name for batch in batches for name in batch.schema.names} == {"offset"}
@@ -127,9 +128,11 @@ def test_messages_removed_while_a_task_reads(harness: Harness) -> None:
     harness.brokers[0].segment_bytes_max = 2000
     messages = fill(harness)
     store = harness.brokers[0].partition("orders", 0)
-    reader = MetaQReader(harness.options(Use.BATCH_READ, messageTypes="paid"), harness.pool, harness.clock)
-    lenient = MetaQReader(
-        harness.options(Use.BATCH_READ, messageTypes="paid", failOnDataLoss="false"), harness.pool, harness.clock
+    reader = BatchReader(MetaQSource(harness.options(Use.BATCH_READ, messageTypes="paid"), harness.pool, harness.clock))
+    lenient = BatchReader(
+        MetaQSource(
+            harness.options(Use.BATCH_READ, messageTypes="paid", failOnDataLoss="false"), harness.pool, harness.clock
+        )
     )
     tasks = reader.partitions()
     store.drop_segments(2)

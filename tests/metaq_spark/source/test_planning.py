@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
+from metaq_spark.backends.metaq.source import SENTENCES
 from metaq_spark.errors import DataLoss
 from metaq_spark.offsets import Holdings, Offsets, Progress
 from metaq_spark.source.limits import Limits
@@ -90,7 +91,9 @@ def test_batches(
     end: dict[TopicPartition, int],
 ) -> None:
     limit = None if ceiling is None else Progress(ceiling)
-    planned = end_of(plan_batch(Progress(start), found, ceiling=limit, report_loss=fail), bytes_max)
+    planned = end_of(
+        plan_batch(Progress(start), found, ceiling=limit, sentences=SENTENCES, report_loss=fail), bytes_max
+    )
     assert planned.offsets == end
     assert planned.incarnations == {}
 
@@ -109,18 +112,18 @@ def test_lost_data_is_reported_and_if_accepted_passed_over(
 ) -> None:
     known, overdue = Progress(start), suspect(Progress(start), found)
     with pytest.raises(DataLoss) as caught:
-        plan_batch(known, found, overdue=overdue, report_loss=fail)
+        plan_batch(known, found, overdue=overdue, sentences=SENTENCES, report_loss=fail)
     assert words in str(caught.value)
     assert "failOnDataLoss" in str(caught.value)
     accepted: list[str] = []
-    planned = plan_batch(known, found, overdue=overdue, report_loss=accepted.append)
+    planned = plan_batch(known, found, overdue=overdue, sentences=SENTENCES, report_loss=accepted.append)
     assert end_of(planned).offsets == end
     assert len(accepted) == 1
     assert planned.passed_over == ("list" not in words)
 
 
 def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
-    plan = plan_batch(Progress(at(a=0)), available(a=(1000, 2000)), report_loss=lambda what: None)
+    plan = plan_batch(Progress(at(a=0)), available(a=(1000, 2000)), sentences=SENTENCES, report_loss=lambda what: None)
     assert end_of(plan, 100).offsets == at(a=1100)
 
 
@@ -137,7 +140,7 @@ def test_accepted_loss_counts_only_what_is_left_against_the_limit() -> None:
 )
 def test_incarnations_travel_along(life: str | None, found: Holdings, offsets: Offsets, after: object) -> None:
     known = Progress({} if life is None else at(a=50), lives(a=life) if life else {})
-    planned = end_of(plan_batch(known, found, report_loss=fail))
+    planned = end_of(plan_batch(known, found, sentences=SENTENCES, report_loss=fail))
     assert planned == Progress(offsets, after)
 
 
@@ -146,11 +149,11 @@ def test_a_recreated_partition_is_loss_and_if_accepted_read_from_its_first_byte(
     known = Progress(at(a=50), lives(a="1"))
     assert suspect(known, found) == set()  # there is nothing to wait for
     with pytest.raises(DataLoss, match="another incarnation: the topic was deleted and made again"):
-        plan_batch(known, found, report_loss=fail)
-    noted = end_of(plan_batch(known, found, report_loss=lambda what: None))
+        plan_batch(known, found, sentences=SENTENCES, report_loss=fail)
+    noted = end_of(plan_batch(known, found, sentences=SENTENCES, report_loss=lambda what: None))
     assert noted == Progress(at(a=0), lives(a="2"))
     assert ranges_between(known, noted) == {}
-    then = end_of(plan_batch(noted, found, report_loss=fail))
+    then = end_of(plan_batch(noted, found, sentences=SENTENCES, report_loss=fail))
     assert ranges_between(noted, then) == {tp("a"): found[tp("a")].offsets}
 
 
@@ -158,10 +161,10 @@ def test_what_is_recreated_during_available_now_is_told_and_left_for_another_run
     known = ceiling = Progress(at(a=50), lives(a="1"))
     again = available(a=(0, 900, "2"))
     with pytest.raises(DataLoss, match="another incarnation"):
-        plan_batch(known, again, ceiling=ceiling, report_loss=fail)
-    noted = end_of(plan_batch(known, again, ceiling=ceiling, report_loss=lambda what: None))
+        plan_batch(known, again, ceiling=ceiling, sentences=SENTENCES, report_loss=fail)
+    noted = end_of(plan_batch(known, again, ceiling=ceiling, sentences=SENTENCES, report_loss=lambda what: None))
     assert noted == Progress(at(a=0), lives(a="2"))
-    assert end_of(plan_batch(noted, again, ceiling=ceiling, report_loss=fail)) == noted
+    assert end_of(plan_batch(noted, again, ceiling=ceiling, sentences=SENTENCES, report_loss=fail)) == noted
 
 
 def test_since_when_partitions_are_doubtful() -> None:
@@ -192,9 +195,11 @@ def test_whatever_is_held_no_partition_is_forgotten_and_no_range_leaves_what_is_
     found: dict[TopicPartition, PartitionState] = available(
         **{letter: (start, start + size, *digit) for letter, (start, size, digit) in there.items()}
     )
-    planned = end_of(plan_batch(known, found, overdue=set(map(tp, late)), report_loss=lambda what: None))
+    planned = end_of(
+        plan_batch(known, found, overdue=set(map(tp, late)), sentences=SENTENCES, report_loss=lambda what: None)
+    )
     assert planned.offsets.keys() == known.offsets.keys() | found.keys()
     for where, span in ranges_between(known, planned).items():
         assert span == OffsetRange(known.offsets[where], found[where].offsets.end)
     # Whatever was lost, the next batch goes on from there without another word of it.
-    plan_batch(planned, found, overdue=set(map(tp, late)) & found.keys(), report_loss=fail)
+    plan_batch(planned, found, overdue=set(map(tp, late)) & found.keys(), sentences=SENTENCES, report_loss=fail)

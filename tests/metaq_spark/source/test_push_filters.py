@@ -31,8 +31,9 @@ from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import Message
 from metaq.protocols.text.commands import Value
 from metaq.testing.memory import MemoryBroker
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
+from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.pushdown import PushdownReader
 
 Row = dict[str, object]
@@ -57,14 +58,14 @@ def filled(**settings: object) -> Harness:
     return harness
 
 
-def rows(reader: MetaQReader) -> list[Row]:
+def rows(reader: BatchReader) -> list[Row]:
     tasks = pickle.loads(pickle.dumps(reader.partitions()))
     return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
 
 def pushed(harness: Harness, filters: list[Filter], **options: str) -> tuple[PushdownReader, list[Filter]]:
     given = harness.options(Use.BATCH_READ, pushFilters="true", **options)
-    reader = PushdownReader(given, harness.pool, harness.clock)
+    reader = PushdownReader(MetaQSource(given, harness.pool, harness.clock))
     return reader, list(reader.pushFilters(filters))
 
 
@@ -124,7 +125,7 @@ HARNESSES = {"ours": filled(), "java": filled(extensions=NO_EXTENSIONS)}
 @pytest.mark.parametrize("kind", HARNESSES)
 def test_the_same_rows_with_and_without(kind: str, conditions: list[Filter], options: dict[str, str]) -> None:
     harness = HARNESSES[kind]
-    everything = rows(MetaQReader(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock))
+    everything = rows(BatchReader(MetaQSource(harness.options(Use.BATCH_READ, **options), harness.pool, harness.clock)))
     reader, left = pushed(harness, conditions, **options)
     assert all(any(one is condition for condition in conditions) for one in left)
     got = [row for row in rows(reader) if all(should_wait(one, row) for one in left)]
@@ -222,5 +223,7 @@ def test_less_is_fetched(kind: str, conditions: list[Filter], share_max: float) 
 
 def test_nothing_pushed_reads_everything() -> None:
     harness = HARNESSES["ours"]
-    reader = PushdownReader(harness.options(Use.BATCH_READ, pushFilters="true"), harness.pool, harness.clock)
+    reader = PushdownReader(
+        MetaQSource(harness.options(Use.BATCH_READ, pushFilters="true"), harness.pool, harness.clock)
+    )
     assert len(rows(reader)) == 180

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from source_harness import Harness
 
 from metaq.model import Partition, TopicPartition
+from metaq_spark.backends.metaq.partition_reader import RangePartition
+from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
-from metaq_spark.source.batch_reader import MetaQReader
-from metaq_spark.source.partition_reader import RangePartition
-from metaq_spark.source.range_groups import RangeGroup, grouped
+from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.splits import TaskRange
+from metaq_spark.source.tasks import RangeGroup, grouped
 
 
 def task_ranges(*sizes: int) -> list[TaskRange]:
@@ -67,12 +68,14 @@ def test_many_small_partitions_are_one_task_with_one_batch() -> None:
     for broker in (0, 1):
         for index in (0, 1):
             harness.put("orders", broker, index, f"{broker}-{index} a".encode(), f"{broker}-{index} b".encode())
-    reader = MetaQReader(harness.options(Use.BATCH_READ), harness.pool, harness.clock)
+    reader = BatchReader(MetaQSource(harness.options(Use.BATCH_READ), harness.pool, harness.clock))
     [task] = reader.partitions()
     assert isinstance(task, RangeGroup)
     [batch] = reader.read(task)
     rows = [(row["broker_id"], row["partition"], row["value"].decode()) for row in batch.to_pylist()]
     assert rows == [(n, i, f"{n}-{i} {x}") for n in (0, 1) for i in (0, 1) for x in "ab"]
-    alone = MetaQReader(harness.options(Use.BATCH_READ, minBytesPerPartition="1"), harness.pool, harness.clock)
+    alone = BatchReader(
+        MetaQSource(harness.options(Use.BATCH_READ, minBytesPerPartition="1"), harness.pool, harness.clock)
+    )
     assert [type(task) for task in alone.partitions()] == [RangePartition] * 4
     assert harness.values(alone, alone.partitions()) == batch["value"].to_pylist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from fix_planning import Boundaries, at, fail, spans, tp
@@ -11,7 +11,7 @@ from metaq.model import TopicPartition
 from metaq_spark.errors import DataLoss, OptionError
 from metaq_spark.offsets import Offsets
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Specific, Timestamps
-from metaq_spark.source.resolution import Bound, OffsetLookups
+from metaq_spark.source.resolution import Bound
 
 HELD = spans(a=(0, 100), b=(50, 200), c=(7, 7))
 TIMES = {tp("a"): {1000: 30, 5000: 100}, tp("b"): {1000: 50, 2000: 60, 5000: 200}, tp("c"): {1000: 7, 5000: 7}}
@@ -22,9 +22,17 @@ def first_at(times_ms: Mapping[TopicPartition, int]) -> Offsets:
     return {where: TIMES[where][time_ms] for where, time_ms in times_ms.items()}
 
 
+class Times(Boundaries):
+    """Positions that know times as well."""
+
+    def __init__(self, first_at: Callable[[Mapping[TopicPartition, int]], Offsets]) -> None:
+        super().__init__()
+        self.first_at = first_at
+
+
 def resolve(position: Position, report=fail, *, latest_if_none: bool = False, group: Offsets | None = None):
     side = Bound("startingOffsets", position, latest_if_none)
-    return side.resolve(HELD, OffsetLookups(first_at, lambda partitions: group or {}), report)
+    return side.resolve(HELD, Times(first_at), lambda partitions: group or {}, report)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +118,8 @@ def test_times_that_nothing_answers_to(times: Timestamps, words: str) -> None:
 
 def test_a_message_that_came_between_two_lookups_is_not_there_yet() -> None:
     side = Bound("endingTimestamp", Timestamps(1), latest_if_none=True)
-    lookups = OffsetLookups(lambda times_ms: at(a=120, b=40), lambda partitions: {})
-    assert side.resolve(spans(a=(0, 100), b=(50, 60)), lookups, fail) == at(a=100, b=50)
+    positions = Times(lambda times_ms: at(a=120, b=40))
+    assert side.resolve(spans(a=(0, 100), b=(50, 60)), positions, lambda partitions: {}, fail) == at(a=100, b=50)
 
 
 def test_a_group_is_where_it_says_and_at_the_start_where_it_has_never_been() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from metaq.model import OffsetRange, TopicPartition
 from metaq.testing.manual_clock import ManualClock
+from metaq_spark.backends.metaq.source import SENTENCES
 from metaq_spark.offsets import Progress
-from metaq_spark.source.limits import Limits, limit_bytes, limit_messages, limited, share_out
+from metaq_spark.source.limits import Limits, TriggerDelay, limit_bytes, limit_messages, limited, share_out
 from metaq_spark.source.planning import plan_batch
-from metaq_spark.source.trigger_delay import TriggerDelay
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_batches_under_limits_reach_the_end(sizes: list[list[int]], bytes_max: i
     there = available(**{letter: (0, marks[-1]) for letter, marks in boundaries.items()})
     here, batches = Progress(dict.fromkeys(there, 0)), 0
     while here.offsets != {where: one.offsets.end for where, one in there.items()}:
-        plan = plan_batch(here, there, report_loss=fail)
+        plan = plan_batch(here, there, sentences=SENTENCES, report_loss=fail)
         here = plan.end(Limits(bytes_max, messages_max), Boundaries(**boundaries))
         batches += 1
         assert batches <= sum(map(len, sizes))

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from metaq_spark.source.value_schema import parse_value_schema, spell_type
+from metaq_spark.columns.value_schema import parse_value_schema, spell_type
 
 
 def struct(**fields: DataType) -> StructType:

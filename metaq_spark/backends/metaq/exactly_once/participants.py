@@ -14,9 +14,9 @@ from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
+from metaq_spark.backends.metaq.routes import ROUTE_AGE_S_MAX
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
-from metaq_spark.sink.routes import ROUTE_AGE_S_MAX
 
 Participants = dict[int, Address]
 """Broker id to address, at least one."""

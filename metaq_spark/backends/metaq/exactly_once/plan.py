@@ -10,13 +10,10 @@ from metaq_spark.backends.metaq.discovery import masters_of
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.backends.metaq.exactly_once.participants import Participants, shared_participants
+from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
-from metaq_spark.options.parsing import SinkOptions
-
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties that Spark sets in every task of a streaming query."""
+from metaq_spark.sink.backend import BATCH_ID, QUERY_ID
 
 RUN_ID: Final = "spark.jobGroup.id"
 """Of a streaming query, the job group is its run."""

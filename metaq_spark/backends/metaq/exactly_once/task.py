@@ -22,9 +22,9 @@ from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits, BrokerBranches
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, BranchName
+from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
-from metaq_spark.options.parsing import SinkOptions
 
 AGE_SHARE: Final = 0.25
 """How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers under way."""
@@ -46,7 +46,7 @@ class TaskAttempt:
 
 
 class TransactionalPuts:
-    """Implements ``Delivery``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
+    """Implements ``sink.Puts``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
 
     def __init__(self, attempt: TaskAttempt, limits: BranchLimits, sessions: RetryingSessions) -> None:
         self._attempt, self._limits, self._sessions = attempt, limits, sessions
@@ -57,14 +57,14 @@ class TransactionalPuts:
         self._watch: _Watch | None = None
 
     def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Delivery``."""
+        """See ``Puts``."""
         with self._lock:
             self._raise_failure()
             self._broker(target, address).put(target, block)
             self._prepare_aged()
 
     def finish(self) -> tuple[Xid, ...]:
-        """See ``Delivery``."""
+        """See ``Puts``."""
         self._stop_watch()
         self._raise_failure()
         for broker in self._brokers.values():
@@ -88,7 +88,7 @@ class TransactionalPuts:
         return any(broker.decided is not None and broker.decided >= batch_id for broker in self._brokers.values())
 
     def give_up(self, error: BaseException) -> None:
-        """See ``Delivery``: no decision can list what this attempt has prepared, so it is rolled back."""
+        """See ``Puts``: no decision can list what this attempt has prepared, so it is rolled back."""
         self._stop_watch()
         for broker in self._brokers.values():
             broker.give_up(error)

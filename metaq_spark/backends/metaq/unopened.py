@@ -16,11 +16,11 @@ from contextlib import suppress
 from metaq.errors import TopicNotFound
 from metaq.model import TopicPartition
 from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.offsets import Holdings
-from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.options.positions import Specific, Timestamps
 from metaq_spark.options.selection import Assigned, Selection, topics_of
-from metaq_spark.source.data_loss import report_data_loss
+from metaq_spark.source.losses import report_data_loss
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,6 @@
-"""What happens to damaged messages: the option ``onCorrupt`` as an object.
+"""What happens when messages that a query had to read are gone or damaged: ``failOnDataLoss`` and ``onCorrupt``.
+
+Damage is dealt with as ``onCorrupt`` says:
 
 ``fail``        the task fails; nothing else is done
 ``skip``        a warning in the executor's log, and on with the next message
@@ -18,9 +20,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from metaq.model import OffsetRange, TopicPartition
+from metaq_spark.errors import DataLoss
+from metaq_spark.offsets import unit_of
 
 LETTER_BYTES_MAX: Final = 1_000_000
 """So that a letter with its header and attribute fits into one transfer of a broker with default settings."""
+
+ReportLoss = Callable[[str], None]
+"""What ``report_data_loss`` does once its policy is known: raise, or warn and return."""
 
 ReadDamaged = Callable[[int, int], bytes]
 """Reads bytes of the damaged partition: offset, count. Fewer come where its log ends."""
@@ -28,9 +35,38 @@ ReadDamaged = Callable[[int, int], bytes]
 _log = logging.getLogger(__name__)
 
 
+def report_data_loss(what: str, *, fail: bool) -> None:
+    """Fail the query, or log a warning and return, as the option ``failOnDataLoss`` says.
+
+    Raises:
+        DataLoss: ``fail`` is true.
+    """
+    if fail:
+        raise DataLoss(what)
+    _log.warning("%s. Reading on, because failOnDataLoss is false", what)
+
+
+class LossReport:
+    """``report_data_loss`` for somebody who meets the same loss with every look at the brokers: warns of each once."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+        self._reported: set[str] = set()
+
+    def __call__(self, what: str) -> None:
+        """Fail, or warn if that was not said before.
+
+        Raises:
+            DataLoss: Losses fail the query.
+        """
+        if what not in self._reported:
+            report_data_loss(what, fail=self._fail)
+            self._reported.add(what)
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of ``source`` that are no messages, as far as anybody knows; ``served`` if the broker gives them out."""
+    """Offsets of ``source`` at which no messages can be read; ``served`` if the broker gives their bytes out."""
 
     source: TopicPartition
     offsets: OffsetRange
@@ -39,7 +75,7 @@ class Damage:
 
     def __str__(self) -> str:
         start, end = self.offsets.start, self.offsets.end
-        return f"{self.source}: bytes [{start}, {end}) are damaged: {self.reason}"
+        return f"{self.source}: {unit_of(self.source)} [{start}, {end}) are damaged: {self.reason}"
 
     @property
     def attribute(self) -> str:

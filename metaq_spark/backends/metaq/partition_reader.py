@@ -22,10 +22,10 @@ from pyspark.sql.datasource import InputPartition
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
 from metaq_spark.backends.metaq.cluster import SessionPool, pool_with
+from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
-from metaq_spark.options.parsing import SourceOptions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from metaq.discovery.group_offsets import GroupOffsetStore, check_name
 from metaq.discovery.zk_cache import AWAY_PAUSE_S, REFRESH_WAIT_S
@@ -16,22 +15,13 @@ from metaq.errors import MetaqError
 from metaq.model import INT64_MAX, TopicPartition
 from metaq.net.background import Background
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
-from metaq_spark.options.parsing import SourceOptions
 from metaq_spark.options.positions import LATEST_OFFSET, Group
+from metaq_spark.source.backend import GroupOffsets
 
 _log = logging.getLogger(__name__)
-
-
-class GroupOffsets(Protocol):
-    """The offsets of consumer groups. Like Spark's, each is the first byte not yet read."""
-
-    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where ``group`` is in each of ``partitions``; those that it has never read are left out."""
-
-    def commit(self, group: str, offsets: Offsets) -> None:
-        """Note that ``group`` has read everything before ``offsets``. Others than those named stay as they are."""
 
 
 class ZooKeeperGroups:

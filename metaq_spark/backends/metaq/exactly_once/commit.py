@@ -6,23 +6,38 @@ Source: docs/transactions.md, "Exactly once".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
-from metaq_spark.backends.metaq.exactly_once.contents import Contents
+from metaq_spark.backends.metaq.exactly_once.contents import Contents, Counts
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
+from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
-from metaq_spark.sink.task import WrittenMessages
+from metaq_spark.sink.backend import Messages
 
 _log = logging.getLogger(__name__)
 
-Messages = Sequence[WriterCommitMessage | None]
-"""One of each task, in the order of the tasks; ``None`` for one that failed."""
+
+@dataclass(frozen=True)
+class WrittenMessages(WriterCommitMessage):
+    """What a task has stored: how many messages, and their bytes as frames.
+
+    Exactly-once delivery: in which branches, of which batch, by which run of the query. They are prepared, and for the
+    driver to commit. ``counts`` is what they contain, or would if the batch were not written already.
+    """
+
+    message_count: int
+    frame_bytes: int
+    batch: BatchName | None = None
+    branches: tuple[Xid, ...] = ()
+    counts: Counts = field(default_factory=dict)
+    run: str = ""
 
 
 def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
@@ -63,7 +78,7 @@ def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
     """Take a failed batch write back, if it can still be taken back.
 
     Spark calls this when tasks failed, and also when the commit did. A decision that the write consists of nothing
-    settles which it is: either it is the first, and whatever was prepared is worthless, or the answer is what was
+    settles which it is: either it is the first, and whatever was prepared is superseded, or the answer is what was
     decided, and that is driven to its end. A write that can be repeated is left for its repetition: here, a decision
     would make that one write nothing.
 
@@ -82,3 +97,22 @@ def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
 def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
     """All branches, those of one task in their order."""
     return [key for message in messages if isinstance(message, WrittenMessages) for key in message.branches]
+
+
+class MetaQTransaction:
+    """Implements ``Transaction`` for a write with ``plan``."""
+
+    def __init__(self, plan: TransactionPlan, options: SinkOptions) -> None:
+        self.plan, self._options = plan, options
+
+    def commit(self, messages: Messages, batch_id: int | None) -> None:
+        """See ``Transaction``. Raises as ``commit_stream``."""
+        sessions = RetryingSessions(self._options)
+        if batch_id is None:
+            commit_write(self.plan, messages, sessions)
+        else:
+            commit_stream(self.plan, messages, batch_id, sessions)
+
+    def abort(self) -> None:
+        """See ``Transaction``."""
+        abort_write(self.plan, RetryingSessions(self._options))

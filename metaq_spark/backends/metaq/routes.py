@@ -11,8 +11,8 @@ from typing import Final
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.backends.metaq.cluster import Cluster, SessionPool
+from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.errors import PartitionAway
-from metaq_spark.options.parsing import BrokerOptions
 
 ROUTE_AGE_S_MAX: Final = 10.0
 

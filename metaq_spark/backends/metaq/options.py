@@ -1,0 +1,325 @@
+"""The options of ``format("metaq")``: its table, and the frozen objects that the rest works with.
+
+Most rows are shared with other formats (``options/table.py``). ``docs/connector.md`` is checked against the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.model import Address, Partition
+from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, choose_columns, message_layout
+from metaq_spark.errors import OptionError
+from metaq_spark.options import values
+from metaq_spark.options.parsing import (
+    ConnectionOptions,
+    OptionTable,
+    ReadOptions,
+    WriteOptions,
+    check_choice,
+    check_positions,
+    check_read,
+    check_tls,
+    check_value,
+    read_values,
+)
+from metaq_spark.options.positions import Notation
+from metaq_spark.options.table import (
+    ANY,
+    BATCH_READ,
+    BATCH_WRITE,
+    CONNECTION_ROWS,
+    FETCH_ROW,
+    LIMIT_ROWS,
+    LOSS_ROWS,
+    OFFSET_POLL_ROW,
+    READ,
+    STREAM_READ,
+    TOPIC_ROW,
+    UNSET,
+    VALUE_ROWS,
+    WRITE,
+    Option,
+    Use,
+    position_rows,
+    selection_rows,
+)
+
+NOTATION: Final = Notation(Partition.parse, ("0-0", "0-1"), "byte offset")
+"""How the options write partitions and offsets."""
+
+_USE_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
+_USE_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
+_USE_LIMITS: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
+_HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
+    "kafka.bootstrap.servers": _USE_BROKERS,
+    "bootstrap.servers": _USE_BROKERS,
+    "bootstrapservers": _USE_BROKERS,
+    "servers": _USE_BROKERS,
+    "broker": _USE_BROKERS,
+    "host": _USE_BROKERS,
+    "url": _USE_BROKERS,
+    "nameserver": _USE_BROKERS,
+    "nameservers": _USE_BROKERS,
+    "zk": "use zookeeper: host:port,host:port/root",
+    "zkconnect": "use zookeeper: host:port,host:port/root",
+    "zk.zkconnect": "use zookeeper: host:port,host:port/root",
+    "topics": _USE_TOPICS,
+    "topic": _USE_TOPICS,
+    "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
+    "path": ("a topic has no path; use subscribe: topics, separated by commas", "a topic has no path; use topic"),
+    "partitions": 'use assign: JSON such as {"orders": ["0-0", "0-1"]}',
+    "checkpoint": "use checkpointLocation",
+    "checkpointdir": "use checkpointLocation",
+    "checkpoint.location": "use checkpointLocation",
+    "startingposition": "use startingOffsets",
+    "auto.offset.reset": "use startingOffsets: earliest or latest",
+    "kafka.group.id": "use group",
+    "group.id": "use group",
+    "groupid": "use group",
+    "consumergroup": "use group",
+    "maxfilespertrigger": _USE_LIMITS,
+    "maxratepertrigger": _USE_LIMITS,
+    "tag": "use messageTypes: types, separated by commas",
+    "tags": "use messageTypes: types, separated by commas",
+    "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
+    "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
+    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
+    "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
+}
+"""Keys that other connectors have, or that this one had, in lower case: what to do instead; for reads and for writes
+where that differs."""
+
+
+def _parse_columns(text: str) -> tuple[str, ...]:
+    return choose_columns(text, COLUMN_TYPES)
+
+
+OPTIONS: Final = (
+    Option(
+        "brokers", "brokers", values.addresses, UNSET, ANY,
+        "Brokers to talk to: `host:port`, separated by commas. Every broker of the topics must be named. Exactly one "
+        "of `brokers` and `zookeeper` is needed.",
+    ),
+    Option(
+        "zookeeper", "zookeeper", ZooKeeperAddress.parse, UNSET, ANY,
+        "Where brokers register, `host:port,host:port/root`; the root is `/meta` if it is left out. Brokers are found "
+        "there, and masters are preferred to slaves.",
+    ),
+    *selection_rows(NOTATION),
+    *position_rows(NOTATION),
+    *LIMIT_ROWS,
+    Option(
+        "columns", "columns", _parse_columns, UNSET, READ,
+        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
+        "faster, because Spark tells a Python source nothing about it.",
+    ),
+    Option(
+        "messageTypes", "message_types", values.message_types, UNSET, READ,
+        "Read only messages whose attribute is one of these, separated by commas; the broker leaves the others out.",
+    ),
+    Option(
+        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
+        "Whether conditions on `attribute`, `offset` and `timestamp` narrow what is fetched. Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`.",
+    ),
+    *VALUE_ROWS,
+    Option(
+        "attributeFormat", "attribute_format", values.one_of("string", "map"), "string", READ,
+        "What the column `attribute` is: the text, or a map read from `k=v;k2=v2`.",
+    ),
+    *LOSS_ROWS,
+    Option(
+        "group", "group", values.group, UNSET, READ,
+        "MetaQ consumer group for `startingOffsets` = `group` and `commitGroupOffsets`.",
+    ),
+    Option(
+        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
+        "Whether the group's offsets are set to what Spark has completed, for MetaQ's own tools.",
+    ),
+    FETCH_ROW,
+    Option(
+        "localReads", "local_reads", values.boolean, "true", READ,
+        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
+        "ranges sent.",
+    ),
+    OFFSET_POLL_ROW,
+    TOPIC_ROW,
+    Option(
+        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
+        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
+    ),
+    Option(
+        "transactionTimeoutMs", "transaction_timeout_ms", values.duration_ms, "10m", WRITE,
+        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
+        "`maxTxTimeoutInSeconds` caps it.",
+    ),
+    Option(
+        "txnAppId", "txn_app_id", values.transaction_name, UNSET, BATCH_WRITE,
+        "Name of an exactly-once batch write that may be repeated, for example in `foreachBatch`; with `txnVersion`.",
+    ),
+    Option(
+        "txnVersion", "txn_version", values.version, UNSET, BATCH_WRITE,
+        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
+    ),
+    Option(
+        "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
+        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
+        "count and the rows at hand are dropped.",
+    ),
+    Option(
+        "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
+        "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
+        "message whose partition is away fails the write instead of going elsewhere.",
+    ),
+    Option(
+        "blockBytes", "block_bytes", values.size_up_to(1 << 26), "2m", WRITE,
+        "Bytes of messages sent to a partition in one request; not above the broker's `maxBatchSize`.",
+    ),
+    Option(
+        "blockMessages", "block_messages", values.messages, "100000", WRITE,
+        "Messages sent to a partition in one request, at most.",
+    ),
+    *CONNECTION_ROWS,
+)  # fmt: skip
+
+TABLE: Final = OptionTable(
+    OPTIONS,
+    _HABITS,
+    (
+        "brokers", "zookeeper", "subscribe", "startingOffsets", "endingOffsets", "maxBytesPerTrigger", "topic",
+        "delivery",
+    ),
+    "docs/connector.md",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerOptions(ConnectionOptions):
+    """How to reach the brokers. ``brokers`` is empty where they are found by ``zookeeper``."""
+
+    brokers: tuple[Address, ...]
+    zookeeper: ZooKeeperAddress | None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the user named, as text: the brokers, or where ZooKeeper has them."""
+        return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(BrokerOptions, ReadOptions):
+    """A read of MetaQ."""
+
+    message_types: tuple[str, ...] | None
+    attribute_format: str
+    local_reads: bool
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The columns of the read."""
+        return _row_layout(self.columns, self.value_format, self.value_schema, self.attribute_format)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(BrokerOptions, WriteOptions):
+    """A write to MetaQ; ``None`` = not given."""
+
+    delivery: str
+    transaction_timeout_ms: int
+    txn_app_id: str | None
+    txn_version: int | None
+    repeated_batch: str
+    ordered_partitions: tuple[Partition, ...] | None
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the write is a transaction."""
+        return self.delivery == "exactly_once"
+
+
+def source_layout(raw: Mapping[str, str]) -> RowLayout:
+    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
+
+    Raises:
+        OptionError: An option is unknown, is for writing, is missing or cannot be read.
+    """
+    values = _with_brokers(TABLE.read(raw, Use.BATCH_READ, READ), raw)
+    check_choice(values)
+    chosen = [values[field] for field in ("columns", "value_format", "value_schema", "attribute_format")]
+    check_value(*chosen[1:3])
+    return _row_layout(*chosen)
+
+
+def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
+    """The options of a batch read or a streaming read.
+
+    Raises:
+        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
+    """
+    values = _with_brokers(TABLE.read(raw, use), raw)
+    check_choice(values)
+    options = SourceOptions(**values)
+    check_positions(options, use)
+    check_read(options)
+    check_tls(options)
+    return options
+
+
+def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
+    """The options of a batch write or a streaming write.
+
+    Raises:
+        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
+    """
+    options = SinkOptions(**_with_brokers(TABLE.read(raw, use), raw))
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
+    if options.txn_app_id is not None and not options.exactly_once:
+        raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
+    check_tls(options)
+    return options
+
+
+def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
+    """The options that say how to reach the brokers, for what is neither a read nor a write.
+
+    Raises:
+        OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
+    """
+    allowed = [option for option in OPTIONS if option.uses == ANY]
+    names = [option.name for option in allowed]
+    for key in raw:
+        if key.lower() not in [name.lower() for name in names]:
+            raise OptionError(key, f"it says nothing about how to reach the brokers. Allowed here: {', '.join(names)}")
+    options = BrokerOptions(**_with_brokers(read_values(allowed, raw, Use.BATCH_READ), raw))
+    check_tls(options)
+    return options
+
+
+def _with_brokers(values: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
+    """Check that there is one way to the brokers."""
+    if values["brokers"] is None and values["zookeeper"] is None:
+        raise OptionError("brokers", "it is required, or instead of it zookeeper: where the brokers are" + _in_sql(raw))
+    if values["brokers"] is not None and values["zookeeper"] is not None:
+        raise OptionError("brokers, zookeeper", "only one of them can say where the brokers are")
+    return values | {"brokers": values["brokers"] or ()}
+
+
+def _in_sql(raw: Mapping[str, str]) -> str:
+    """What an INSERT INTO a table meets: Spark gives the options of a table to nobody, so there are none at all."""
+    advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS, or INSERT INTO ... WITH (...) options"
+    return "" if raw else advice
+
+
+def _row_layout(
+    columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, attribute_format: str
+) -> RowLayout:
+    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
+    attribute_type = ATTRIBUTE_MAP if attribute_format == "map" else StringType()
+    return message_layout(columns, attribute_type, value_type)

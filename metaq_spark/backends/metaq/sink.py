@@ -1,0 +1,174 @@
+"""A write to MetaQ: implements ``sink.backend.Sink``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.model import Address, Partition, TopicPartition, Xid
+from metaq_spark.backends.metaq.acknowledged_puts import AcknowledgedPuts
+from metaq_spark.backends.metaq.cluster import pool_with
+from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
+from metaq_spark.backends.metaq.exactly_once.contents import Count
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, batch_of_task, plan_transaction
+from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
+from metaq_spark.backends.metaq.options import SinkOptions
+from metaq_spark.backends.metaq.routes import Route, RouteMemory, address_of, shared_routes
+from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.encode import FrameEncoder
+from metaq_spark.sink.backend import WriteTask
+from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+
+SINK_COLUMNS: Final[ColumnTypes] = {
+    "value": (BinaryType, StringType),
+    "attribute": (StringType,),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "key": (BinaryType, StringType, IntegerType, LongType),
+}
+"""Every column of a write and its types. Only ``value`` is required."""
+
+
+class Puts(Protocol):
+    """How the blocks of a task reach their brokers, and what is promised about them."""
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """Send a block to a partition of the broker at ``address``. Blocks of a partition keep their order.
+
+        Raises:
+            MetaqError: This block or an older one was refused or got no answer.
+        """
+
+    def finish(self) -> tuple[Xid, ...]:
+        """Wait until every block is safe; the branches that the driver has to commit, in order. Raises as ``put``."""
+
+    def give_up(self, error: BaseException) -> None:
+        """Let go of the connections, because the task failed with ``error``."""
+
+
+class UnsentPuts:
+    """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """See ``Puts``."""
+
+    def finish(self) -> tuple[Xid, ...]:
+        """See ``Puts``."""
+        return ()
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Puts``."""
+
+
+class MetaQSink:
+    """Writes with ``options``. Everything that a task needs is found on the driver, and pickled with it.
+
+    ``pool`` and ``routes`` are for tests.
+
+    Raises:
+        ColumnError: The DataFrame's columns are not what a write takes.
+        TopicNotFound: No broker accepts the topic of the option.
+        ExactlyOnceError: A broker cannot take part in exactly-once delivery.
+        ConnectionFailed, DeadlineExceeded: A broker could not be asked.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        *,
+        streaming: bool,
+        pool: SessionPool | None = None,
+        routes: RouteMemory | None = None,
+    ) -> None:
+        self.options, self.pool, self.routes = options, pool, routes
+        self.columns: SinkColumns = find_sink_columns(schema, options.topic, SINK_COLUMNS)
+        self._route = None if options.topic is None else (routes or shared_routes()).find(options, options.topic)
+        self.transaction = (
+            MetaQTransaction(plan_transaction(options, streaming), options) if options.exactly_once else None
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        return self.__dict__ | {"pool": None, "routes": None}
+
+    def begin(self, task: WriteTask) -> MetaQDelivery:
+        """See ``Sink``."""
+        pool = self.pool or pool_with(self.options.timeouts, self.options.tls)
+        routes = TaskRoutes(self.options, self._route, self.routes or shared_routes())
+        if self.transaction is None:
+            return MetaQDelivery(self.columns, routes, AcknowledgedPuts(self.options, pool))
+        plan = self.transaction.plan
+        batch, run = batch_of_task(plan, task.local_property), task.local_property(RUN_ID) or ""
+        if plan.written:
+            return MetaQDelivery(self.columns, routes, UnsentPuts(), batch, run)
+        attempt = TaskAttempt(batch, task.number, task.attempt)
+        limits = branch_limits(self.options, plan.timeout_s_max)
+        puts = TransactionalPuts(attempt, limits, RetryingSessions(self.options, pool))
+        return MetaQDelivery(self.columns, routes, puts, batch, run)
+
+
+class TaskRoutes:
+    """Where the topics of a task can be written; that of the option ``topic`` is known, others are looked up once."""
+
+    def __init__(self, options: SinkOptions, known: Route | None, memory: RouteMemory) -> None:
+        self.options, self._known, self._memory = options, known, memory
+        self._routes: dict[str, Route] = {}
+
+    def partitions_of(self, topic: str) -> Sequence[Partition]:
+        """See ``Delivery``."""
+        if topic not in self._routes:
+            self._routes[topic] = self._known or self._memory.find(self.options, topic)
+        return self.options.ordered_partitions or list(self._routes[topic])
+
+    def address_of(self, target: TopicPartition) -> Address:
+        """The broker of a partition of ``partitions_of``.
+
+        Raises:
+            PartitionAway: No broker takes messages for it now.
+        """
+        return address_of(target, self._routes[target.topic])
+
+
+class MetaQDelivery:
+    """Implements ``Delivery`` on ``puts``. ``batch`` and ``run`` of an exactly-once write are reported with it."""
+
+    def __init__(
+        self, columns: SinkColumns, routes: TaskRoutes, puts: Puts, batch: BatchName | None = None, run: str = ""
+    ) -> None:
+        self._columns, self._routes, self._puts = columns, routes, puts
+        self._batch, self._run = batch, run
+        self._count = self._size = 0
+        self._counts: dict[TopicPartition, Count] = {}
+        self.partitions_of, self.require = routes.partitions_of, routes.address_of
+
+    def encoder(self, batch: pa.RecordBatch, first_row: int) -> FrameEncoder:
+        """See ``Delivery``."""
+        attribute = self._columns.others.get("attribute")
+        return FrameEncoder(batch.column(self._columns.value), None if attribute is None else batch.column(attribute))
+
+    def open_block(self) -> OpenBlock:
+        """See ``Delivery``."""
+        return OpenBlock(self._routes.options.block_bytes, self._routes.options.block_messages)
+
+    def put(self, target: TopicPartition, block: Block) -> None:
+        """See ``Delivery``."""
+        self._puts.put(target, self._routes.address_of(target), block)
+        self._count, self._size = self._count + block.count, self._size + len(block.data)
+        if self._batch is not None:
+            self._counts[target] = self._counts.get(target, Count()).plus(Count(block.count, block.fingerprint))
+
+    def finish(self) -> WrittenMessages:
+        """See ``Delivery``."""
+        branches = self._puts.finish()
+        return WrittenMessages(self._count, self._size, self._batch, branches, self._counts, self._run)
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Delivery``."""
+        self._puts.give_up(error)

@@ -1,0 +1,131 @@
+"""A read of MetaQ: implements ``source.backend.Source``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.errors import BrokerError, DataMissing, MetaqError
+from metaq.formats.message_types import is_message_type
+from metaq.model import OffsetRange, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.cluster import Cluster
+from metaq_spark.backends.metaq.group_offsets import required_groups
+from metaq_spark.backends.metaq.options import NOTATION, SourceOptions
+from metaq_spark.backends.metaq.partition_reader import RangePartition, read_partition
+from metaq_spark.backends.metaq.small_ranges import read_small
+from metaq_spark.backends.metaq.unopened import report_unopened
+from metaq_spark.offsets import Holdings
+from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
+
+SENTENCES: Final = LossSentences(
+    not_listed=(
+        "the brokers do not list it any more. Either it was deleted, or its broker has not opened it since it was "
+        "restarted: a Java broker opens some of its partitions only with their next put. If it was deleted for good, "
+        "start the query with a new checkpoint"
+    ),
+    made_again=(
+        "the topic was deleted and made again, or the broker has another data folder than before (metaq-broker dev "
+        "without a folder has a new one each time). Start the query with a new checkpoint to read what is there now, "
+        "or start the broker with the data folder that it had"
+    ),
+    end_lost=(
+        "the topic was deleted and made again, or the broker lost its end. Restore the broker's data folder, with the "
+        "broker stopped; if the topic was made again, start the query with a new checkpoint"
+    ),
+    removed="the messages between were removed by its delete policy",
+)
+
+
+def _topic(where: TopicPartition) -> Any:
+    return where.topic
+
+
+def _broker_id(where: TopicPartition) -> Any:
+    return where.partition.broker_id
+
+
+def _index(where: TopicPartition) -> Any:
+    return where.partition.index
+
+
+_CONSTANTS: Final = {"topic": (_topic, str), "broker_id": (_broker_id, int), "partition": (_index, int)}
+
+
+class MetaQSource:
+    """Reads with ``options``. ``pool``, ``clock`` and ``groups`` are for tests."""
+
+    notation = NOTATION
+    sentences = SENTENCES
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pool: SessionPool | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        groups: GroupOffsets | None = None,
+    ) -> None:
+        self.options, self.clock, self._pool = options, clock, pool
+        self.groups = required_groups(options, groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        kept = {name: value for name, value in self.__dict__.items() if name != "cluster"}
+        return kept | {"_pool": None}
+
+    @property
+    def pushed_columns(self) -> PushedColumns:
+        """See ``Source``; a condition on an attribute that is a map says nothing about its text."""
+        text = isinstance(self.options.row_layout.type_of("attribute") or StringType(), StringType)
+        return PushedColumns(_CONSTANTS, "offset", "timestamp", "attribute" if text else None, is_message_type)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """See ``Source``."""
+        return Cluster(self.options, self._pool, self.clock)
+
+    def check(self, *, streaming: bool) -> None:
+        """See ``Source``."""
+        options = self.options
+        if not options.wait_for_topic:
+            self.cluster.require(options.selection, stored=not streaming)
+        if options.dead_letter_topic is not None:
+            self.cluster.writable(options.dead_letter_topic)  # an unknown one shall not be met at the first damage
+
+    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+        """See ``Source``."""
+        report_unopened(self.options, available, self.cluster, streaming=streaming)
+
+    def is_data_loss(self, error: MetaqError) -> bool:
+        """See ``Source``."""
+        return isinstance(error, DataMissing) or (isinstance(error, BrokerError) and error.code == 404)
+
+    def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> RangePartition:
+        """See ``Source``."""
+        return RangePartition(where, self.cluster.address_of(where), offsets, incarnation)
+
+    @property
+    def types(self) -> tuple[str, ...] | None:
+        """See ``Source``."""
+        return self.options.message_types
+
+    def with_types(self, types: tuple[str, ...]) -> MetaQSource:
+        """See ``Source``."""
+        return MetaQSource(replace(self.options, message_types=types), self._pool, self.clock, self.groups)
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        assert isinstance(part, RangePartition)
+        return read_partition(part, self.options, self._pool)
+
+    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+        """See ``Source``."""
+        own = [part for part in parts if isinstance(part, RangePartition)]
+        return dict(read_small(own, self.options, self._pool).items())

@@ -1,0 +1,120 @@
+"""What the rows of a read look like: which columns, in which order, of which types.
+
+Spark gives a Python source no word about the columns that a query needs, so options say it: ``columns``,
+``valueFormat`` with ``valueSchema``, ``attributeFormat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from metaq_spark.columns.value_schema import quote, spell_type
+from metaq_spark.errors import ColumnError
+
+COLUMN_TYPES: Final[Mapping[str, DataType]] = {
+    "topic": StringType(),
+    "broker_id": IntegerType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "message_id": LongType(),
+    "timestamp": TimestampType(),
+    "attribute": StringType(),
+    "value": BinaryType(),
+}
+"""Every column of a read of MetaQ, in order, with its type unless options say otherwise; all nullable."""
+
+ATTRIBUTE_MAP: Final = MapType(StringType(), StringType())
+"""The type of ``attribute`` as a map."""
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The columns of a read, in order, each with its type."""
+
+    fields: tuple[tuple[str, DataType], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(name for name, _ in self.fields)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns as Spark's type."""
+        return StructType([StructField(name, kind) for name, kind in self.fields])
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark SQL spells them."""
+        return ", ".join(f"{quote(name)} {spell_type(kind)}" for name, kind in self.fields)
+
+    def type_of(self, name: str) -> DataType | None:
+        """The type of a column, ``None`` if the read does not have it."""
+        return dict(self.fields).get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def check(self, schema: StructType) -> None:
+        """Check that Spark is going to use the columns that the read has by its options.
+
+        Raises:
+            ColumnError: A schema was given to the reader. Spark takes it as it is and asks nobody, so this is where it
+            is met.
+        """
+        wanted = [(field.name, spell_type(field.dataType)) for field in schema.fields]
+        offered = [(name, spell_type(kind)) for name, kind in self.fields]
+        for place, column in enumerate(wanted):
+            if place >= len(offered) or column != offered[place]:
+                what = f"has type {column[1]} at place {place + 1} of the schema given"
+                raise ColumnError(column[0], self._refusal(what))
+        if len(wanted) < len(offered):
+            raise ColumnError(offered[len(wanted)][0], self._refusal("is missing from the schema given"))
+
+    def _refusal(self, what: str) -> str:
+        return (
+            f"it {what}, but this read has the columns {self.ddl}; leave .schema(...) out and select from these, "
+            "or choose with the option columns"
+        )
+
+
+def message_layout(
+    names: Sequence[str] | None = None,
+    attribute_type: DataType = COLUMN_TYPES["attribute"],
+    value_type: DataType = COLUMN_TYPES["value"],
+) -> RowLayout:
+    """The columns ``names`` of a read of MetaQ, all if that is ``None``. A nested ``value_type``: payloads are JSON."""
+    chosen = {"attribute": attribute_type, "value": value_type}
+    return RowLayout(tuple((name, chosen.get(name, COLUMN_TYPES[name])) for name in names or COLUMN_TYPES))
+
+
+def choose_columns(text: str, offered: Collection[str]) -> tuple[str, ...]:
+    """Names of columns separated by commas, in any case, in the order given.
+
+    Raises:
+        ValueError: One is none of those that a read offers, or is there twice.
+    """
+    allowed = f"a read has {', '.join(offered)}"
+    names = tuple(part.strip().lower() for part in text.split(",") if part.strip())
+    if not names:
+        raise ValueError(f"expected names of columns, separated by commas; {allowed}")
+    for name in names:
+        if name not in offered:
+            raise ValueError(f"there is no column {name}; {allowed}")
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is there twice; each column can be there once; {allowed}")
+    return names

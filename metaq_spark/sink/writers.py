@@ -1,0 +1,77 @@
+"""What Spark calls: the batch write, and the streaming sink.
+
+At least once: a micro-batch that Spark runs again, after a failure between its last acknowledgement and Spark's own
+commit, is written again. Exactly once: a micro-batch is readable when the driver has decided it, and never twice. Spark
+makes a new writer for every call on the driver, so a writer has nothing but its ``Sink``. Options, columns and topic
+are checked when that is made, on the driver, once for each write.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from metaq_spark.garbage_collection import freeze_modules
+from metaq_spark.plain_errors import plain_errors
+from metaq_spark.sink.backend import Sink
+from metaq_spark.sink.task import write_batches
+
+_log = logging.getLogger(__name__)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Appends every row to a topic, as a message."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @plain_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Store the rows of one task."""
+        return write_batches(iterator, self._sink)
+
+    @plain_errors
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
+        freeze_modules()
+        if self._sink.transaction is not None:
+            self._sink.transaction.commit(messages, None)
+
+    @plain_errors
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """At least once: messages cannot be taken back; say so. Exactly once: take back what was not decided."""
+        if self._sink.transaction is None:
+            _log.warning("the write failed; messages of the tasks that finished stay in their topics")
+        else:
+            self._sink.transaction.abort()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Appends to topics; in complete mode the whole result of every batch, as Kafka's sink does."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @plain_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Store the rows of one task."""
+        return write_batches(iterator, self._sink)
+
+    @plain_errors
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
+        freeze_modules()
+        if self._sink.transaction is not None:
+            self._sink.transaction.commit(messages, batchId)
+
+    @plain_errors
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Say what becomes of the messages. Nothing is taken back: Spark also calls this after a commit that failed,
+        and what was decided stays decided."""
+        if self._sink.transaction is None:
+            _log.warning("batch %d failed; messages of the tasks that finished stay in their topics", batchId)
+        else:
+            _log.warning("batch %d failed; it is finished, or written anew, when the query is started again", batchId)

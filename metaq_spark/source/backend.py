@@ -1,0 +1,264 @@
+"""What a read asks of a queue system: the protocols that a backend implements, and the values that they exchange.
+
+Planning, limits, splits, the loss policy and the readers know nothing else about MetaQ or RocketMQ. They know neither
+what an offset counts nor how bytes come:
+
+=====================  ==============================================  ============================================
+                       MetaQ                                           RocketMQ
+=====================  ==============================================  ============================================
+an offset              byte position of a message's first byte         number of a message in its queue
+length of a range      bytes                                           messages
+bytes of a range       its length                                      its length times a mean message size
+where messages begin   at boundaries, which brokers look up            everywhere
+=====================  ==============================================  ============================================
+
+Questions are about many partitions at once: a driver that plans for a thousand partitions cannot afford a round trip
+for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from metaq.errors import MetaqError
+from metaq.model import OffsetRange, TopicPartition
+from metaq.net.clock import Clock
+from metaq_spark.offsets import Holdings, Offsets, Ranges
+from metaq_spark.options.parsing import ReadOptions
+from metaq_spark.options.positions import Notation
+from metaq_spark.options.selection import Selection
+
+Place = tuple[TopicPartition, int]
+"""An offset of a partition."""
+
+
+class Cuts(NamedTuple):
+    """Ascending ``offsets`` to bring down to message boundaries; ``floor`` is a boundary at or below all of them."""
+
+    floor: int
+    offsets: Sequence[int]
+
+
+class Skip(NamedTuple):
+    """Up to ``messages_max`` (>= 1) messages from the start of ``span``, but none that begins at its end or later.
+
+    ``span`` is not empty and begins at a boundary.
+    """
+
+    span: OffsetRange
+    messages_max: int
+
+
+class Skipped(NamedTuple):
+    """The boundary behind so many ``messages``: at least one, and above the start of the span."""
+
+    offset: int
+    messages: int
+
+
+class Boundaries(Protocol):
+    """Knows where messages begin, and how large ranges are.
+
+    The answers are for the log as it is: where retention has removed what was asked about, they are at its start.
+    """
+
+    def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
+        """How many bytes an offset stands for in each of ``ranges``: 1, or the mean size of messages.
+
+        The same ranges get the same answer, so that a batch that is planned again is cut in the same way.
+        """
+
+    def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
+        """For each offset the last boundary at or below it."""
+
+    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+        """The boundary behind the message that starts at each place."""
+
+
+class MessageCounts(Protocol):
+    """Knows how many messages lie between two offsets."""
+
+    @property
+    def offsets_per_message_min(self) -> int:
+        """The least distance between two messages."""
+
+    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+        """Where so many messages end, and how many there really are."""
+
+
+class Positions(Boundaries, MessageCounts, Protocol):
+    """Both, and times."""
+
+    def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset of the first message at or after each time (since 1970); the readable end if there is none.
+
+        Raises:
+            ExtensionMissing: A broker keeps no times.
+        """
+
+
+class DensePositions:
+    """``Positions`` where every offset is a message's, but for sizes and times. Nobody is asked."""
+
+    offsets_per_message_min = 1
+
+    def boundaries(self, asked: Mapping[TopicPartition, Cuts]) -> dict[TopicPartition, list[int]]:
+        """See ``Boundaries``."""
+        return {where: [max(cuts.floor, offset) for offset in cuts.offsets] for where, cuts in asked.items()}
+
+    def message_ends(self, starts: Collection[Place]) -> dict[Place, int]:
+        """See ``Boundaries``."""
+        return {(where, offset): offset + 1 for where, offset in starts}
+
+    def skip(self, asked: Mapping[TopicPartition, Skip]) -> dict[TopicPartition, Skipped]:
+        """See ``MessageCounts``."""
+        counts = {where: min(len(skip.span), skip.messages_max) for where, skip in asked.items()}
+        return {where: Skipped(asked[where].span.start + count, count) for where, count in counts.items()}
+
+
+class Cluster(Protocol):
+    """The brokers together, as a driver asks them. Questions are repeated as the options ``retries`` say."""
+
+    @property
+    def positions(self) -> Positions:
+        """Lookups of offsets."""
+
+    def available(self, selection: Selection) -> Holdings:
+        """What can be read now of every selected partition; the same object while nothing has changed.
+
+        Raises:
+            MetaqError: A broker could not be asked.
+        """
+
+    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+        """Like ``available``, of those brokers that answer at once; and why the others, by name, do not."""
+
+    def broker_of(self, where: TopicPartition) -> str | None:
+        """The name of the broker that served a partition before, if one did; nobody is asked."""
+
+
+class GroupOffsets(Protocol):
+    """The offsets of consumer groups. Like Spark's, each is the first one not yet read."""
+
+    def positions(self, group: str, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where ``group`` is in each of ``partitions``; those that it has never read are left out.
+
+        ``EARLIEST_OFFSET`` and ``LATEST_OFFSET`` stand for the ends of a partition.
+        """
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Note that ``group`` has read everything before ``offsets``. Others than those named stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossSentences:
+    """Why messages that had to be read may be gone, and what helps, in the words of the system.
+
+    Each follows "PARTITION: " or "PARTITION: offset N was to be read next, but the broker holds [A, B)".
+    """
+
+    not_listed: str
+    made_again: str
+    end_lost: str
+    removed: str
+
+
+@dataclass(frozen=True, slots=True)
+class PushedColumns:
+    """Columns that a filter can narrow a read by.
+
+    ``constants``: those with one value in a whole partition, with the type that a condition compares them with.
+    ``types``: the column with the type (tag) of a message, by which brokers pick messages.
+    """
+
+    constants: Mapping[str, tuple[Callable[[TopicPartition], Any], type]]
+    offset: str
+    timestamp: str
+    types: str | None
+    is_type: Callable[[str], bool]
+
+
+class Source(Protocol):
+    """A queue system as one reader sees it. Pickled with the reader; opens nothing before it is asked."""
+
+    @property
+    def options(self) -> ReadOptions:
+        """The options of the read."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time, for everybody who reads."""
+
+    @property
+    def notation(self) -> Notation:
+        """How partitions are written, in options and in checkpoints."""
+
+    @property
+    def sentences(self) -> LossSentences:
+        """What a data loss is called."""
+
+    @property
+    def pushed_columns(self) -> PushedColumns:
+        """What the option ``pushFilters`` can do; asked only if the format has it."""
+
+    # ---- lookup, on the driver
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers; always the same object."""
+
+    @property
+    def groups(self) -> GroupOffsets | None:
+        """Where consumer groups are kept, if the options have to do with one."""
+
+    def check(self, *, streaming: bool) -> None:
+        """Refuse what the options name and no broker knows. A stream may name what has no messages yet.
+
+        Raises:
+            MetaqError: There is no such topic, or no such partition, or a broker could not be asked.
+        """
+
+    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+        """Fail, or warn, because of partitions that may have messages and are not in ``available``.
+
+        Raises:
+            DataLoss: The read must not go on without one.
+        """
+
+    def is_data_loss(self, error: MetaqError) -> bool:
+        """Whether an error says that there is no such partition, or nothing at an offset."""
+
+    # ---- plan, on the driver
+
+    def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> InputPartition:
+        """All that a task needs to know to read a range: which broker to ask, too. A value that can be a key.
+
+        Raises:
+            BrokerNotNamed: No broker is known for it.
+        """
+
+    @property
+    def types(self) -> tuple[str, ...] | None:
+        """The types of messages that the options ask for; ``None`` = all messages."""
+
+    def with_types(self, types: tuple[str, ...]) -> Source:
+        """The same read, of messages of these types alone."""
+
+    # ---- fetch, in the tasks
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, in order, as batches of the columns that the options ask for.
+
+        Raises:
+            DataLoss: Messages of the range are gone and the option ``failOnDataLoss`` is true.
+            CorruptFrame: A message is damaged and the option ``onCorrupt`` is ``fail``.
+            ReadFailed: The broker could not be asked, even after retries, or refused.
+        """
+
+    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+        """The rows of those ``parts`` that came at once and without fault; the others are left to ``read``."""

@@ -1,0 +1,88 @@
+"""From ranges to tasks, of which some read several small ranges one after the other; and the rows of a task.
+
+A task in Python costs Spark some ten milliseconds, whatever it reads. A micro-batch over a hundred partitions with ten
+messages each would spend a second and more on a hundred tasks; put together, it is one or two. Which ranges are put
+together depends on their sizes and order alone, so a batch that is planned again has the same tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from metaq.errors import MetaqError
+from metaq.model import TopicPartition
+from metaq_spark.garbage_collection import freeze_modules
+from metaq_spark.offsets import Ranges
+from metaq_spark.source.backend import Source
+from metaq_spark.source.splits import Splitting, TaskRange, split
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RangeGroup(InputPartition):
+    """Several ranges for one task, in order."""
+
+    parts: tuple[InputPartition, ...]
+
+
+def grouped(
+    task_ranges: Sequence[TaskRange], bytes_min: int, *, count_min: int | None = None, bytes_max: int | None = None
+) -> list[list[TaskRange]]:
+    """``task_ranges`` in groups of neighbours of up to ``bytes_min`` bytes; a larger piece is a group of its own.
+
+    ``count_min`` and ``bytes_max`` (``None`` = no matter) go before: there are never fewer groups than ``count_min``
+    because of this, and none above ``bytes_max`` that is not a single piece.
+    """
+    total = sum(task_range.size for task_range in task_ranges)
+    largest = min(bytes_min, bytes_max or bytes_min, total // (count_min or 1))
+    spare = len(task_ranges) - (count_min or 0)  # how many groups fewer than pieces there may be
+    groups: list[list[TaskRange]] = []
+    size = 0
+    for task_range in task_ranges:
+        if groups and size + task_range.size <= largest and spare > 0:
+            groups[-1].append(task_range)
+            size, spare = size + task_range.size, spare - 1
+        else:
+            groups.append([task_range])
+            size = task_range.size
+    return groups
+
+
+def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: Source) -> list[InputPartition]:
+    """One task for each range, or more or fewer as the options say; in the order of partitions and offsets.
+
+    Where a partition has vanished in the meantime, nothing is cut: the task that reads it reports the loss.
+    """
+    options, positions = source.options, source.cluster.positions
+    try:
+        task_ranges = split(ranges, Splitting(options.task_count_min, options.task_bytes_max), positions)
+    except MetaqError as error:
+        if not source.is_data_loss(error):
+            raise
+        _log.warning("%s. The batch is not cut into smaller tasks", error)
+        task_ranges = split(ranges, Splitting(), positions)
+
+    def part(task_range: TaskRange) -> InputPartition:
+        return source.part(task_range.where, task_range.offsets, incarnations.get(task_range.where))
+
+    least, most, count = options.task_bytes_min, options.task_bytes_max, options.task_count_min
+    groups = grouped(task_ranges, least, count_min=count, bytes_max=most)
+    return [part(group[0]) if len(group) == 1 else RangeGroup(tuple(map(part, group))) for group in groups]
+
+
+def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch."""
+    freeze_modules()
+    if isinstance(task, RangeGroup):
+        together = source.read_together(task.parts)
+        batches = [batch for part in task.parts for batch in together.get(part) or source.read(part)]
+        if batches:
+            yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+    elif type(task) is not InputPartition:  # Spark's stand-in where there is nothing to read
+        yield from source.read(task)
