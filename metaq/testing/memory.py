@@ -254,9 +254,9 @@ class MemoryStream:
         chunk, self._incoming = self._incoming[:bytes_max], self._incoming[bytes_max:]
         return chunk
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
-        data = self.recv(len(room), timeout_s)
-        room[: len(data)] = data
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
+        data = self.recv(len(buffer), timeout_s)
+        buffer[: len(data)] = data
         return len(data)
 
     def readable(self) -> bool:

@@ -94,9 +94,9 @@ class ScriptedStream:
             self._incoming.appendleft(chunk[bytes_max:])
         return chunk[:bytes_max]
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
-        data = self.recv(len(room), timeout_s)
-        room[: len(data)] = data
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
+        data = self.recv(len(buffer), timeout_s)
+        buffer[: len(data)] = data
         return len(data)
 
     def readable(self) -> bool:

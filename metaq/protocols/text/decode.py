@@ -6,11 +6,11 @@ Feed what was received, then take what is complete until ``NEED_DATA``::
     while (command := decoder.next_command()) is not NEED_DATA:
         ...
 
-A ``ProtocolError`` is final: the stream cannot be made sense of any more, so what follows is dropped and every further
-call raises the same error. Close the connection. Replies to commands that came before it may still be sent.
+A ``ProtocolError`` is final: the next command cannot be found any more, so all further bytes are dropped and every
+further call raises the same error. Close the connection. Replies to earlier commands may still be sent.
 
-A broker reads hundreds of thousands of puts a second here. So those that clients really send can be had as columns,
-many at once (``next_puts``); taken one by one (``next_command``) they mean the same.
+A broker decodes hundreds of thousands of puts a second. ``next_puts`` decodes many puts of the usual form at once;
+``next_command`` decodes the same puts one by one, with the same meaning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEED_DATA: Final = _NeedData.NEED_DATA
 
 
 class _Decoder:
-    """What both directions share: limits, the bytes that wait, and the error that ended it."""
+    """What both directions share: limits, received bytes, and the final error."""
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         """Start with nothing received. Both limits count bytes; the line's is without its CRLF."""
@@ -56,7 +56,7 @@ class _Decoder:
         self._fast_line_bytes_max = min(line_bytes_max, _FAST_LINE_BYTES_MAX)
         self._inbox = Inbox()
         self._error: ProtocolError | None = None
-        self._room: memoryview | None = None  # where the body at hand goes, exactly as long as that
+        self._body_buffer: memoryview | None = None  # for the body that is being received, of its length
         self._filled = 0
 
     @property
@@ -66,57 +66,57 @@ class _Decoder:
 
     @property
     def buffer(self) -> memoryview | None:
-        """Where the next bytes of the stream belong, not empty; ``None``: give them to ``receive_data``.
+        """A writable buffer, not empty, for the next bytes of the stream; ``None``: pass them to ``receive_data``.
 
-        While a body goes to a buffer that was kept for it: who receives its bytes there himself and says so
-        (``buffer_filled``) saves copying them twice.
+        While a body is received into its own buffer, a caller can receive directly into this one and call
+        ``buffer_filled``. That saves a copy.
         """
-        if self._room is None or self._inbox.pending_bytes or self._filled == len(self._room):
+        if self._body_buffer is None or self._inbox.pending_bytes or self._filled == len(self._body_buffer):
             return None
-        return self._room[self._filled :]
+        return self._body_buffer[self._filled :]
 
     def buffer_filled(self, count: int) -> None:
         """``count`` bytes were received into ``buffer``."""
         self._filled += count
 
     def receive_data(self, chunk: Buffer) -> None:
-        """Take the next bytes of the stream, in pieces of any size."""
+        """Take the next bytes of the stream, in a piece of any size."""
         if self._error is None:
             self._inbox.feed(chunk)
 
     def _fill(self, buffer: memoryview) -> bool:
-        """Move what has come for the body at hand to its buffer; return whether it is full, and then let go of it."""
+        """Move received bytes of the current body to ``buffer``; return whether it is full, and then release it."""
         here = self._inbox.exactly(min(self._inbox.pending_bytes, len(buffer) - self._filled))
         if here:
             buffer[self._filled : self._filled + len(here)] = here
             self._filled += len(here)
         if self._filled < len(buffer):
             return False
-        self._room, self._filled = None, 0
+        self._body_buffer, self._filled = None, 0
         return True
 
     def _fail(self, error: ProtocolError) -> None:
         self._error = error
         self._inbox = Inbox()
-        self._room, self._filled = None, 0
+        self._body_buffer, self._filled = None, 0
 
 
 BlockBufferSource = Callable[[int], memoryview]
-"""Asked with the length of a block that did not come in one piece: where it is to go, writable and so long."""
+"""Returns a writable buffer of the length given, for a block that did not arrive in one piece."""
 
-ROOM_SHARE: Final = 32
-"""A block gets its buffer when a thirty-second of it has come: memory stays close to what a client really sent."""
+BUFFER_SHARE: Final = 32
+"""A block gets a buffer when a thirty-second of it has arrived: memory stays close to what a client really sent."""
 
 
 class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
-    With ``buffers``, the block of a ``PutBatch`` that comes in pieces may be a buffer from there instead of ``bytes``.
-    With ``framer``, many puts at once can be had as frames (``next_puts``).
+    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is a buffer from there instead of ``bytes``.
+    With ``framer``, ``next_puts`` returns many puts at once as frames.
     """
 
     _head: Head | None = None
-    _singly = 0  # so many puts are not to be tried as a run
+    _singly = 0  # puts to decode one by one before the next run is tried
 
     def __init__(
         self,
@@ -131,12 +131,12 @@ class CommandDecoder(_Decoder):
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of memory in use here. A buffer counts as far as it is filled: its pages come with the bytes."""
+        """Bytes of memory in use. A buffer counts as far as it is filled: its pages are allocated on use."""
         return self.pending_bytes
 
     def abandon(self) -> memoryview | None:
-        """Forget what waits here, for nobody will ask for it; return the buffer that was to be filled, if any."""
-        buffer, self._room, self._filled, self._head = self._room, None, 0, None
+        """Drop what was received and not decoded; return the buffer of the current body, if it has one."""
+        buffer, self._body_buffer, self._filled, self._head = self._body_buffer, None, 0, None
         self._inbox = Inbox()
         return buffer
 
@@ -158,10 +158,10 @@ class CommandDecoder(_Decoder):
             raise
 
     def next_puts(self, count_max: int) -> FramedPuts | PutRun | None:
-        """Return the puts that are next, up to ``count_max``, if they are whole and of the usual form.
+        """Return the next puts, up to ``count_max``, if they are complete and of the usual form.
 
-        As frames if they are many, to one partition, and there is a framer that takes them. ``None``: there are none,
-        or none that is usual; ``next_command`` knows.
+        They are frames if they are many, to one partition, and the framer accepts them. ``None``: the next command is
+        not such a put, or not complete; call ``next_command``.
         """
         inbox = self._inbox
         if self._head is not None or not inbox.data.startswith(PUT, inbox.pos):
@@ -198,15 +198,15 @@ class CommandDecoder(_Decoder):
         return head.finish(body)
 
     def _body(self, head: Head) -> Buffer | None:
-        """Return the body at hand, ``None`` if it has not all come."""
-        if self._room is None:
+        """Return the current body, ``None`` if it is not complete."""
+        if self._body_buffer is None:
             body = self._inbox.exactly(head.length)
             if body is not None or self._buffers is None or not head.is_block:
                 return body
-            if self._inbox.pending_bytes * ROOM_SHARE < head.length:
+            if self._inbox.pending_bytes * BUFFER_SHARE < head.length:
                 return None
-            self._room = self._buffers(head.length)
-        buffer = self._room
+            self._body_buffer = self._buffers(head.length)
+        buffer = self._body_buffer
         return buffer if self._fill(buffer) else None
 
     def _skip_body(self, head: Head) -> Oversized:
@@ -215,7 +215,7 @@ class CommandDecoder(_Decoder):
 
 
 BufferSource = Callable[[int, int], memoryview | None]
-"""Asked with the opaque and the length of each value: where its body is to go, writable; ``None`` = nowhere special."""
+"""(opaque, length of a value) -> a writable buffer for its body; ``None``: the body is returned as ``bytes``."""
 
 
 def _no_buffers(opaque: int, length: int) -> memoryview | None:
@@ -225,13 +225,10 @@ def _no_buffers(opaque: int, length: int) -> memoryview | None:
 class ReplyDecoder(_Decoder):
     """The client's side: decodes replies. Takes ``data`` for ``value``, a name that some documents give it.
 
-    A value that ``buffers`` has a buffer for comes out as ``Filled``. While its body is under way, ``buffer`` is where
-    the next bytes belong: who receives them there himself and says so (``buffer_filled``) saves a copy of each.
+    A value for which ``buffers`` returns a buffer is returned as ``Filled``; see ``buffer``.
     """
 
     _head: tuple[ReplyHead, int] | None = None  # with the opaque
-    _room: memoryview | None = None  # where the body of _head goes, exactly as long as that
-    _filled = 0
 
     def __init__(
         self,
@@ -265,10 +262,10 @@ class ReplyDecoder(_Decoder):
             if self._head[0].length > self._body_bytes_max:
                 raise ProtocolError(f"body above the limit of {self._body_bytes_max} bytes", line)
             (code, length), opaque = self._head
-            self._room = self._buffers(opaque, length) if code is None else None
+            self._body_buffer = self._buffers(opaque, length) if code is None else None
         (code, length), opaque = self._head
-        if self._room is not None:
-            if not self._fill(self._room):
+        if self._body_buffer is not None:
+            if not self._fill(self._body_buffer):
                 return NEED_DATA
             self._head = None
             return Filled(length, opaque)

@@ -10,7 +10,7 @@ from feeding import TRAILING, byte_by_byte, feed, take
 from metaq.errors import ProtocolError
 from metaq.formats.frames import encode_frame
 from metaq.protocols.text.commands import Put, PutBatch, Version
-from metaq.protocols.text.decode import NEED_DATA, ROOM_SHARE, CommandDecoder
+from metaq.protocols.text.decode import BUFFER_SHARE, NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode
 
 BLOCK = b"".join(encode_frame(0, 0, b"\r\nput t 0 %d\r\n" % number * 9) for number in range(40))
@@ -78,7 +78,7 @@ def test_a_block_that_came_whole_is_bytes_and_takes_no_room() -> None:
 def test_a_buffer_is_taken_when_a_part_of_the_block_has_really_come() -> None:
     buffers = BufferPool()
     decoder = CommandDecoder(buffers=buffers)
-    enough = -(-len(BLOCK) // ROOM_SHARE)
+    enough = -(-len(BLOCK) // BUFFER_SHARE)
     assert feed(decoder, [b"mput t 1 %d 40 7\r\n" % len(BLOCK) + BLOCK[: enough - 1]]) == []
     assert (buffers.given, decoder.buffer, decoder.reserved_bytes) == ([], None, enough - 1)
     assert feed(decoder, [BLOCK[enough - 1 : enough]]) == []
