@@ -88,7 +88,7 @@ class RefreshedCache:
 
     def _note_away(self, why: str) -> None:
         if self._away_until_s is None:
-            _LOG.warning("%s. Going on with what was known last", why)
+            _LOG.warning("%s. Going on with the brokers as they were last known", why)
         self._away_until_s = self._clock.monotonic() + AWAY_PAUSE_S
 
     def _store(self, key: Hashable, answer: Any) -> None:

@@ -9,7 +9,7 @@ say that they are IPv6 (20 bytes)::
 
 Checksums are left to who decodes the records.
 
-Source: docs/remoting-protocol.md, "Records".
+Source: docs/remoting-protocol.md, "Stored records".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from metaq.discovery.group_offsets import GroupOffsetStore, check_name
-from metaq.discovery.zk_cache import AWAY_PAUSE_S, REFRESH_WAIT_S
+from metaq.discovery.refreshed import AWAY_PAUSE_S, REFRESH_WAIT_S
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX, TopicPartition

@@ -73,7 +73,7 @@ def bench() -> Iterator[Bench]:
         bench.pool.close()
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 500), (0, 1), (17, 18), (31, 33), (499, 500), (3, 480), (5, 5)])
+@pytest.mark.parametrize(("start", "end"), [(0, 500), (0, 1), (17, 18), (31, 33), (499, 500), (3, 480), (5, 5), (9, 5)])
 @pytest.mark.parametrize("in_flight", [1, 3, 16])
 def test_a_range_is_read_once_and_in_order(bench: Bench, start: int, end: int, in_flight: int) -> None:
     assert bench.bodies(start, end, in_flight=in_flight) == MESSAGES[start:end]

@@ -194,6 +194,18 @@ def test_a_master_at_another_address_is_found(bench: Bench) -> None:
     assert bench.bodies() == [b"a", b"b"]
 
 
+def test_flush_waits_for_every_send(bench: Bench) -> None:
+    bench.broker.latency_s = lambda command: 0.05 if command.code == BATCH else 0.0
+    writer = bench.writer()
+    for number in range(9):
+        writer.write("orders", number % 3, batch(b"%d" % number), 1)
+    assert writer.pending_bytes > 0
+    assert len(writer.flush()) == 9
+    assert writer.pending_bytes == 0
+    writer.close()
+    assert sum(len(bench.bodies(queue_id)) for queue_id in range(3)) == 9
+
+
 def test_too_much_is_waited_for(bench: Bench) -> None:
     writer = bench.writer(bytes_max=10_000, batches_max=4, in_order=False)
     most = 0

@@ -13,7 +13,8 @@ from fix_broker import wait_until
 from fix_client import MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
-from metaq.discovery.zk_cache import AVOID_S, AWAY_PAUSE_S, CACHE_AGE_S_MAX, FORGET_S, TreeCache
+from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX
+from metaq.discovery.zk_cache import AVOID_S, FORGET_S, TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused

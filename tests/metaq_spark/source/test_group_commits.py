@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from metaq.discovery.zk_cache import AWAY_PAUSE_S
+from metaq.discovery.refreshed import AWAY_PAUSE_S
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ZooKeeperAway
 from metaq.model import INT64_MAX, Partition, TopicPartition
