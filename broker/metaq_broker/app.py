@@ -189,7 +189,7 @@ class Broker:
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
-        store = EngineStore(self._engine, self._commit, self._texts.plain)
+        store = EngineStore(self._engine, self._texts.plain)
         self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             self._transactions.recover_from_journal()

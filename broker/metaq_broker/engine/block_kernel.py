@@ -1,7 +1,7 @@
 """The loops over a batched put as machine code: checking and numbering its frames, some forty times faster on small
 messages, and making its index entries. Needs numba and isal.
 
-``put_block`` asks for it in a background thread and tries the whole against the plain code before it relies on it.
+``blocks`` asks for it in a background thread and tries the whole against the plain code before it relies on it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules.
 
 It knows no command class and no connection: every frontend calls the same methods with plain values and gets outcome
-values back. Everything runs on the event-loop thread; nothing here waits for the disk. A put is carried out in two
-steps: ``put`` writes and returns at once, ``when_durable`` tells when it may be acknowledged.
+values back. Everything runs on the event-loop thread; nothing here waits for the disk. There is one way in:
+``append`` writes a block of frames and returns at once, and calls back when the block may be acknowledged.
 
 Source: docs/protocol.md; the order of checks is MetaQ's.
 """
@@ -10,26 +10,23 @@ Source: docs/protocol.md; the order of checks is MetaQ's.
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from operator import add
+from dataclasses import replace
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
-from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
-from metaq.formats.message_id import IDS_PER_MS, IdRange, IdWorker
+from metaq.formats.message_id import IdRange, IdWorker
 from metaq.formats.message_types import Selection, encode_types
-from metaq.model import INT64_MAX, Buffer
+from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
+from metaq_broker.engine.blocks import Block, BlockRefused, check_count, number_block, sort_out, split
 from metaq_broker.engine.id_clock import IdClock
 from metaq_broker.engine.outcomes import (
+    AllRejected,
     Appended,
-    BlockAppended,
     BlockInvalid,
-    ChecksumMismatch,
     ClockImplausible,
     DiskFull,
     InsideMessage,
@@ -43,11 +40,9 @@ from metaq_broker.engine.outcomes import (
     Refusal,
     SizeInvalid,
     StorageFailed,
-    TooLarge,
     TopicUnknown,
     TypesInvalid,
 )
-from metaq_broker.engine.put_block import BlockRefused, block_fault, check_count, number_block
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.type_filter import BetweenBoundaries, LargeFrame, scan
 from metaq_broker.monitoring.disk_guard import NoDiskGuard, Space
@@ -56,14 +51,12 @@ from metaq_broker.open_files import OpenFiles
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.storage.flush import GroupCommit, OnReadable
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
 
 ANY_PARTITION: Final = -1
 """A put to this partition goes to one that the broker picks."""
-
-NO_CHECKSUM: Final = (None, -1)
-"""What a put carries when it does not say its checksum."""
 
 NO_INCARNATION: Final = "-"
 """Stands for the incarnation of a partition of which nothing is durable yet."""
@@ -72,7 +65,8 @@ MARK_BYTES: Final = 1 << 14
 """Bytes between two frames of a block that the index hears of, at least: more of them cost more than they save."""
 
 OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
-_HEADER: Final = struct.Struct(">iiqi")
+OnDurable = Callable[[Refusal | None], None]
+"""Called when a block may be acknowledged, or with why none of it ever may be."""
 
 
 _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
@@ -124,178 +118,95 @@ class Engine:
         choices = [index for index in range(count) if (topic, index) not in self._closed]
         return random.choice(choices) if choices else ANY_PARTITION
 
-    def put(
-        self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
-    ) -> Appended | Refusal:
-        """Append the messages (columns of equal length, at least one) to one partition with one write.
+    def append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        """Write a block; ``on_durable`` is called once it may be acknowledged, with ``None``, or with why it never may.
 
-        A message whose checksum is given and wrong, or whose body is too long, is left out and named in ``rejected``.
+        After a refusal nothing is stored, and ``on_durable`` is not called. Otherwise it is called exactly once, after
+        this has returned.
         """
-        self.statistics.puts(topic, len(bodies), sum(map(len, bodies)))
-        outcome = self._put(topic, partition, flags, checksums, bodies)
-        failed = len(bodies) if isinstance(outcome, Refusal) else len(outcome.rejected)
+        topic, count = block.topic, block.count
+        self.statistics.puts(topic, count, max(0, len(block.frames) - count * HEADER_BYTES))
+        outcome = self.put_refusal(topic, block.partition) or self._append(block, on_durable)
+        failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
         if failed:
             self.statistics.puts_failed(topic, failed)
         return outcome
 
-    def _put(
-        self, topic: str, partition: int, flags: Sequence[int], checksums: Sequence[int | None], bodies: Sequence[bytes]
-    ) -> Appended | Refusal:
-        log = self._known_log_for_put(topic, partition)
-        if isinstance(log, Refusal):
-            return log
-        computed = [crc32(body) & CHECKSUM_MASK for body in bodies]
-        rejected: dict[int, Refusal] = {}
-        if computed != list(checksums) or max(map(len, bodies)) > self._system.message_bytes_max:
-            rejected = self._reject(checksums, computed, bodies)
-        if log is None:
-            if len(rejected) == len(bodies):  # no partition is made for that
-                return Appended(partition, [0] * len(bodies), [0] * len(bodies), 0, rejected, None)
-            if isinstance(log := self._create_log(topic, partition), Refusal):
-                return log
-        if rejected:
-            return self._put_rest(log, flags, computed, bodies, rejected)
-        return self._append(log, flags, computed, bodies)
-
-    def _append(
-        self, log: PartitionLog, flags: Sequence[int], sums: Sequence[int], bodies: Sequence[bytes]
-    ) -> Appended | Refusal:
-        ids = _numbers(self.reserve_ids(len(bodies)))
-        frames = list(map(add, map(_HEADER.pack, map(len, bodies), sums, ids, flags), bodies))
+    def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        topic, count = block.topic, block.count
         try:
-            first = log.append(frames)
-        except LogFailed as failure:
-            self.note_failure(log.topic, failure)
-            return StorageFailed(str(failure))
-        self._commit.schedule(log)
-        offsets = list(accumulate(map(len, frames), initial=first))
-        self.statistics.stored(log.topic, len(frames), offsets[-1] - first)
-        return Appended(log.index, ids, offsets[:-1], offsets[-1], {}, log)
-
-    def _reject(
-        self, checksums: Sequence[int | None], computed: list[int], bodies: Sequence[bytes]
-    ) -> dict[int, Refusal]:
-        rejected: dict[int, Refusal] = {}
-        for position, (given, actual, body) in enumerate(zip(checksums, computed, bodies, strict=True)):
-            if given not in NO_CHECKSUM and given != actual:
-                rejected[position] = ChecksumMismatch()
-            elif len(body) > self._system.message_bytes_max:
-                rejected[position] = TooLarge(len(body), self._system.message_bytes_max)
-        return rejected
-
-    def _put_rest(
-        self,
-        log: PartitionLog,
-        flags: Sequence[int],
-        sums: Sequence[int],
-        bodies: Sequence[bytes],
-        rejected: dict[int, Refusal],
-    ) -> Appended | Refusal:
-        keep = [position for position in range(len(bodies)) if position not in rejected]
-        ids, offsets = [0] * len(bodies), [0] * len(bodies)
-        if not keep:
-            return Appended(log.index, ids, offsets, log.start_offset, rejected, log)
-        rest = self._append(log, [flags[i] for i in keep], [sums[i] for i in keep], [bodies[i] for i in keep])
-        if isinstance(rest, Refusal):
-            return rest
-        for position, message_id, offset in zip(keep, rest.message_ids, rest.offsets, strict=True):
-            ids[position], offsets[position] = message_id, offset
-        return Appended(log.index, ids, offsets, rest.log_end, rejected, log)
-
-    def put_framed(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | None:
-        """Append plain puts that are frames already, with ids of 0; they get theirs where they are.
-
-        ``None``: nothing was stored, and ``put`` says which of them can be, and why the others cannot.
-        """
-        log = self._known_log_for_put(topic, partition)
-        if log is None and block_fault(block, count, self._system.message_bytes_max, self._mark_bytes) is None:
-            log = self._create_log(topic, partition)
-        if log is None or isinstance(log, Refusal) or not log.has_space_for(len(block)):
-            return None  # puts roll between each other, blocks do not
-        try:
-            appended = self._append_block(log, block, count)
-        except (BlockRefused, LogFailed):
-            return None
-        self.statistics.puts(topic, count, len(block) - count * HEADER_BYTES)
-        self.statistics.stored(topic, count, len(block))
-        return appended
-
-    def put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refusal:
-        """Append a block of ``count`` frames, whose ids are replaced, as one unit; one wrong frame refuses all.
-
-        A ``block`` that can be written gets its ids where it is; nothing of it is kept when this returns.
-        """
-        self.statistics.puts(topic, count, max(0, len(block) - count * HEADER_BYTES))
-        outcome = self._put_block(topic, partition, block, count)
-        if isinstance(outcome, Refusal):
-            self.statistics.puts_failed(topic, count)
-        return outcome
-
-    def _put_block(self, topic: str, partition: int, block: Buffer, count: int) -> BlockAppended | Refusal:
-        log = self._known_log_for_put(topic, partition)
-        if log is None:
-            fault = block_fault(block, count, self._system.message_bytes_max, self._mark_bytes)
-            if fault is not None:  # no partition is made for that
-                return BlockInvalid(str(fault))
-            log = self._create_log(topic, partition)
-        if isinstance(log, Refusal):
-            return log
-        try:
-            appended = self._append_block(log, block, count)
+            check_count(block.frames, count)  # first: ids that are taken for nothing are gone
+            ids = self.reserve_ids(count)
+            numbered, marks = number_block(block.frames, count, ids, self._system.message_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
-            return BlockInvalid(str(fault))
+            return self._append_correct(block, on_durable) if block.independent else BlockInvalid(str(fault))
+        log = self.stores.get(topic, block.partition) or self._create_log(topic, block.partition)
+        if isinstance(log, Refusal):
+            return log
+        ordinal = log.end_ordinal
+        try:
+            if block.independent and not log.has_space_for(len(numbered)):
+                first = log.append(split(numbered))
+            else:
+                first = log.append_block(numbered, count, marks)
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure))
-        self.statistics.stored(topic, count, len(block))
-        return appended
+        end, began = first + len(numbered), self._clock.monotonic()
+        self.statistics.stored(topic, count, end - first)
 
-    def _append_block(self, log: PartitionLog, block: Buffer, count: int) -> BlockAppended:
-        check_count(block, count)  # first: ids that are taken for nothing are gone
-        ids = self.reserve_ids(count)
-        numbered, marks = number_block(block, count, ids, self._system.message_bytes_max, self._mark_bytes)
-        first = log.append_block(numbered, count, marks)
-        self._commit.schedule(log)
-        return BlockAppended(log.index, ids.first, first, first + len(block), log)
+        def durable(error: Exception | None) -> None:
+            if error is None:
+                self.statistics.acknowledged(count, self._clock.monotonic() - began)
+                on_durable(None)
+            else:
+                self.statistics.puts_failed(topic, count)
+                on_durable(StorageFailed(str(error)))
+
+        self._commit.wait(log, end, durable)
+        return Appended(log.index, ids, first, end, ordinal, {})
+
+    def _append_correct(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        """Append those messages of a block that can be stored, if there are any."""
+        try:
+            correct, rejected = sort_out(block, self._system.message_bytes_max)
+        except (BlockRefused, CorruptFrame) as fault:
+            return BlockInvalid(str(fault))
+        if correct is None:
+            return AllRejected(rejected)
+        outcome = self._append(correct, on_durable)
+        return outcome if isinstance(outcome, Refusal) else replace(outcome, rejected=rejected)
+
+    def append_committed(
+        self, topic: str, partition: int, parts: Sequence[BlockPart], done: Callable[[Exception | None], None]
+    ) -> None:
+        """Write blocks, checked and numbered before, as one unit; ``done`` when they are durable and readable.
+
+        Nothing but the disk refuses them: their commit is durable already. ``done`` may be called before this returns.
+        """
+        try:
+            log = self.stores.get_or_create(topic, partition)
+            log.append_blocks(parts)
+        except (OSError, MetaqError) as error:
+            self.note_failure(topic, error)
+            done(error)
+            return
+        self.statistics.stored(topic, sum(part.messages for part in parts), sum(len(part.block) for part in parts))
+        self._commit.wait_durable(log, log.end_offset, done)
 
     def reserve_ids(self, count: int) -> IdRange:
         """Return ``count`` fresh consecutive message ids."""
         return self._ids.reserve(count, self.id_clock.time_ms())
 
-    def when_durable(
-        self, appended: Appended | BlockAppended, requests: int, done: Callable[[Refusal | None], None]
-    ) -> None:
-        """Call ``done`` once what was appended may be acknowledged, or with a refusal for all of it.
-
-        ``requests`` is how many puts wait on it, for the statistics. ``done`` may be called before this returns.
-        """
-        log = appended.log
-        if log is None:  # everything was refused, and no partition made for it
-            done(None)
-            return
-        began, topic = self._clock.monotonic(), log.topic
-
-        def finished(error: BaseException | None) -> None:
-            if error is None:
-                self.statistics.acknowledged(requests, self._clock.monotonic() - began)
-                done(None)
-                return
-            self.statistics.puts_failed(topic, requests)
-            done(StorageFailed(str(error)))
-
-        self._commit.wait(log, appended.log_end, finished)
-
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
-        """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it."""
+        """Call ``callback`` with the new readable end of a partition whenever that moves; return what ends it.
+
+        For long polls: a callback runs on the event loop and may end its own watch.
+        """
         return self._commit.watch(topic, partition, callback)
 
-    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
-        """Return the partition's log, made when absent, or why nothing may be put there."""
-        log = self._known_log_for_put(topic, partition)
-        return log if log is not None else self._create_log(topic, partition)
-
-    def _known_log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal | None:
-        """The same, in MetaQ's order of checks; ``None`` where the partition is to be made first."""
+    def put_refusal(self, topic: str, partition: int) -> Refusal | None:
+        """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may."""
         if self.gate.shut_by is not None:
             return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):
@@ -309,7 +220,12 @@ class Engine:
             return DiskFull(reason)
         if not self.id_clock.is_believed():
             return ClockImplausible(self.id_clock.fault or "")
-        return self.stores.get(topic, partition)
+        return None
+
+    def log_for_put(self, topic: str, partition: int) -> PartitionLog | Refusal:
+        """Return the partition's log, made when absent, or why nothing may be put there."""
+        refusal = self.put_refusal(topic, partition)
+        return refusal or self.stores.get(topic, partition) or self._create_log(topic, partition)
 
     def _create_log(self, topic: str, partition: int) -> PartitionLog | Refusal:
         if (limit := self.more_partitions_refusal()) is not None:
@@ -484,10 +400,3 @@ def _whole_frame(log: PartitionLog, found: Slice, bytes_max: int) -> Slice:
         return found
     whole = log.read(found.offset, frame_bytes)
     return whole if isinstance(whole, Slice) and whole.length == frame_bytes else found
-
-
-def _numbers(ids: IdRange) -> Sequence[int]:
-    # Within one millisecond ids are consecutive integers, and a range costs nothing to make.
-    if ids.first_sequence + ids.count <= IDS_PER_MS:
-        return range(ids.first, ids.first + ids.count)
-    return list(ids)

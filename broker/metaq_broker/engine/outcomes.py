@@ -5,10 +5,10 @@ A ``Refusal`` is an expected outcome, never an exception: the request was not ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from metaq_broker.storage.partition_log import PartitionLog
+from metaq.formats.message_id import IdRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +138,24 @@ class StorageFailed(_Explained):
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
-    """Messages that are written, not yet durable: one id and one byte offset each, all in partition ``index``.
+class AllRejected(Refusal):
+    """None of a block's independent messages can be stored: why, by position in the block."""
 
-    ``log_end`` is the partition's end behind them: they are acknowledged when that is durable. ``rejected`` maps
-    positions in the request to refusals; ids and offsets exist for the other positions only. ``log`` is ``None`` where
-    everything was rejected and no partition was made for it.
-    """
-
-    index: int
-    message_ids: Sequence[int]
-    offsets: Sequence[int]
-    log_end: int
     rejected: Mapping[int, Refusal]
-    log: PartitionLog | None
 
 
 @dataclass(frozen=True, slots=True)
-class BlockAppended:
-    """One block of frames that is written, not yet durable: its first id and first offset, and the end behind it."""
+class Appended:
+    """A block that is written to partition ``index``, not yet durable.
+
+    Its messages have the ids ``ids``, the ordinals from ``first_ordinal`` on, and their frames stand back to back from
+    byte ``first_offset`` to ``end_offset``. Messages of an independent block that could not be stored are in
+    ``rejected``, by position in the block; nothing of theirs is counted in the rest.
+    """
 
     index: int
-    first_id: int
+    ids: IdRange
     first_offset: int
-    log_end: int
-    log: PartitionLog
+    end_offset: int
+    first_ordinal: int
+    rejected: Mapping[int, Refusal]

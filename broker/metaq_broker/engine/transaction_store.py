@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
-from metaq.errors import MetaqError
 from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.marks import BlockPart, Marks
-from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused
 
@@ -24,14 +19,13 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class EngineStore:
-    """Implements ``TransactionStore`` on an engine and its group commit.
+    """Implements ``TransactionStore`` on an engine.
 
     ``texts`` makes status and text of a refusal.
     """
 
-    def __init__(self, engine: Engine, commit: GroupCommit, texts: Callable[[Refusal], tuple[int, str]]) -> None:
+    def __init__(self, engine: Engine, texts: Callable[[Refusal], tuple[int, str]]) -> None:
         self._engine = engine
-        self._commit = commit
         self._texts = texts
         self._mark_bytes = engine.config.system.index_interval_bytes
 
@@ -67,24 +61,8 @@ class EngineStore:
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
         """See ``TransactionStore``."""
-        appended: list[PartitionLog] = []
-        first_error: Exception | None = None
-        for (topic, partition), group in groupby(units, attrgetter("partition_key")):
-            block_parts = [self._block_part(unit) for unit in group]
-            try:
-                log = self._engine.stores.get_or_create(topic, partition)
-                log.append_blocks(block_parts)
-            except (OSError, MetaqError) as error:
-                self._engine.note_failure(topic, error)
-                first_error = first_error or error
-            else:
-                appended.append(log)
-                self._engine.statistics.stored(
-                    topic,
-                    sum(block_part.messages for block_part in block_parts),
-                    sum(len(block_part.block) for block_part in block_parts),
-                )
-        _WaitForAll(self._commit, appended, first_error, done)
+        topic, partition = units[0].partition_key
+        self._engine.append_committed(topic, partition, [self._block_part(unit) for unit in units], done)
 
     def _block_part(self, unit: Unit) -> BlockPart:
         """A unit as the log takes it. Only one that was read after a restart has no marks: its frames are walked."""
@@ -95,31 +73,6 @@ class EngineStore:
         """See ``TransactionStore``."""
         log = self._engine.stores.get(topic, partition)
         return () if log is None else log.scan(from_offset)
-
-
-class _WaitForAll:
-    """Calls ``done`` when every log is durable up to its present end, in every mode, with the first error of all."""
-
-    def __init__(
-        self,
-        commit: GroupCommit,
-        logs: Sequence[PartitionLog],
-        error: Exception | None,
-        done: Callable[[Exception | None], None],
-    ) -> None:
-        self._left = len(logs) + 1
-        self._error = error
-        self._done = done
-        for log in logs:
-            commit.schedule(log)
-            commit.wait_durable(log, log.end_offset, self._one)
-        self._one(None)  # the one that nobody else counts: with no logs at all it is the only one
-
-    def _one(self, error: Exception | None) -> None:
-        self._error = self._error or error
-        self._left -= 1
-        if not self._left:
-            self._done(self._error)
 
 
 def _marks(block: Buffer, mark_bytes: int) -> Marks:

@@ -34,7 +34,7 @@ class PairedCommit(GroupCommit):
         self._ended = False
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """As the other, but for both brokers in every mode, and given up when the slave is away."""
+        """As ``GroupCommit.wait``, but for both brokers in every mode, and given up when the slave is away."""
         if self.send_missing is None:
             super().wait(log, end_offset, callback)
             return

@@ -2,15 +2,16 @@
 
 Life of an append, all on the event loop unless noted::
 
-    append, schedule(log)      the partition is noted; at the end of this turn of the loop its sync is captured ...
+    append, wait(log, end)     the partition is noted; at the end of this turn of the loop its sync is captured ...
     (worker thread)            ... and run; what is appended meanwhile rides in the next one
     complete                   readable_end moves, waiters at or below it are called in their order, and if more was
                                appended meanwhile the next sync starts at once
 
 At most one sync per partition is under way, at most ``workers`` in all. All completions that have happened by the time
-the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at once, and a sync
-starts when more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as
-somebody asks for ``wait_durable``. Source: docs/operations.md, "What an acknowledgement means".
+the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls back in the next round
+of the loop, and a sync starts when more messages than that are not durable, or ``flush_interval_ms`` after the first
+of them, or as soon as somebody asks for ``wait_durable``. Source: docs/operations.md, "What an acknowledgement
+means".
 """
 
 from __future__ import annotations
@@ -97,8 +98,10 @@ class GroupCommit:
 
     def schedule(self, log: PartitionLog) -> None:
         """Take note that something was appended to ``log``."""
-        partition = self._partitions.get(log) or self._new(log)
-        policy = partition.policy
+        self._schedule(self._partitions.get(log) or self._new(log))
+
+    def _schedule(self, partition: _Partition) -> None:
+        log, policy = partition.log, partition.policy
         if partition.due or partition.syncing:
             return
         if policy.waits_for_disk or log.unflushed_messages > policy.unflush_threshold:
@@ -108,26 +111,30 @@ class GroupCommit:
             partition.timer = self._running_loop().call_later(seconds, self._make_due, partition)
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """Call ``callback(None)`` once everything before ``end_offset`` may be acknowledged, or with why it never may.
+        """Note an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or why not.
 
-        May call it before returning. Callbacks of one log are called in the order of the waits, whose offsets ascend.
+        Never calls back before returning. Callbacks of one log are called in the order of the waits; offsets ascend.
         """
         partition = self._partitions.get(log) or self._new(log)
-        if partition.policy.waits_for_disk:
-            self.wait_durable(log, end_offset, callback)
+        self._schedule(partition)
+        if not partition.policy.waits_for_disk or log.readable_end >= end_offset:
+            self._running_loop().call_soon(callback, None)
+        elif log.sync_failed:
+            self._running_loop().call_soon(callback, _lost(log))
         else:
-            callback(None)
+            partition.waiters.append((end_offset, callback))
 
     def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """As ``wait``, but durable and readable in every mode: with a threshold a sync starts for it.
 
-        Transactions need it, because a commit is a promise that no policy softens.
+        Transactions need it, because a commit is a promise that no policy softens. May call back before it returns.
         """
         partition = self._partitions.get(log) or self._new(log)
+        self._schedule(partition)
         if log.readable_end >= end_offset:
             callback(None)
         elif log.sync_failed:
-            callback(LogFailed(log.directory.name, log.failure or "its sync failed"))
+            callback(_lost(log))
         else:
             partition.waiters.append((end_offset, callback))
             if not partition.policy.waits_for_disk and not partition.due and not partition.syncing:
@@ -295,7 +302,7 @@ class GroupCommit:
         while waiters and waiters[0][0] <= log.readable_end:
             self._call(partial(waiters.popleft()[1], None))
         while waiters and log.sync_failed:
-            self._call(partial(waiters.popleft()[1], LogFailed(log.directory.name, log.failure or "its sync failed")))
+            self._call(partial(waiters.popleft()[1], _lost(log)))
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:
@@ -310,3 +317,7 @@ class GroupCommit:
             self._start(partition)
         elif partition.log.unflushed_messages:
             self.schedule(partition.log)
+
+
+def _lost(log: PartitionLog) -> LogFailed:
+    return LogFailed(log.directory.name, log.failure or "its sync failed")

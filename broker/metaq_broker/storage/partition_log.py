@@ -142,6 +142,11 @@ class PartitionLog:
         return held - sum(entry.messages for entry in self._layout.damage)
 
     @property
+    def end_ordinal(self) -> int:
+        """The ordinal of the next message that is appended."""
+        return self._builder.ordinal
+
+    @property
     def unflushed_messages(self) -> int:
         """Messages appended but not yet durable."""
         return self._builder.ordinal - self.durable_ordinal

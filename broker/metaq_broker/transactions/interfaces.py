@@ -61,15 +61,14 @@ class TransactionStore(Protocol):
         """Return ``count`` (at least 1) fresh message ids."""
 
     def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        """Append all units of a partition as one contiguous piece; ``done`` when all are durable and readable.
+        """Append the units of one partition, all or none, in their order and back to back.
 
-        Units of one partition stand behind each other in ``units`` and keep their order. A partition takes all of its
-        units or none.
+        ``done`` when all are durable and readable.
 
         Durable means fsynced, also for a topic whose plain puts are acknowledged before that (``unflushThreshold``).
         It must take whatever ``check`` once let through, even if the topic has been removed from the configuration or
-        the partition was closed since: those messages are committed. ``done`` is called exactly once, with the first
-        error if any unit could not be stored.
+        the partition was closed since: those messages are committed. ``done`` is called exactly once, with the error if
+        they could not be stored.
         """
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:

@@ -14,7 +14,7 @@ from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
-from metaq_broker.engine.put_block import BlockRefused, check_count, number_block
+from metaq_broker.engine.blocks import BlockRefused, check_count, number_block
 from metaq_broker.storage.marks import Marks
 from metaq_broker.transactions.interfaces import TransactionLimits, TransactionStore
 from metaq_broker.transactions.journal_writer import JournalWriter

@@ -22,6 +22,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from operated import SYSTEM
+from putting import put
 
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
@@ -49,7 +50,7 @@ class Harness:
 
     async def fill(self, index: int, count: int = 5) -> None:
         bodies = [b"%d of %d" % (number, index) * 5 for number in range(count)]
-        outcome = self.engine.put("orders", index, [0] * count, [None] * count, bodies)
+        outcome = put(self.engine, "orders", index, bodies)
         assert isinstance(outcome, Appended)
         await self.commit.drain()
 
@@ -206,7 +207,7 @@ def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Pa
             with pytest.raises(MaintenanceRefused, match=busy):
                 await step
         harness.engine.open_partition("orders", 0)
-        outcome = harness.engine.put("orders", 0, [0], [None], [b"x"])
+        outcome = put(harness.engine, "orders", 0)
         assert isinstance(outcome, Refusal)
         assert refused in RefusalTexts(0, "here", 8123).put("orders", 0, outcome).text
         go_on.set()

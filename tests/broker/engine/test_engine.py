@@ -9,30 +9,43 @@ from pathlib import Path
 import pytest
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
+from metaq_broker.engine.blocks import Block
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
-from metaq_broker.engine.outcomes import Appended, BlockAppended, PartitionClosed, PartitionLimit, Refusal
+from metaq_broker.engine.outcomes import (
+    AllRejected,
+    Appended,
+    BlockInvalid,
+    ChecksumMismatch,
+    PartitionClosed,
+    PartitionLimit,
+    Refusal,
+    TooLarge,
+)
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.reads import Slice
+from putting import put
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
 Scenario = Callable[[Engine], None]
 
+SYSTEM = (
+    "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
+    "maxTransferSize=1024\ndataPath={folder}\n{more}[topic=t]\n"
+)
+FIRST_IS_WRONG = "frame 0 at byte 0 fails its checksum"
+
 
 def play(folder: Path, scenario: Scenario, more: str = "") -> None:
     """Run a story on the loop thread of an engine with topic ``t`` of four partitions."""
 
     async def run() -> None:
-        text = (
-            "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
-            f"maxTransferSize=1024\ndataPath={folder}\n{more}[topic=t]\n"
-        )
-        config, clock = parse(text.encode()), Clock()
+        config, clock = parse(SYSTEM.format(folder=folder, more=more).encode()), Clock()
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:
@@ -48,15 +61,11 @@ def play(folder: Path, scenario: Scenario, more: str = "") -> None:
 TEXTS = RefusalTexts(5, "here", 8123)
 
 
-def put(engine: Engine, partition: int, topic: str = "t") -> Appended | Refusal:
-    return engine.put(topic, partition, [0], [-1], [b"x"])
-
-
 def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
-        assert isinstance(put(engine, 2), Appended)
+        assert isinstance(put(engine, "t", 2), Appended)
         engine.close_partition("t", 2)
-        refused = put(engine, 2)
+        refused = put(engine, "t", 2)
         assert refused == PartitionClosed(2)
         said = (
             "Put message to [broker 'meta://here:8123'] [partition 't-2'] failed.Detail:partition[5-2] has been closed"
@@ -66,7 +75,7 @@ def test_a_closed_partition_refuses_puts_and_gets_and_can_be_opened_again(tmp_pa
         assert TEXTS.get("t", 2, PartitionClosed(2)) == (403, "Partition[5-2] has been closed")
         assert engine.offset("t", 2, 0, "segment") == 0, "the offset command ignores closing, as in MetaQ"
         engine.open_partition("t", 2)
-        assert isinstance(put(engine, 2), Appended)
+        assert isinstance(put(engine, "t", 2), Appended)
 
     play(tmp_path, scenario)
 
@@ -78,7 +87,7 @@ def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
         assert {engine.pick_partition("t") for _ in range(100)} == {2}
         engine.close_partition("t", 2)
         assert engine.pick_partition("t") == ANY_PARTITION
-        assert put(engine, ANY_PARTITION) == PartitionClosed(ANY_PARTITION)
+        assert put(engine, "t", ANY_PARTITION) == PartitionClosed(ANY_PARTITION)
 
     play(tmp_path, scenario)
 
@@ -96,7 +105,7 @@ def test_a_random_partition_is_never_a_closed_one(tmp_path: Path) -> None:
 def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str, tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
         engine.close_partition("other", 3)
-        refused = put(engine, partition, topic)
+        refused = put(engine, topic, partition)
         assert isinstance(refused, Refusal)
         assert TEXTS.plain(refused) == (code, detail)
 
@@ -105,22 +114,20 @@ def test_the_order_of_checks(topic: str, partition: int, code: int, detail: str,
 
 def test_no_more_partitions_are_made_than_allowed(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
-        assert isinstance(put(engine, 0), Appended)
-        assert isinstance(put(engine, 1), Appended)
-        assert put(engine, 2) == PartitionLimit("the broker has 2 partitions, maxPartitions allows no more")
-        assert isinstance(put(engine, 0), Appended)
+        assert isinstance(put(engine, "t", 0), Appended)
+        assert isinstance(put(engine, "t", 1), Appended)
+        assert put(engine, "t", 2) == PartitionLimit("the broker has 2 partitions, maxPartitions allows no more")
+        assert isinstance(put(engine, "t", 0), Appended)
 
     play(tmp_path, scenario, "maxPartitions=2\n")
 
 
 def test_a_block_is_never_divided_by_a_roll_and_a_run_of_puts_is(tmp_path: Path) -> None:
     def scenario(engine: Engine) -> None:
-        frame = encode_frame(0, 0, b"x" * 980)
-        block = engine.put_block("t", 0, frame * 10, 10)
-        assert isinstance(block, BlockAppended)
-        run = engine.put("t", 1, [0] * 10, [-1] * 10, [b"x" * 980] * 10)
-        assert isinstance(run, Appended)
-        assert list(run.offsets) == list(range(0, 10_000, 1000))
+        for partition, independent in ((0, False), (1, True)):
+            outcome = put(engine, "t", partition, [b"x" * 980] * 10, independent=independent)
+            assert isinstance(outcome, Appended)
+            assert (outcome.first_offset, outcome.end_offset) == (0, 10_000)
 
     play(tmp_path, scenario)
     assert _sizes(tmp_path / "t-0") == [10_000, 0]
@@ -135,7 +142,7 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
     def scenario(engine: Engine) -> None:
         small, large = b"s" * 80, b"l" * 3000
         for body in (small, large, small, small):
-            assert isinstance(engine.put("t", 0, [0], [-1], [body]), Appended)
+            assert isinstance(put(engine, "t", 0, [body]), Appended)
         log = engine.stores.get("t", 0)
         assert log is not None
         log.sync()
@@ -156,3 +163,47 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
         assert length(at + 20 + len(large), 1 << 20) == 200
 
     play(tmp_path, scenario)
+
+
+def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_durable(tmp_path: Path) -> None:
+    async def run() -> None:
+        config, clock = parse(SYSTEM.format(folder=tmp_path, more="").encode()), Clock()
+        stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
+        engine = Engine(config, stores, commit, IdWorker(5), clock, Statistics(clock.monotonic, lambda topic: False))
+        durable: list[Refusal | None] = []
+        ends: list[int] = []
+        engine.watch("t", 0, ends.append)
+        for number in range(2):
+            outcome = put(engine, "t", 0, [b"a", b"bc"], durable.append, independent=bool(number))
+            assert isinstance(outcome, Appended)
+            assert (outcome.first_offset, outcome.end_offset) == (43 * number, 43 * (number + 1))
+            assert (outcome.index, outcome.first_ordinal, outcome.ids.count) == (0, 2 * number, 2)
+            assert durable == [], "never before it returns"
+        await commit.drain()
+        assert durable == [None, None]
+        assert ends[-1] == 86
+        commit.stop()
+        stores.close(clean=True)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_one_wrong_message_costs_a_batch_and_not_the_others_of_a_run(independent: bool, tmp_path: Path) -> None:
+    def scenario(engine: Engine) -> None:
+        durable: list[Refusal | None] = []
+        frames = [encode_frame(0, 0, b"good"), encode_frame(0, 0, b"wrong", 1), encode_frame(0, 0, b"x" * 3000)]
+        outcome = engine.append(Block("t", 0, b"".join(frames), 3, independent), durable.append)
+        if independent:
+            assert isinstance(outcome, Appended)
+            assert outcome.rejected == {1: ChecksumMismatch(), 2: TooLarge(3000, 2000)}
+            assert (outcome.end_offset, outcome.ids.count) == (24, 1)
+        else:
+            assert outcome == BlockInvalid("frame 1 at byte 24 fails its checksum")
+        wrong = engine.append(Block("t", 1, frames[1], 1, independent), durable.append)
+        assert wrong == (AllRejected({0: ChecksumMismatch()}) if independent else BlockInvalid(FIRST_IS_WRONG))
+        cut = engine.append(Block("t", 1, frames[0][:-1], 1, independent), durable.append)
+        assert isinstance(cut, BlockInvalid)
+        assert engine.stores.get("t", 1) is None, "no partition is made for that"
+
+    play(tmp_path, scenario, "maxMessageSize=2000\n")

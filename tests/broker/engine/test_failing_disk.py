@@ -24,6 +24,7 @@ from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
+from putting import put
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -56,12 +57,10 @@ class Disk:
 
     async def put(self, body: bytes) -> str | None:
         """Put one message; return why it was refused, ``None`` when it was acknowledged."""
-        outcome = self.engine.put(TOPIC, 0, [0], [-1], [body])
-        if not isinstance(outcome, Refusal):
-            told: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-            self.engine.when_durable(outcome, 1, told.set_result)
-            outcome = await asyncio.wait_for(told, 10)
-        return None if outcome is None else TEXTS.put(TOPIC, 0, outcome).text
+        durable: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        outcome = put(self.engine, TOPIC, 0, [body], durable.set_result)
+        refusal = outcome if isinstance(outcome, Refusal) else await asyncio.wait_for(durable, 10)
+        return None if refusal is None else TEXTS.put(TOPIC, 0, refusal).text
 
     def bodies(self) -> list[bytes]:
         return [frame.body for frame in self.log.scan(0)]
@@ -139,7 +138,7 @@ def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tm
             assert disk.bodies() == []
             done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
             unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
-            EngineStore(disk.engine, disk.commit, TEXTS.plain).append([unit], done.set_result)
+            EngineStore(disk.engine, TEXTS.plain).append([unit], done.set_result)
             assert not done.done()
             assert await asyncio.wait_for(done, 10) is None
             assert disk.bodies() == [b"plain", b"committed"]

@@ -12,7 +12,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
-from metaq_broker.engine.outcomes import Appended, BlockAppended, ClockImplausible, Refusal
+from metaq_broker.engine.outcomes import Appended, ClockImplausible, Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -20,8 +20,8 @@ from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.transactions.refusals import TransactionRefused
+from putting import put
 
-from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker, timestamp_ms
 
 NOW = 1_790_000_000_000
@@ -42,26 +42,24 @@ wrong_clock = pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 class Harness:
     """An engine whose clock the test moves."""
 
-    def __init__(self, engine: Engine, commit: GroupCommit, clock: ManualClock) -> None:
+    def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.engine, self.clock = engine, clock
-        self.store = EngineStore(engine, commit, RefusalTexts(5, "here", 8123).plain)
+        self.store = EngineStore(engine, RefusalTexts(5, "here", 8123).plain)
 
     def put(self) -> Appended | Refusal:
-        return self.engine.put("t", 0, [0], [-1], [b"x"])
+        return put(self.engine, "t", 0)
 
     def time_of_put(self) -> int | None:
         """Put a message that must be taken; return the time in its id."""
         outcome = self.put()
         assert isinstance(outcome, Appended), outcome
-        return timestamp_ms(outcome.message_ids[0])
+        return timestamp_ms(outcome.ids.first)
 
     def refused_everywhere(self) -> str:
         """Put in every way; all must be refused. Return the reason."""
         outcome = self.put()
         assert isinstance(outcome, ClockImplausible)
-        block = bytearray(encode_frame(0, 0, b"x"))
-        assert isinstance(self.engine.put_block("t", 0, block, 1), Refusal)
-        assert self.engine.put_framed("t", 0, block, 1) is None
+        assert isinstance(put(self.engine, "t", 0, independent=False), Refusal)
         with pytest.raises(TransactionRefused):
             self.store.check("t", 0)
         assert self.store.check_space([("t", 0)]) is not None
@@ -78,7 +76,7 @@ def play(folder: Path, scenario: Callable[[Harness], None], now_ms: int = NOW) -
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:
-            scenario(Harness(Engine(config, stores, commit, IdWorker(5), clock, statistics), commit, clock))
+            scenario(Harness(Engine(config, stores, commit, IdWorker(5), clock, statistics), clock))
             await commit.drain()
         finally:
             commit.stop()
@@ -99,7 +97,7 @@ def test_a_moment_with_a_wrong_clock_costs_that_moment(
         assert timestamp_ms(harness.store.next_ids(3).first) == NOW
         harness.clock.set_now_ms(NOW + 1)
         assert harness.time_of_put() == NOW + 1
-        assert isinstance(harness.engine.put_block("t", 0, bytearray(encode_frame(0, 0, b"x")), 1), BlockAppended)
+        assert isinstance(put(harness.engine, "t", 0, independent=False), Appended)
         assert harness.store.check_space([("t", 0)]) is None
 
     with caplog.at_level(logging.WARNING):

@@ -16,7 +16,7 @@ import pytest
 from fix_broker import RunningBroker, WireClient, launch, wait_until
 from fix_tls import ini_text
 from metaq_broker.engine import block_kernel
-from metaq_broker.engine.put_block import BlockNumbering
+from metaq_broker.engine.blocks import BlockNumbering
 from metaq_broker.frontends.net.acceptor import Acceptor
 from metaq_broker.open_files import OpenFiles
 

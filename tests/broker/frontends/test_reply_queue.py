@@ -94,5 +94,6 @@ def test_who_is_gone_gets_nothing_that_was_pushed() -> None:
     queue = ReplyQueue(woken)
     queue.push(b"late", answers=0)
     queue.abandon()
-    queue.push(b"later")
+    queue.push(b"later", 1)
     assert woken.times == 1
+    assert (queue.empty, queue.take(1 << 20).data) == (True, b"")

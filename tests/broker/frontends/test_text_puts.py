@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from fix_broker import RunningBroker, StartBroker, wait_until
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Refusal, StorageFailed
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.text import text_puts as text_puts_module
@@ -25,7 +23,8 @@ from metaq_broker.frontends.text.session import TextServices, TextSession
 from metaq_broker.frontends.text.text_puts import CompiledRuns, TextPuts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.flush import GroupCommit, OnDurable
+from metaq_broker.storage.partition_log import PartitionLog
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
@@ -33,6 +32,7 @@ from metaq.formats.message_id import IdWorker
 from metaq.protocols.text.commands import Get, GetOffset, Put, Reply, Result
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
+from metaq.protocols.text.framed_puts import FramedPuts
 
 
 def put(opaque: int, body: bytes, partition: int = 0, flag: int = 0, topic: str = "t") -> Put:
@@ -158,29 +158,25 @@ def test_the_outcome_is_that_of_plain_code(tmp_path: Path, seed: int) -> None:
 def test_a_run_goes_through_the_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the test above would compare nothing."""
     lengths: list[int] = []
-    real = Engine.put_framed
+    real = TextSession._put_framed
 
-    def spied(self: Engine, topic: str, partition: int, block: Any, count: int) -> Any:
-        outcome = real(self, topic, partition, block, count)
-        lengths.append(0 if outcome is None else count)
-        return outcome
+    def spied(self: TextSession, puts: FramedPuts) -> None:
+        lengths.append(puts.messages)
+        real(self, puts)
 
-    monkeypatch.setattr(Engine, "put_framed", spied)
+    monkeypatch.setattr(TextSession, "_put_framed", spied)
     puts = [put(opaque, b"x" * 100) for opaque in range(1000)]
-    carried_out(tmp_path / "long", puts, True, 1 << 30, 1 << 20)
+    carried_out(tmp_path, puts, True, 1 << 30, 1 << 20)
     assert lengths == [1000]
-    lengths.clear()
-    carried_out(tmp_path / "short", puts, True, 1 << 14, 1 << 20)
-    assert lengths == [0], "a run that would roll is for plain code"
 
 
 def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def when_durable(self: Engine, appended: Any, count: int, done: Callable[[Refusal | None], None]) -> None:
-        done(StorageFailed("no disk"))
+    def never_durable(_log: PartitionLog, _end: int, callback: OnDurable) -> None:
+        asyncio.get_running_loop().call_soon(callback, OSError("no disk"))
 
     async def run() -> list[Reply]:
         harness = Harness(tmp_path, True, 1 << 30)
-        monkeypatch.setattr(Engine, "when_durable", when_durable)
+        monkeypatch.setattr(harness.commit, "wait", never_durable)
         try:
             return await harness.send(b"".join(encode(put(opaque, b"x" * 100)) for opaque in range(-50, 50)), 1 << 20)
         finally:

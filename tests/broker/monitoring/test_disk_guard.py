@@ -13,7 +13,7 @@ import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import ConfigError, parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Appended, BlockAppended, Refusal
+from metaq_broker.engine.outcomes import Appended, Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -26,6 +26,7 @@ from metaq_broker.storage.reads import Slice
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.refusals import TransactionRefused
+from putting import put
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
@@ -264,13 +265,13 @@ class Core:
         self.guard = DiskGuard(files, self.clock, limits, paths, at_once)
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(0), self.clock, statistics, self.guard)
-        self.store = EngineStore(self.engine, self.commit, TEXTS.plain)
+        self.store = EngineStore(self.engine, TEXTS.plain)
 
     def put(self, partition: int = 0, body: bytes = b"message") -> Appended | Refusal:
-        return self.engine.put("t", partition, [0], [-1], [body])
+        return put(self.engine, "t", partition, [body])
 
-    def put_block(self) -> BlockAppended | Refusal:
-        return self.engine.put_block("t", 0, encode_frame(0, 0, b"message"), 1)
+    def put_block(self) -> Appended | Refusal:
+        return put(self.engine, "t", 0, [b"message"], independent=False)
 
     def detail(self, outcome: object) -> str:
         assert isinstance(outcome, Refusal)
@@ -303,8 +304,8 @@ def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
         assert core.stores.get("t", 1) is None  # nothing was made for it
         assert core.engine.statistics.commands["put_failed"] == 3
         # what is wrong anyway is said first
-        assert core.detail(core.engine.put("t", 9, [0], [-1], [b"x"])) == "wrong partition 9"
-        assert core.detail(core.engine.put("u", 0, [0], [-1], [b"x"])) == "The server do not accept topic u"
+        assert core.detail(put(core.engine, "t", 9)) == "wrong partition 9"
+        assert core.detail(put(core.engine, "u", 0)) == "The server do not accept topic u"
         assert isinstance(core.engine.get("t", 0, 0, 1000), Slice)
         disk.free[str(tmp_path / "data")] = 10_000
         await core.guard.check()

@@ -135,6 +135,7 @@ def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> N
         commit = GroupCommit(policies)
         put = Put(commit, open_log(tmp_path))
         put()
+        await asyncio.sleep(0)
         assert (put.told, put.log.readable_end) == ([0], 0)
         policies.policy = FlushPolicy()
         commit.policies_changed()
@@ -160,6 +161,7 @@ def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> None:
         commit.policies_changed()
         assert put.told == []  # these were promised to be on the disk
         put()
+        await asyncio.sleep(0)
         assert put.told == [2]
         files.let(2)
         await until(lambda: put.told == [2, 0, 1])

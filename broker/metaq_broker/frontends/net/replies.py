@@ -74,6 +74,7 @@ class ReplyQueue:
         self._wake = wake
         self._slots: deque[bytes | PendingReply | Question | None] = deque()
         self._pushed: list[bytes] = []
+        self._abandoned = False
         self.unanswered = 0
         """Requests that have a slot here, or were announced by ``expect``."""
         self.ready_bytes = 0
@@ -96,7 +97,12 @@ class ReplyQueue:
         self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:
-        """Send before anything that is queued: replies of ``answers`` expected requests, or what nobody asked for."""
+        """Send before anything that is queued: replies of ``answers`` expected requests, or what nobody asked for.
+
+        Dropped when the connection is gone.
+        """
+        if self._abandoned:
+            return
         self._pushed.append(data)
         self.unanswered -= answers
         self.ready_bytes += len(data)
@@ -126,6 +132,7 @@ class ReplyQueue:
 
     def abandon(self) -> None:
         """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
+        self._abandoned = True
         self._wake = _nobody
         self._slots.clear()
         self._pushed.clear()

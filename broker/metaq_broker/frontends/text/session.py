@@ -10,7 +10,7 @@ Source: docs/protocol.md; docs/adr/0001, 0005.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -41,14 +41,22 @@ from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.framed_puts import FramedPuts
 from metaq.protocols.text.put_runs import PutRun
+from metaq_broker.engine.blocks import Block
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
-from metaq_broker.engine.outcomes import Refusal, StorageFailed, TooLarge
+from metaq_broker.engine.outcomes import AllRejected, Appended, Refusal, StorageFailed, TooLarge
 from metaq_broker.engine.type_filter import LargeFrame
 from metaq_broker.frontends.net.block_buffers import BlockBuffers
 from metaq_broker.frontends.net.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.text.access import Access
-from metaq_broker.frontends.text.put_replies import PutReplies
+from metaq_broker.frontends.text.put_runs import (
+    GroupedReplies,
+    Worded,
+    frames_of,
+    mixed_replies,
+    refusal_replies,
+    success_replies,
+)
 from metaq_broker.frontends.text.refusals import RefusalTexts, Refused
 from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.text_puts import TextPuts
@@ -57,6 +65,9 @@ from metaq_broker.replication.gregor import SyncSlave
 
 _LOG: Final = logging.getLogger(__name__)
 
+
+Send = Callable[[Sequence[bytes]], None]
+"""Takes the replies of some puts, in their order."""
 
 GATHERED_PUTS: Final = 256
 """Plain puts that are carried out together; more of them would be hardly quicker each."""
@@ -227,53 +238,70 @@ class TextSession:
         topics, partitions, count = run.topics, run.partitions, len(run.topics)
         topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
-            self._put_group(topic, partition, run, range(count), PutReplies(self._replies, count, 1))
+            self._put_group(topic, partition, run, self._joined(count), joined=True)
             return
         groups: dict[tuple[str, int], list[int]] = {}
         for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
             index = partition if partition != ANY_PARTITION else self._engine.pick_partition(topic)
             groups.setdefault((topic, index), []).append(position)
-        replies = PutReplies(self._replies, count, len(groups))
+        replies = GroupedReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
-            self._put_group(topic, partition, run.picked(positions), positions, replies)
+            self._put_group(topic, partition, run.picked(positions), partial(replies.report, positions), joined=False)
 
-    def _put_group(
-        self, topic: str, partition: int, run: PutRun, positions: Sequence[int], replies: PutReplies
-    ) -> None:
-        forbidden = None if self._access is None else self._access.publish(topic)
-        if forbidden is not None:
-            replies.refuse(positions, run.opaques, forbidden)
-            return
-        outcome = self._engine.put(topic, partition, run.flags, run.checksums, run.bodies)
+    def _joined(self, requests: int) -> Send:
+        """Take the next slot of the connection's replies, for replies that come together."""
+        slot = self._replies.pending(requests)
+        return lambda replies: slot.complete(b"".join(replies))
+
+    def _put_group(self, topic: str, partition: int, run: PutRun, send: Send, *, joined: bool) -> None:
         worded = partial(self._texts.put, topic, partition)
-        if isinstance(outcome, Refusal):
-            replies.refuse(positions, run.opaques, worded(outcome))
-            return
-        durable = replies.stored(positions, run.opaques, outcome, worded)
-        self._engine.when_durable(outcome, len(run.bodies), durable)
+
+        def stored(appended: Appended) -> list[bytes]:
+            if appended.rejected:
+                return mixed_replies(run, appended, worded)
+            return success_replies(run, appended, joined=joined)
+
+        block = Block(topic, partition, frames_of(run), len(run.bodies), independent=True)
+        self._append(block, lambda: run.opaques, stored, worded, send)
 
     def _put_framed(self, puts: FramedPuts) -> None:
-        """Carry out a run of puts as one block; if that does not go smoothly, as the puts that they are."""
-        topic, count = puts.topic, puts.messages
-        forbidden = None if self._access is None else self._access.publish(topic)
-        outcome = None
-        if forbidden is None:
-            outcome = self._engine.put_framed(topic, puts.partition, puts.block, count)
-        if outcome is None:
-            self._put(puts.run())
-            return
+        """Carry out a run of puts that compiled code has made a block of."""
         self.expects_block = False
-        slot = self._replies.pending(count)
-        replies = self._services.text_puts.replies(puts, outcome.index, outcome.first_offset)
+        worded = partial(self._texts.put, puts.topic, puts.partition)
+
+        def stored(appended: Appended) -> list[bytes]:
+            if appended.rejected:
+                return mixed_replies(puts.run(), appended, worded)
+            return [self._services.text_puts.replies(puts, appended.index, appended.first_offset)]
+
+        block = Block(puts.topic, puts.partition, puts.block, puts.messages, independent=True)
+        self._append(block, puts.opaques.tolist, stored, worded, self._joined(puts.messages))
+
+    def _append(
+        self,
+        block: Block,
+        opaques: Callable[[], Sequence[int]],
+        stored: Callable[[Appended], Sequence[bytes]],
+        worded: Worded,
+        send: Send,
+    ) -> None:
+        """Append a block, and ``send`` the replies to its puts when it is durable, or why it was refused."""
+        forbidden = None if self._access is None else self._access.publish(block.topic)
+        if forbidden is not None:
+            send([encode(Result(*forbidden, opaque)) for opaque in opaques()])
+            return
+        replies: Sequence[bytes] = ()
+        rejected: Mapping[int, Refusal] = {}
 
         def durable(refusal: Refusal | None) -> None:
-            if refusal is None:
-                slot.complete(replies)
-            else:
-                refused = self._texts.put(topic, puts.partition, refusal)
-                slot.complete(b"".join(encode(Result(*refused, opaque)) for opaque in puts.opaques.tolist()))
+            send(replies if refusal is None else refusal_replies(opaques(), refusal, rejected, worded))
 
-        self._engine.when_durable(outcome, count, durable)
+        outcome = self._engine.append(block, durable)
+        if isinstance(outcome, Refusal):
+            rejected = outcome.rejected if isinstance(outcome, AllRejected) else rejected
+            durable(outcome)
+        else:
+            rejected, replies = outcome.rejected, stored(outcome)
 
     def _put_in_transaction(self, put: Put) -> None:
         self._services.transactions.put(self, put, self._replies)
@@ -291,19 +319,14 @@ class TextSession:
         partition = batch.partition
         if partition == ANY_PARTITION:
             partition = self._engine.pick_partition(batch.topic)
-        outcome = self._engine.put_block(batch.topic, partition, batch.block, batch.count)
+
+        def stored(appended: Appended) -> list[bytes]:
+            text = f"{appended.ids.first} {appended.index} {appended.first_offset}"
+            return [encode(Result(OK, text, batch.opaque))]
+
+        block = Block(batch.topic, partition, batch.block, batch.count)
         worded = partial(self._texts.put, batch.topic, partition)
-        if isinstance(outcome, Refusal):
-            self._refuse(worded(outcome), batch.opaque)
-            return
-        text = f"{outcome.first_id} {outcome.index} {outcome.first_offset}"
-        slot = self._replies.pending()
-
-        def durable(refusal: Refusal | None) -> None:
-            code, reply = (OK, text) if refusal is None else worded(refusal)
-            slot.complete(encode(Result(code, reply, batch.opaque)))
-
-        self._engine.when_durable(outcome, batch.count, durable)
+        self._append(block, lambda: (batch.opaque,), stored, worded, self._joined(1))
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit

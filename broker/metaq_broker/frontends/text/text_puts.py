@@ -1,8 +1,8 @@
 """Runs of text puts in compiled code: from lines and bodies to frames, and from stored frames to replies.
 
 Many puts of one connection that are there together become one block of frames, which is checked, numbered and written
-as a batched put is. The plain way, ``metaq.protocols.text.put_runs`` and ``put_replies``, handles all else: few
-puts, unusual ones, refused ones, and everything where numba or isal is missing.
+as a batched put is. The plain way, ``metaq.protocols.text.put_runs`` and ``put_runs`` here, handles all else: few puts,
+unusual ones, rejected ones, and everything where numba or isal is missing.
 
 Source: docs/adr/0028.
 """
@@ -21,8 +21,8 @@ from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Put, Result
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.framed_puts import Framed, FramedPuts
+from metaq_broker.engine.blocks import BLOCKS
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
-from metaq_broker.engine.put_block import BLOCKS
 
 BLOCK_BYTES: Final = 1 << 20
 """Room for the frames of one run, the same for all connections: they are written before the next run is taken."""

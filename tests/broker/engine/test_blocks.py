@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from metaq_broker.engine import machine_code
-from metaq_broker.engine.put_block import BlockNumbering, BlockRefused, number_plainly
+from metaq_broker.engine.blocks import BlockNumbering, BlockRefused, number_plainly
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame, walk

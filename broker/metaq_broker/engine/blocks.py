@@ -1,4 +1,4 @@
-"""A batched put: a block of whole frames is checked and given its message ids in one pass.
+"""Blocks: the frames that one request puts into one partition; checked and given their message ids in one pass.
 
 The plain loop handles about 1.3 million frames a second. A broker that is given more than a few of them loads the
 compiled loop of ``block_kernel`` in a background thread and uses that from then on, where numba and isal are installed.
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import HEADER_BYTES, encode_frame
+from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame, walk
 from metaq.formats.message_id import EPOCH_MS, IdRange
 from metaq.model import Buffer
 from metaq_broker.engine import block_kernel
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
+from metaq_broker.engine.outcomes import ChecksumMismatch, Refusal, TooLarge
 from metaq_broker.storage.index import IndexBuilder
 from metaq_broker.storage.index_entries import IndexEntry
 from metaq_broker.storage.marks import Marks
@@ -27,6 +29,23 @@ Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 _HEADER: Final = struct.Struct(">iiqi")
 _ID: Final = struct.Struct(">q")
 _ID_AT: Final = 8
+_LENGTH: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``count`` whole frames for one partition, back to back. The message ids in them are replaced.
+
+    ``frames`` that can be written get their ids where they are; nothing of them is kept. A block is one unit: stored
+    whole, in one segment, or not at all. ``independent``: its messages were put one by one. Then a wrong one is left
+    out, and a segment may end between two of them.
+    """
+
+    topic: str
+    partition: int
+    frames: Buffer
+    count: int
+    independent: bool = False
 
 
 class BlockRefused(Exception):
@@ -136,11 +155,34 @@ number_block: Final = BLOCKS.number
 """Checks and numbers the blocks of this process: see ``BlockNumbering.number``."""
 
 
-def block_fault(block: Buffer, count: int, message_bytes_max: int, mark_bytes: int) -> BlockRefused | None:
-    """Return why a block can be stored nowhere, ``None`` if it can; it is not changed, and no ids are taken."""
-    try:
-        check_count(block, count)
-        number_block(bytes(block), count, IdRange(0, 0, count, 0), message_bytes_max, mark_bytes)
-    except BlockRefused as fault:
-        return fault
-    return None
+def split(frames: Buffer) -> list[bytes]:
+    """Return the frames of a block that was checked."""
+    found, start = [], 0
+    while start < len(frames):
+        end = start + HEADER_BYTES + int(_LENGTH.unpack_from(frames, start)[0])
+        found.append(bytes(frames[start:end]))
+        start = end
+    return found
+
+
+def sort_out(block: Block, message_bytes_max: int) -> tuple[Block | None, dict[int, Refusal]]:
+    """Return a block without the wrong messages, ``None`` if none is left, and why these are wrong, by position.
+
+    Raises:
+        BlockRefused: It is not ``count`` whole frames.
+        CorruptFrame: A length is negative.
+    """
+    correct: list[Frame] = []
+    rejected: dict[int, Refusal] = {}
+    found = list(walk(block.frames, verify=False))
+    if len(found) != block.count or sum(HEADER_BYTES + len(frame.body) for frame in found) != len(block.frames):
+        raise BlockRefused(f"the block of {len(block.frames)} bytes is not {block.count} whole frames")
+    for position, frame in enumerate(found):
+        if crc32(frame.body) & CHECKSUM_MASK != frame.checksum:
+            rejected[position] = ChecksumMismatch()
+        elif len(frame.body) > message_bytes_max:
+            rejected[position] = TooLarge(len(frame.body), message_bytes_max)
+        else:
+            correct.append(frame)
+    frames = b"".join(encode_frame(0, frame.flag, frame.body, frame.checksum) for frame in correct)
+    return (replace(block, frames=frames, count=len(correct)) if correct else None), rejected
