@@ -24,7 +24,7 @@ from figures import Figure, Report, arguments, in_turn, medians, run_part
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 
 from metaq.formats.checksum import checksum
@@ -269,7 +269,7 @@ def build(folder: Path, settings: LogSettings, partitions: int, bytes_each: int,
     for index in range(partitions):
         log = store.get_or_create("bench", index)
         while log.end_offset + len(block) <= bytes_each:
-            log.append_block(block, len(frames), marks)
+            log.append_blocks([BlockPart(block, len(frames), marks)])
             if log.end_offset - log.readable_end > 256 * MIB:
                 log.sync()
         if log.end_offset < bytes_each:

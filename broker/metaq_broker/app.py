@@ -37,14 +37,15 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
-from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, OperatedBroker, bind_metrics
-from metaq_broker.admin.maintenance import PartitionMaintenance
+from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
+from metaq_broker.admin.reload import Reloader
+from metaq_broker.admin.services import BrokerParts
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.maintenance import PartitionMaintenance
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -70,6 +71,7 @@ from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from metaq_broker.transactions.journal import JournalDamaged, JournalFailed
 from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.partitions import EngineStore
 from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Broker:
         self.config = config
         self._file, self._stop = file, stop
         self._admin: AdminServices | None = None
+        self._reloader: Reloader | None = None
         self._registration: Registration | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
@@ -154,10 +157,10 @@ class Broker:
             self._files, self._clock, self.config, self._stores, self._transactions, clock_is_believed=believed
         )
         self._closing.push_async_callback(self._retention.stop)
-        maintenance = PartitionMaintenance(
+        self._maintenance = PartitionMaintenance(
             self._engine, self._commit, self._transactions.users_of, self._retention.settle
         )
-        local = LocalPartitions(self._engine, self._commit, maintenance, self._files)
+        local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
         try:
             heard = self._promoted, self._fenced
             self._replication = Replication(self.config.role, local, self._commit, self._clock, *heard)
@@ -189,7 +192,7 @@ class Broker:
 
     async def _open_transactions(self) -> None:
         directory = Path(self.config.system.data_log_path) / "transactions"
-        store = EngineStore(self._engine, self._texts.plain)
+        store = EngineStore(self._engine)
         self._transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             self._transactions.recover_from_journal()
@@ -272,25 +275,27 @@ class Broker:
         return broker_nodes(root, self.config, address, stored, slave, others)
 
     async def _open_to_operators(self) -> None:
-        parts = OperatedBroker(
-            lambda: self.config,
-            self._apply,
-            self._announce,
-            self._stop,
-            self._clock,
-            Address(self.config.system.host_name, self.port),
-            self._engine,
-            self._commit,
-            self._transactions,
-            self._retention,
-            self._guard,
-            self._replication,
-            self._registration,
+        reloader = Reloader(self._file, lambda: self.config, self._stores, self._apply, self._clock, self._announce)
+        parts = BrokerParts(
+            address=Address(self.config.system.host_name, self.port),
+            metrics_address=address_of(self._metrics_listener),
+            engine=self._engine,
+            commit=self._commit,
+            maintenance=self._maintenance,
+            transactions=self._transactions,
+            retention=self._retention,
+            guard=self._guard,
+            replication=self._replication,
+            registration=lambda: self._registration,
+            reloader=reloader,
+            describe=lambda refusal: self._texts.plain(refusal).text,
+            stop=self._stop,
         )
-        self._admin = AdminServices(parts, self._file, self._metrics_listener)
+        self._reloader = reloader
+        self._admin = AdminServices(parts, self._metrics_listener)
         self._closing.push_async_callback(self._admin.quiesce, STOP_PATIENCE_S)
         await self._admin.open()
-        self._replication.follow_config(self._admin.reloader)
+        self._replication.follow_config(reloader)
 
     async def _close_admin(self) -> None:
         if self._admin is not None:
@@ -346,10 +351,10 @@ class Broker:
         """Do what SIGHUP asks for: reload the configuration, or stop if there is no file to reload."""
         if self._file is None:
             self._stop()
-        elif self._admin is None:
+        elif self._reloader is None:
             _LOG.warning("not reloaded, the broker is still starting")
         else:
-            self._admin.reloader.reload_soon()
+            self._reloader.reload_soon()
 
     async def close(self) -> None:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""

@@ -70,12 +70,24 @@ RULES = [
     # the broker's core knows no protocol, and its data no operating system
     *(
         forbidden(f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends")
-        for part in ("engine", "storage", "transactions", "retention", "config", "admin", "frontends/net")
+        for part in (
+            "engine",
+            "storage",
+            "transactions",
+            "retention",
+            "registration",
+            "config",
+            "admin",
+            "frontends/net",
+        )
     ),
     forbidden("broker/metaq_broker/frontends/net", "metaq_broker.frontends.text", "metaq_broker.engine"),
     forbidden("broker/metaq_broker/engine", "socket", *CORE_ABOVE),
     forbidden("broker/metaq_broker/storage", "os", "socket", "metaq_broker.engine", *CORE_ABOVE, doors=("files.py",)),
-    forbidden("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.engine.engine", *CORE_ABOVE),
+    forbidden(
+        *("broker/metaq_broker/transactions", "os", "socket", "metaq_broker.engine.engine", *CORE_ABOVE),
+        doors=("partitions.py",),
+    ),
 ]
 
 FOREIGN_PACKAGES = {

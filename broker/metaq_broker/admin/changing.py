@@ -10,11 +10,11 @@ from metaq.model import TransactionId, parse_transaction_id
 from metaq_broker.admin.arguments import Arguments
 from metaq_broker.admin.messages import MALFORMED, REFUSED, CommandRefused, Result
 from metaq_broker.admin.reload import ReloadRefused
-from metaq_broker.admin.services import ControlServices
+from metaq_broker.admin.services import BrokerParts
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.storage.report import RecoveryReport
-from metaq_broker.transactions.heuristics import Outcome
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import Outcome, TransactionRefused
 
 _OUTCOMES: Final = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK, "complete": Outcome.COMPLETED}
 _OUTCOME_WORDS: Final = {
@@ -27,8 +27,8 @@ _OUTCOME_WORDS: Final = {
 class PartitionCommands:
     """``close``, ``open``, ``delete``, ``move``, ``reopen`` and ``acknowledge``."""
 
-    def __init__(self, services: ControlServices) -> None:
-        self._maintenance = services.maintenance
+    def __init__(self, parts: BrokerParts) -> None:
+        self._maintenance = parts.maintenance
 
     async def close(self, arguments: Arguments) -> Result:
         """Refuse puts and gets on partitions."""
@@ -83,8 +83,9 @@ def _recovered(report: RecoveryReport) -> dict[str, Any]:
 class TransactionCommandsByHand:
     """``transactions`` and ``transaction``: what operators may do about prepared transactions."""
 
-    def __init__(self, services: ControlServices) -> None:
-        self._manager = services.transactions
+    def __init__(self, parts: BrokerParts) -> None:
+        self._manager = parts.transactions
+        self._describe = parts.describe
 
     async def transactions(self, arguments: Arguments) -> Result:
         """List prepared transactions, and those that were ended by hand and whose coordinator does not know yet."""
@@ -114,18 +115,18 @@ class TransactionCommandsByHand:
                 return {"key": str(key), "outcome": "accepted"}
             await self._end(key, action)
         except TransactionRefused as refused:
-            raise CommandRefused(REFUSED, refused.message) from refused
+            raise CommandRefused(REFUSED, self._describe(refused.refusal)) from refused
         return {"key": str(key), "outcome": _OUTCOME_WORDS[_OUTCOMES[action]]}
 
     async def _end(self, key: TransactionId, action: str) -> None:
         if action not in _OUTCOMES:
             allowed = f"{', '.join(_OUTCOMES)}, accept or forget"
             raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {allowed}")
-        ended: asyncio.Future[TransactionRefused | None] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
         self._manager.end_heuristically(key, _OUTCOMES[action], ended.set_result)
-        refused = await ended
-        if refused is not None:
-            raise refused
+        refusal = await ended
+        if refusal is not None:
+            raise TransactionRefused(refusal)
 
     def _forget(self, key: TransactionId) -> Result:
         known = [str(each) for each, _ in self._manager.outcomes()]
@@ -145,14 +146,14 @@ def _key(text: str) -> TransactionId:
 class BrokerCommands:
     """``retention``, ``reload``, ``promote`` and ``shutdown``."""
 
-    def __init__(self, services: ControlServices) -> None:
-        self._services = services
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
 
     async def retention(self, arguments: Arguments) -> Result:
         """Remove old segments now, of a topic or of all."""
         topic = arguments.optional_text("topic")
         arguments.end()
-        engine = self._services.engine
+        engine = self._parts.engine
         if topic is not None and not engine.config.accepts(topic) and not engine.stores.has_topic(topic):
             raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
         rows = [
@@ -164,7 +165,7 @@ class BrokerCommands:
                 "bytes": each.byte_count,
                 "failure": each.failure,
             }
-            for each in await self._services.retention.run_now(topic)
+            for each in await self._parts.retention.run_now(topic)
         ]
         return {"removed": rows}
 
@@ -172,7 +173,7 @@ class BrokerCommands:
         """Read the configuration again."""
         arguments.end()
         try:
-            report = await self._services.reloader.reload()
+            report = await self._parts.reloader.reload()
         except ReloadRefused as refused:
             raise CommandRefused(REFUSED, f"{refused}; nothing has changed") from refused
         return dataclasses.asdict(report)
@@ -182,7 +183,7 @@ class BrokerCommands:
         force = arguments.flag("force")
         arguments.end()
         try:
-            await self._services.replication.promote(force=force)
+            await self._parts.replication.promote(force=force)
         except PromotionRefused as refused:
             raise CommandRefused(REFUSED, str(refused)) from refused
         return {"promoted": True}
@@ -190,5 +191,5 @@ class BrokerCommands:
     async def shutdown(self, arguments: Arguments) -> Result:
         """Stop as SIGTERM does. The reply comes first; the connection is closed when the broker has stopped."""
         arguments.end()
-        self._services.stop()
+        self._parts.stop()
         return {"stopping": True}

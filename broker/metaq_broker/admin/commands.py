@@ -8,13 +8,13 @@ from __future__ import annotations
 from metaq_broker.admin.changing import BrokerCommands, PartitionCommands, TransactionCommandsByHand
 from metaq_broker.admin.listing import Listing
 from metaq_broker.admin.server import Command
-from metaq_broker.admin.services import ControlServices
+from metaq_broker.admin.services import BrokerParts
 
 
-def control_commands(services: ControlServices) -> dict[str, Command]:
+def control_commands(parts: BrokerParts) -> dict[str, Command]:
     """Return every command of a broker."""
-    listing, partitions = Listing(services), PartitionCommands(services)
-    transactions, broker = TransactionCommandsByHand(services), BrokerCommands(services)
+    listing, partitions = Listing(parts), PartitionCommands(parts)
+    transactions, broker = TransactionCommandsByHand(parts), BrokerCommands(parts)
     return {
         "status": listing.status,
         "topics": listing.topics,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import metaq
 from metaq_broker.admin.arguments import Arguments
 from metaq_broker.admin.messages import REFUSED, CommandRefused, Result
-from metaq_broker.admin.services import ControlServices
+from metaq_broker.admin.services import BrokerParts
 from metaq_broker.config.configuration import TopicSettings
 from metaq_broker.storage.losses import Loss
 from metaq_broker.storage.partition_log import PartitionLog
@@ -23,27 +23,27 @@ ROWS_A_TURN: Final = 256
 class Listing:
     """The commands of this module, for one broker."""
 
-    def __init__(self, services: ControlServices) -> None:
-        self._services = services
-        self._engine = services.engine
-        self._stores = services.engine.stores
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+        self._engine = parts.engine
+        self._stores = parts.engine.stores
 
     async def status(self, arguments: Arguments) -> Result:
         """Say how the broker is."""
         arguments.end()
-        await self._services.guard.check()  # so that the free space is today's
-        engine, reloader = self._engine, self._services.reloader
+        await self._parts.guard.check()  # so that the free space is today's
+        engine, reloader = self._engine, self._parts.reloader
         logs = list(self._stores.logs())
         return {
             "version": metaq.__version__,
             "pid": os.getpid(),
             "uptime_s": engine.statistics.uptime_s,
             "broker_id": engine.config.system.broker_id,
-            "address": str(self._services.address),
-            "metrics_address": _text_or_none(self._services.metrics_address),
+            "address": str(self._parts.address),
+            "metrics_address": _text_or_none(self._parts.metrics_address),
             "data": [
                 {"path": folder.path, "free_bytes": folder.free_bytes, "puts_refused": folder.refusal}
-                for folder in self._services.guard.folders()
+                for folder in self._parts.guard.folders()
             ],
             "config": {
                 "file": _text_or_none(reloader.file),
@@ -52,7 +52,7 @@ class Listing:
                 "restart_needed": list(reloader.restart_needed),
             },
             "zookeeper": await self._zookeeper(),
-            "replication": self._services.replication.facts(),
+            "replication": self._parts.replication.facts(),
             "durability": self._durability(),
             "connections": engine.statistics.connections,
             "topics": len({log.topic for log in logs}),
@@ -60,7 +60,7 @@ class Listing:
             "messages": sum(log.message_count for log in logs),
             "bytes": sum(log.end_offset - log.start_offset for log in logs),
             "transactions": self._transactions(),
-            "stuck_commits": self._services.transactions.stuck_commits(),
+            "stuck_commits": self._parts.transactions.stuck_commits(),
             "closed": [{"topic": topic, "index": index} for topic, index in engine.closed_partitions()],
             "read_only": [{**_name(log), "reason": log.failure} for log in logs if log.failure is not None],
             "not_served": [
@@ -71,7 +71,7 @@ class Listing:
         }
 
     async def _zookeeper(self) -> dict[str, str] | None:
-        registration = self._services.registration
+        registration = self._parts.registration()
         if registration is None:
             return None
         standing, reason = await registration.look()
@@ -84,7 +84,7 @@ class Listing:
         return {**usual, "topics": others}
 
     def _transactions(self) -> dict[str, int]:
-        manager = self._services.transactions
+        manager = self._parts.transactions
         return {
             "open": manager.open_count,
             "prepared": len(manager.prepared()),
@@ -98,7 +98,7 @@ class Listing:
         arguments.end()
         config = self._engine.config
         stored = {topic: list(logs) for topic, logs in groupby(self._stores.logs(), lambda log: log.topic)}
-        next_runs = {plan.topic: plan.next_ms for plan in self._services.retention.plan()}
+        next_runs = {plan.topic: plan.next_ms for plan in self._parts.retention.plan()}
         return {
             "topics": [
                 self._topic(name, stored.get(name, [])) | {"next_retention_ms": next_runs.get(name)}

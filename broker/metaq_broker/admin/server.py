@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.admin.arguments import Arguments
-from metaq_broker.admin.maintenance import MaintenanceRefused
 from metaq_broker.admin.messages import (
     FAILED,
     MALFORMED,
@@ -28,6 +27,7 @@ from metaq_broker.admin.messages import (
     encode_result,
 )
 from metaq_broker.admin.socket_file import listen_at, remove_socket
+from metaq_broker.engine.maintenance import MaintenanceRefused
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the control commands work on: the parts of one running broker."""
+"""What operators work on: the parts of one running broker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metaq.model import Address
-from metaq_broker.admin.maintenance import PartitionMaintenance
 from metaq_broker.admin.reload import Reloader
 from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.maintenance import PartitionMaintenance
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.replication.roles import Replication
 from metaq_broker.retention.schedule import Retention
+from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.transactions.manager import TransactionManager
 
 if TYPE_CHECKING:
@@ -20,20 +22,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlServices:
-    """``stop`` makes the broker end as SIGTERM does.
+class BrokerParts:
+    """Made once, by the broker itself, and given to everything that operators use.
 
     ``metrics_address`` is ``None`` when no metrics are served, ``registration`` when there is no ZooKeeper.
+    ``describe`` makes a sentence of a refusal. ``stop`` makes the broker end as SIGTERM does.
     """
 
     address: Address
     metrics_address: Address | None
     engine: Engine
+    commit: GroupCommit
     maintenance: PartitionMaintenance
     transactions: TransactionManager
     retention: Retention
     guard: DiskGuard
-    registration: Registration | None
-    reloader: Reloader
     replication: Replication
+    registration: Callable[[], Registration | None]
+    reloader: Reloader
+    describe: Callable[[Refusal], str]
     stop: Callable[[], None]

@@ -148,7 +148,7 @@ class Engine:
             if block.independent and not log.has_space_for(len(numbered)):
                 first = log.append(split(numbered))
             else:
-                first = log.append_block(numbered, count, marks)
+                first = log.append_blocks([BlockPart(numbered, count, marks)])
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaq.errors import MetaqError
-from metaq_broker.admin.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.replication.holdings import Holding, Place
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit

@@ -9,11 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.admin.reload import Reloader
 from metaq_broker.clock import Clock
 from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
 from metaq_broker.engine.outcomes import NotMaster
@@ -26,6 +25,9 @@ from metaq_broker.replication.role_record import FENCED, PROMOTED, RoleRecord, r
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
 from metaq_broker.storage.flush import GroupCommit
+
+if TYPE_CHECKING:
+    from metaq_broker.admin.reload import Reloader
 
 _LOG: Final = logging.getLogger(__name__)
 

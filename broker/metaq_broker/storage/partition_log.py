@@ -32,7 +32,7 @@ from metaq_broker.storage.incarnation import Incarnation
 from metaq_broker.storage.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.loading import Loaded, load
-from metaq_broker.storage.marks import BlockPart, Marks
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.reads import AtEnd, Moved, Slice, scan
 from metaq_broker.storage.removal import remove_segment_files
 from metaq_broker.storage.report import RecoveryReport
@@ -191,18 +191,14 @@ class PartitionLog:
             self._append_over_rolls(frames)
         return first
 
-    def append_block(self, block: Buffer, count: int, marks: Marks) -> int:
-        """Append ``count`` whole frames as one unit that no roll divides; return the offset of its first byte.
+    def append_blocks(self, block_parts: Sequence[BlockPart]) -> int:
+        """Append blocks of whole frames as one unit that no roll divides; return the offset of its first byte.
 
-        The index uses some of the ``marks``. Message ids ascend within a block.
+        The index uses some of their marks. Message ids ascend within a block.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only. The block is stored whole or not at all.
+            LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all.
         """
-        return self.append_blocks([BlockPart(block, count, marks)])
-
-    def append_blocks(self, block_parts: Sequence[BlockPart]) -> int:
-        """Append blocks behind each other as one unit, as ``append_block`` would append them joined. Raises as it."""
         first = self.end_offset
         self._check_writable()
         self._write([block_part.block for block_part in block_parts])

@@ -21,10 +21,11 @@ from functools import partial
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter
-from metaq_broker.transactions.refusals import TransactionRefused, committed_not_stored
+from metaq_broker.transactions.outcomes import CommittedNotStored
 from metaq_broker.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Applying:
             return
         if error is not None:
             _log.error("transaction %s is committed, but not readable: %s", transaction.key, error)
-            fail(transaction, committed_not_stored(transaction.key, str(error)))
+            fail(transaction, CommittedNotStored(transaction.key, str(error)))
             return
         self.writer.applied(transaction)
         self._applied(transaction)
@@ -171,14 +172,14 @@ class _Together:
             self._done(self._error)
 
 
-def settle(transaction: Transaction, refusal: TransactionRefused | None) -> None:
+def settle(transaction: Transaction, refusal: Refusal | None) -> None:
     """Tell everybody who waits for the end of a transaction."""
     waiting, transaction.waiting = transaction.waiting, []
     for done in waiting:
         done(refusal)
 
 
-def fail(transaction: Transaction, refusal: TransactionRefused) -> None:
+def fail(transaction: Transaction, refusal: Refusal) -> None:
     """Note that a transaction cannot come to its end before a restart, and tell everybody who waits."""
     transaction.failure = refusal
     settle(transaction, refusal)

@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from metaq.model import TransactionId, Xid
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.transactions.decisions import Decision, Decisions
 from metaq_broker.transactions.ending import Ending
 from metaq_broker.transactions.group_sync import GroupSync
-from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.journal import JournalFailed
 from metaq_broker.transactions.open_transactions import OpenTransactions
-from metaq_broker.transactions.records import Decided
-from metaq_broker.transactions.refusals import (
+from metaq_broker.transactions.outcomes import (
+    DecisionUnknown,
+    NotAnXid,
+    NotReadyToDecide,
+    Outcome,
+    OwnBranchesUnknown,
     TransactionRefused,
-    decision_unknown,
-    not_an_xid,
-    not_ready_to_decide,
-    own_branches_unknown,
 )
+from metaq_broker.transactions.records import Decided
 from metaq_broker.transactions.state import Event, State
 
 
@@ -36,7 +38,7 @@ class Question(NamedTuple):
     contents: str | None = None
 
 
-Told = Callable[[Decision | TransactionRefused], None]
+Told = Callable[[Decision | Refusal], None]
 """Called exactly once with what is decided for the batch, now or before."""
 
 
@@ -66,18 +68,18 @@ class Deciding:
         decision = self._decisions.recorded(asked.query_id, asked.batch_id) or self._record(asked)
 
         def durable(failure: JournalFailed | None) -> None:
-            done(decision if failure is None else decision_unknown(asked.query_id, asked.batch_id, str(failure)))
+            done(decision if failure is None else DecisionUnknown(asked.query_id, asked.batch_id, str(failure)))
 
         self._sync.when_durable(durable)
 
     def _record(self, asked: Question) -> Decision:
         query_id, batch_id, keys = asked.query_id, asked.batch_id, tuple(_xids(asked.branches))
-        unready = [str(key) for key in dict.fromkeys(keys) if not self._may_be_decided(key)]
+        unready = tuple(key for key in dict.fromkeys(keys) if not self._may_be_decided(key))
         if unready:
-            raise not_ready_to_decide(batch_id, query_id, unready)
-        missing = [str(keys[position]) for position in asked.own if not self._is_known(keys[position])]
+            raise TransactionRefused(NotReadyToDecide(query_id, batch_id, unready))
+        missing = tuple(keys[position] for position in asked.own if not self._is_known(keys[position]))
         if missing:
-            raise own_branches_unknown(batch_id, query_id, missing)
+            raise TransactionRefused(OwnBranchesUnknown(query_id, batch_id, missing))
         found = {key: known for key in keys if (known := self._transactions.find(key, None)) is not None}
         here = tuple(position for position, key in enumerate(keys) if key in found)
         self._ending.decide(Decided(query_id, batch_id, keys, here, (), {}, asked.contents), list(found.values()))
@@ -103,6 +105,6 @@ def _xids(branches: Sequence[TransactionId]) -> list[Xid]:
     keys = []
     for branch in branches:
         if not isinstance(branch, Xid):
-            raise not_an_xid(branch)
+            raise TransactionRefused(NotAnXid(branch))
         keys.append(branch)
     return keys

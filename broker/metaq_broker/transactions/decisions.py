@@ -25,8 +25,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from metaq.model import TransactionId, Xid
+from metaq_broker.transactions.outcomes import (
+    AlreadyDecided,
+    DecisionsFull,
+    NewerDecision,
+    QueryOver,
+    TransactionRefused,
+)
 from metaq_broker.transactions.records import Decided, Ends
-from metaq_broker.transactions.refusals import already_decided, decisions_full, newer_decision, query_over
 
 KEPT_PER_QUERY: Final = 2
 NO_PARTITION: Final = -1
@@ -62,13 +68,13 @@ class Decisions:
         """Return what was decided for a batch; ``None`` if it may be decided now.
 
         Raises:
-            TransactionRefused: A later batch has been decided (status 409).
+            TransactionRefused: A later batch has been decided.
         """
         last = self.last(query_id)
         if last is None or batch_id > last.batch_id:
             return None
         if batch_id < last.batch_id:
-            raise newer_decision(query_id, batch_id, last.batch_id)
+            raise TransactionRefused(NewerDecision(query_id, batch_id, last.batch_id))
         return last
 
     def check_capacity(self, decided: Decided) -> None:
@@ -79,7 +85,7 @@ class Decisions:
         """
         released = sum(_size(old) for old in self._displaced_by(decided))
         if self._byte_count - released + _size(decided) > self._byte_limit:
-            raise decisions_full(self._byte_limit)
+            raise TransactionRefused(DecisionsFull(self._byte_limit))
 
     def remember(self, decided: Decided) -> list[int]:
         """Note a decision; return the batches of its query that it displaces."""
@@ -120,7 +126,7 @@ class Decisions:
         """
         partition_key = self._here.get(key)
         if partition_key is not None:
-            raise already_decided(key, *partition_key)
+            raise TransactionRefused(AlreadyDecided(key, *partition_key))
 
     def _displaced_by(self, decided: Decided) -> list[Decided]:
         kept = self._queries.get(decided.query_id, {})
@@ -180,4 +186,4 @@ class EndedQueries:
             TransactionRefused: The query is over.
         """
         if isinstance(key, Xid) and key.unique in self._names:
-            raise query_over(key)
+            raise TransactionRefused(QueryOver(key))

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.transactions.applying import Applying, fail, settle
 from metaq_broker.transactions.group_sync import GroupSync
-from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -26,12 +27,12 @@ from metaq_broker.transactions.interfaces import (
 )
 from metaq_broker.transactions.journal import JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
+from metaq_broker.transactions.outcomes import NoSpace, Outcome, OutcomeUnknown, TransactionRefused
 from metaq_broker.transactions.records import Branch, Decided, Ends
-from metaq_broker.transactions.refusals import TransactionRefused, no_space, outcome_unknown
 from metaq_broker.transactions.state import Event, State
 from metaq_broker.transactions.transaction import Transaction, xid_of
 
-Voted = Callable[[PrepareVote | TransactionRefused], None]
+Voted = Callable[[PrepareVote | Refusal], None]
 """Called exactly once with what PREPARE answers."""
 
 
@@ -76,7 +77,7 @@ class Ending:
 
     def _prepare_durable(self, transaction: Transaction, failure: JournalFailed | None, done: Voted) -> None:
         if failure is not None:
-            refusal = outcome_unknown(transaction.key, str(failure))
+            refusal = OutcomeUnknown(transaction.key, str(failure))
             fail(transaction, refusal)
             done(refusal)
             return
@@ -162,7 +163,7 @@ class Ending:
     def _check_space(self, transaction: Transaction) -> None:
         reason = self._space_check(transaction.contents) if transaction.messages else None
         if reason is not None:
-            raise no_space(transaction.key, reason)
+            raise TransactionRefused(NoSpace(transaction.key, reason))
 
     def _ends(self, transactions: Sequence[Transaction]) -> Ends:
         partition_keys = {partition_key for transaction in transactions for partition_key in transaction.contents}
@@ -176,7 +177,7 @@ class Ending:
                 apply(transactions)
                 return
             for transaction in transactions:
-                fail(transaction, outcome_unknown(transaction.key, str(failure)))
+                fail(transaction, OutcomeUnknown(transaction.key, str(failure)))
 
         self._sync.when_durable(durable)
 
@@ -192,7 +193,7 @@ class Ending:
 
         def durable(failure: JournalFailed | None) -> None:
             if failure is not None:
-                fail(transaction, outcome_unknown(transaction.key, str(failure)))
+                fail(transaction, OutcomeUnknown(transaction.key, str(failure)))
                 return
             transaction.state = transaction.after(Event.ROLLBACK_DURABLE)
             self._counters.tx_rollback += 1
@@ -212,5 +213,5 @@ class Ending:
 def _join(transaction: Transaction, done: Done) -> None:
     """Let ``done`` wait with those who asked for the same before."""
     if transaction.failure is not None:
-        raise transaction.failure
+        raise TransactionRefused(transaction.failure)
     transaction.waiting.append(done)

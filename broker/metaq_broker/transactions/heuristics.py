@@ -8,28 +8,8 @@ Source: docs/transactions.md (heuristic outcomes).
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
-
 from metaq.model import TransactionId, Xid
-from metaq_broker.transactions.refusals import (
-    XA_HEURISTIC_COMMIT,
-    XA_HEURISTIC_HAZARD,
-    XA_HEURISTIC_ROLLBACK,
-    TransactionRefused,
-)
-
-
-class Outcome(IntEnum):
-    """What the operator did; the number is the XA code that the coordinator gets."""
-
-    ROLLED_BACK = XA_HEURISTIC_ROLLBACK
-    COMMITTED = XA_HEURISTIC_COMMIT
-    COMPLETED = XA_HEURISTIC_HAZARD
-    """Finished by other means outside the broker: the messages are dropped, and nobody claims to know the outcome."""
-
-
-_WORDS: Final = {Outcome.ROLLED_BACK: "rolled back", Outcome.COMMITTED: "committed", Outcome.COMPLETED: "completed"}
+from metaq_broker.transactions.outcomes import EndedByOperator, Outcome, TransactionRefused
 
 
 class Heuristics:
@@ -54,12 +34,10 @@ class Heuristics:
         """Let pass what no operator has touched.
 
         Raises:
-            TransactionRefused: The outcome, as MetaQ words it.
+            TransactionRefused: Says what the operator did.
         """
-        outcome = self._outcomes.get(key) if isinstance(key, Xid) else None
-        if outcome is not None:
-            message = f"XA transaction '{key}' has been heuristically {_WORDS[outcome]}."
-            raise TransactionRefused(message, xa_code=outcome.value)
+        if isinstance(key, Xid) and (outcome := self._outcomes.get(key)) is not None:
+            raise TransactionRefused(EndedByOperator(key, outcome))
 
     def keys(self) -> list[Xid]:
         """Return the keys in the order in which they were ended."""

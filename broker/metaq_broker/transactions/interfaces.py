@@ -14,12 +14,12 @@ from typing import Final, NamedTuple, Protocol
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.marks import Marks
-from metaq_broker.transactions.refusals import TransactionRefused
 
 MIB: Final = 1 << 20
 
-Done = Callable[[TransactionRefused | None], None]
+Done = Callable[[Refusal | None], None]
 """Called exactly once, on the loop, possibly before the call that took it returns: ``None`` = done, else why not."""
 
 
@@ -48,7 +48,7 @@ class TransactionStore(Protocol):
         """Say whether a message may be put there.
 
         Raises:
-            TransactionRefused: Unknown topic, wrong or closed partition, with MetaQ's text and code.
+            TransactionRefused: Unknown topic, wrong or closed partition, a full disk: what ``Engine.put_refusal`` says.
         """
 
     def log_end(self, topic: str, partition: int) -> int:
@@ -123,7 +123,7 @@ class Durability(IntEnum):
 
 
 class PrepareVote(IntEnum):
-    """What PREPARE answers; the number is the body of the reply."""
+    """What PREPARE answers; the numbers are those of the XA specification."""
 
     OK = 0
     READ_ONLY = 3

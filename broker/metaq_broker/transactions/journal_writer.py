@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 
 from metaq.model import Xid
 from metaq_broker.transactions.decisions import Decisions
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalRead, Location
 from metaq_broker.transactions.ledger import Ledger, Slot
+from metaq_broker.transactions.outcomes import JournalUnavailable, Outcome, TransactionRefused
 from metaq_broker.transactions.records import (
     NO_SERIAL,
     Applied,
@@ -33,7 +33,6 @@ from metaq_broker.transactions.records import (
     Undecided,
 )
 from metaq_broker.transactions.recovery import Recovered
-from metaq_broker.transactions.refusals import journal_refused
 from metaq_broker.transactions.transaction import PartitionKey, Transaction, xid_of
 
 _log = logging.getLogger(__name__)
@@ -256,7 +255,7 @@ class JournalWriter:
         try:
             locations = self._journal.append(records)
         except JournalFailed as failure:
-            raise journal_refused(str(failure)) from failure
+            raise TransactionRefused(JournalUnavailable(str(failure))) from failure
         self._written()
         return locations
 

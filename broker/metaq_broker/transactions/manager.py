@@ -1,7 +1,7 @@
 """The transactions of one broker: what clients and operators may ask, and who may ask it.
 
 Everything runs on the event-loop thread. A method that takes ``done`` never raises for a refusal: it calls ``done``
-exactly once, at once or later. The others raise ``TransactionRefused``. Its ``code`` and ``text`` are the reply.
+exactly once, at once or later. The others raise ``TransactionRefused``, which carries it.
 
 ::
 
@@ -28,6 +28,7 @@ from pathlib import Path
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings
 from metaq_broker.transactions.deciding import Deciding, Question, Told
@@ -35,7 +36,7 @@ from metaq_broker.transactions.decisions import Decision, Decisions, EndedQuerie
 from metaq_broker.transactions.ending import Ending, Voted
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.group_sync import GroupSync, WhenDurable
-from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -52,17 +53,18 @@ from metaq_broker.transactions.journal import Journal, JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.ledger import Ledger
 from metaq_broker.transactions.open_transactions import OpenTransactions
+from metaq_broker.transactions.outcomes import (
+    JournalUnavailable,
+    LocalPrepare,
+    NotAnXid,
+    NotMissing,
+    NotStarted,
+    Outcome,
+    TransactionRefused,
+)
 from metaq_broker.transactions.putting import Putting
 from metaq_broker.transactions.records import NO_SERIAL
 from metaq_broker.transactions.recovery import RecoveryReport, Replay
-from metaq_broker.transactions.refusals import (
-    TransactionRefused,
-    journal_refused,
-    local_prepare,
-    not_an_xid,
-    not_missing,
-    not_started,
-)
 from metaq_broker.transactions.startup import adopt_memories, adopt_transactions, finish_commits, report
 from metaq_broker.transactions.state import Event, State
 from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Transaction
@@ -165,7 +167,7 @@ class TransactionManager:
                 over, or the journal has failed.
         """
         if key is None:
-            raise not_an_xid(None)
+            raise TransactionRefused(NotAnXid(None))
         self._heuristics.refuse_ended(key)
         if self._open.find(key, connection) is not None:
             return
@@ -173,7 +175,7 @@ class TransactionManager:
             self._decisions.refuse_decided(key)
             self._ended_queries.refuse(key)
         if self._journal.failure is not None:
-            raise journal_refused(self._journal.failure)
+            raise TransactionRefused(JournalUnavailable(self._journal.failure))
         self._open.check_capacity()
         self._add(key, connection, timeout_s or 0)
 
@@ -210,7 +212,7 @@ class TransactionManager:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        return self._putting.put(self._find_for_put(key, connection), topic, partition, flag, checksum, body)
+        return self._putting.put(self._find(key, connection), topic, partition, flag, checksum, body)
 
     def put_batch(
         self, connection: object, key: TransactionId, topic: str, partition: int, block: Buffer, count: int
@@ -220,18 +222,18 @@ class TransactionManager:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        return self._putting.put_batch(self._find_for_put(key, connection), topic, partition, block, count)
+        return self._putting.put_batch(self._find(key, connection), topic, partition, block, count)
 
     def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
         """Make an XA transaction durable; ``done`` gets the vote. Without messages it is read-only, and ended."""
         try:
             if connection is None and key is not None and not isinstance(key, Xid):
-                raise local_prepare()
+                raise TransactionRefused(LocalPrepare())
             transaction = self._find(key, connection)
             self._ended_queries.refuse(transaction.key)
             self._ending.prepare(transaction, self._clock.now_ms(), done)
-        except TransactionRefused as refusal:
-            done(refusal)
+        except TransactionRefused as refused:
+            done(refused.refusal)
 
     def commit(self, key: TransactionId | None, one_phase: bool, connection: object, done: Done) -> None:
         """Commit; ``done`` when every message is durable and readable.
@@ -242,8 +244,8 @@ class TransactionManager:
         try:
             transaction = self._find(key, connection)
             self._ending.commit(transaction, event, done)
-        except TransactionRefused as refusal:
-            done(None if self._decided_and_over(key, connection) else refusal)
+        except TransactionRefused as refused:
+            done(None if self._decided_and_over(key, connection) else refused.refusal)
 
     def _decided_and_over(self, key: TransactionId | None, connection: object) -> bool:
         if not isinstance(key, Xid) or self._open.find(key, connection) is not None:
@@ -257,8 +259,8 @@ class TransactionManager:
                 self._heuristics.refuse_ended(key)
                 self._decisions.refuse_decided(key)
             self._ending.roll_back(self._find(key, connection), done)
-        except TransactionRefused as refusal:
-            done(refusal)
+        except TransactionRefused as refused:
+            done(refused.refusal)
 
     def recover(self, unique: str | None) -> list[Xid]:
         """Return the keys of prepared and heuristically ended transactions of ``unique``; of all if it is ``None``."""
@@ -273,7 +275,7 @@ class TransactionManager:
             TransactionRefused: Not an XA key, or the journal does not take it.
         """
         if not isinstance(key, Xid):
-            raise not_an_xid(key)
+            raise TransactionRefused(NotAnXid(key))
         if self._heuristics.outcome(key) is not None:
             self._writer.forget(key)
             self._heuristics.forget(key)
@@ -303,13 +305,13 @@ class TransactionManager:
         ``done`` gets what is decided, durably: the first decision for this batch, which need not be this one. It does
         not wait for the messages; COMMIT_TWO_PHASE of a branch does. Keys that are unknown here are taken for branches
         of other brokers, except those at the positions ``own``. ``contents`` is kept with the decision. Refused, with
-        nothing recorded: a batch before the last one (409), branches that are known here but not prepared (-6), and
-        own ones that are not known (-4).
+        nothing recorded: a batch before the last one, branches that are known here but not prepared, and own ones that
+        are not known.
         """
         try:
             self._deciding.decide(Question(query_id, batch_id, branches, own, contents), done)
-        except TransactionRefused as refusal:
-            done(refusal)
+        except TransactionRefused as refused:
+            done(refused.refusal)
 
     def decision(self, query_id: str) -> Decision | None:
         """Return the newest decision of a query, ``None`` if nothing was decided."""
@@ -323,12 +325,12 @@ class TransactionManager:
         of_query = frozenset() if query_id is None else self._decisions.topics(query_id)
         return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
 
-    def last_decided(self, query_id: str, done: Callable[[Decision | TransactionRefused | None], None]) -> None:
+    def last_decided(self, query_id: str, done: Callable[[Decision | Refusal | None], None]) -> None:
         """Like ``decision``, told when the decision is durable, so that whoever hears of it may rely on it."""
         decision = self.decision(query_id)
 
         def durable(failure: JournalFailed | None) -> None:
-            done(decision if failure is None else journal_refused(str(failure)))
+            done(decision if failure is None else JournalUnavailable(str(failure)))
 
         self._sync.when_durable(durable)
 
@@ -339,11 +341,11 @@ class TransactionManager:
         """
         try:
             self.forget_decisions(query_id)
-        except TransactionRefused as refusal:
-            done(refusal)
+        except TransactionRefused as refused:
+            done(refused.refusal)
             return
         self._ended_queries.note(query_id)
-        self._sync.when_durable(lambda failure: done(None if failure is None else journal_refused(str(failure))))
+        self._sync.when_durable(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
 
     # ---- operators
 
@@ -387,8 +389,8 @@ class TransactionManager:
         """
         try:
             self._ending.by_operator(self._find(key, None), outcome, done)
-        except TransactionRefused as refusal:
-            done(refusal)
+        except TransactionRefused as refused:
+            done(refused.refusal)
 
     def accept_missing(self, key: TransactionId) -> None:
         """Let a branch that is not here, or was rolled back by hand, count as committed from now on.
@@ -399,9 +401,9 @@ class TransactionManager:
             TransactionRefused: Not an XA key, or the branch is here or was committed, or the journal does not take it.
         """
         if not isinstance(key, Xid):
-            raise not_an_xid(key)
+            raise TransactionRefused(NotAnXid(key))
         if self._open.find(key, None) is not None or self._decisions.committed_here(key):
-            raise not_missing(key)
+            raise TransactionRefused(NotMissing(key))
         self._writer.accept_missing(key)
         self._heuristics.remember(key, Outcome.COMMITTED)
 
@@ -482,15 +484,9 @@ class TransactionManager:
 
     def _find(self, key: TransactionId | None, connection: object) -> Transaction:
         if key is None:
-            raise not_an_xid(None)
+            raise TransactionRefused(NotAnXid(None))
         self._heuristics.refuse_ended(key)
         transaction = self._open.find(key, connection)
         if transaction is None:
-            raise not_started(key)
+            raise TransactionRefused(NotStarted(key))
         return transaction
-
-    def _find_for_put(self, key: TransactionId, connection: object) -> Transaction:
-        try:
-            return self._find(key, connection)
-        except TransactionRefused as refusal:
-            raise refusal.plain() from None  # MetaQ says it without the XA code here

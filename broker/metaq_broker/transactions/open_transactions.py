@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metaq.model import TransactionId, Xid
-from metaq_broker.transactions.refusals import too_many_transactions
+from metaq_broker.transactions.outcomes import TooManyTransactions, TransactionRefused
 from metaq_broker.transactions.transaction import Transaction
 
 
@@ -39,7 +39,7 @@ class OpenTransactions:
             TransactionRefused: There are as many as may be.
         """
         if self._count >= self._open_max:
-            raise too_many_transactions(self._open_max)
+            raise TransactionRefused(TooManyTransactions(self._open_max))
 
     def find(self, key: TransactionId, connection: object | None) -> Transaction | None:
         """Return the transaction that ``connection`` means by ``key``."""

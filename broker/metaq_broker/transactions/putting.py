@@ -15,16 +15,11 @@ from metaq.formats.frames import HEADER_BYTES, encode_frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.blocks import BlockRefused, check_count, number_block
+from metaq_broker.engine.outcomes import BlockInvalid, ChecksumMismatch, TooLarge
 from metaq_broker.storage.marks import Marks
 from metaq_broker.transactions.interfaces import TransactionLimits, TransactionStore
 from metaq_broker.transactions.journal_writer import JournalWriter
-from metaq_broker.transactions.refusals import (
-    TransactionRefused,
-    message_too_long,
-    random_partition,
-    transaction_too_large,
-    wrong_checksum,
-)
+from metaq_broker.transactions.outcomes import BatchEmpty, PartitionNotNamed, TransactionRefused, TransactionTooLarge
 from metaq_broker.transactions.state import Event
 from metaq_broker.transactions.transaction import MARK_BYTES, BufferPool, PartitionKey, Transaction
 
@@ -57,10 +52,10 @@ class Putting:
         """
         self._check_partition(transaction, topic, partition)
         if len(body) > self._limits.message_bytes_max:
-            raise message_too_long(len(body), self._limits.message_bytes_max)
+            raise TransactionRefused(TooLarge(len(body), self._limits.message_bytes_max))
         actual = checksum(body)
         if given not in NO_CHECKSUM and given != actual:
-            raise wrong_checksum()
+            raise TransactionRefused(ChecksumMismatch())
         self._check_size(transaction, HEADER_BYTES + len(body))
         message_id = self._store.next_ids(1).first
         self._add(transaction, (topic, partition), encode_frame(message_id, flag, body, actual), 1, FIRST_ONLY)
@@ -77,26 +72,26 @@ class Putting:
         self._check_partition(transaction, topic, partition)
         self._check_size(transaction, len(block))
         if count < 1:
-            raise TransactionRefused(f"a batch has at least 1 frame, this one says {count}")
+            raise TransactionRefused(BatchEmpty(count))
         try:
             check_count(block, count)  # first: ids that are taken for nothing are gone
             ids = self._store.next_ids(count)
             numbered, marks = number_block(block, count, ids, self._limits.message_bytes_max, MARK_BYTES)
         except BlockRefused as fault:
-            raise TransactionRefused(str(fault)) from None
+            raise TransactionRefused(BlockInvalid(str(fault))) from None
         self._add(transaction, (topic, partition), numbered, count, marks)
         return ids
 
     def _check_partition(self, transaction: Transaction, topic: str, partition: int) -> None:
         transaction.after(Event.PUT)
         if partition == ANY_PARTITION:
-            raise random_partition(partition)
+            raise TransactionRefused(PartitionNotNamed(partition))
         self._store.check(topic, partition)
 
     def _check_size(self, transaction: Transaction, byte_count: int) -> None:
         total = transaction.byte_count + byte_count
         if total > self._limits.transaction_bytes_max:
-            raise transaction_too_large(transaction.key, total, self._limits.transaction_bytes_max)
+            raise TransactionRefused(TransactionTooLarge(transaction.key, total, self._limits.transaction_bytes_max))
 
     def _add(
         self, transaction: Transaction, partition_key: PartitionKey, block: Buffer, messages: int, marks: Marks

@@ -36,9 +36,9 @@ from dataclasses import dataclass, field
 
 from metaq.formats.frames import Frame, encode_frame, walk
 from metaq.model import TransactionId, Xid
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import TransactionStore, Unit
 from metaq_broker.transactions.journal import Location
+from metaq_broker.transactions.outcomes import Outcome
 from metaq_broker.transactions.records import (
     NO_SERIAL,
     Applied,

@@ -26,7 +26,7 @@ Rules behind the table:
 * A rollback that overtakes its own PREPARE is fine: journal records become durable in the order they were written.
 * A prepared transaction has no timeout and no owner: only its coordinator, a decision or an operator ends it.
 
-Everything that is not in the table is refused with the event's own text. This file has no I/O and no clock.
+Everything that is not in the table is refused. This file has no I/O and no clock.
 
 Source: docs/transactions.md; the XA specification for the codes.
 """
@@ -35,9 +35,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
-from metaq_broker.transactions.refusals import XA_PROTOCOL, TransactionRefused, local_prepare
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.transactions.outcomes import LocalPrepare, NotPossibleNow, NotPrepared, TransactionRefused
 
 
 class State(Enum):
@@ -78,32 +79,20 @@ class Kind(Enum):
     XA = auto()
 
 
-class _Refusal(NamedTuple):
-    message: str
-    xa_code: int = XA_PROTOCOL
+REFUSABLE: Final = frozenset(
+    {
+        *(Event.PUT, Event.PREPARE, Event.PREPARE_EMPTY, Event.COMMIT_ONE_PHASE, Event.COMMIT_TWO_PHASE),
+        *(Event.ROLLBACK, Event.DECIDE, Event.OPERATOR),
+    }
+)
+"""Events that somebody asks for: refused in every state that the table leaves out."""
 
-
-_CANNOT: Final[Mapping[Event, _Refusal]] = {
-    Event.PUT: _Refusal("Cannot put now, the transaction is prepared or ending."),
-    Event.PREPARE: _Refusal("Cannot call prepare now."),
-    Event.PREPARE_EMPTY: _Refusal("Cannot call prepare now."),
-    Event.COMMIT_ONE_PHASE: _Refusal("Cannot call commit now."),
-    Event.COMMIT_TWO_PHASE: _Refusal("Cannot call commit now."),
-    Event.ROLLBACK: _Refusal("Cannot call rollback now."),
-    Event.DECIDE: _Refusal("Cannot decide now."),
-    Event.OPERATOR: _Refusal("Only a prepared transaction can be ended by an operator."),
-}
-"""Refusals by event, for every state that the table leaves out."""
-
-_NOT_PREPARED: Final = _Refusal("Cannot do 2 phase commit if the transaction has not been prepared.")
-_LOCAL_PREPARE: Final = _Refusal(local_prepare().message, local_prepare().xa_code or XA_PROTOCOL)
-
-TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | _Refusal]]]] = {
+TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | Refusal]]]] = {
     Kind.LOCAL: {
         State.OPEN: {
             Event.PUT: State.OPEN,
-            Event.PREPARE: _LOCAL_PREPARE,
-            Event.PREPARE_EMPTY: _LOCAL_PREPARE,
+            Event.PREPARE: LocalPrepare(),
+            Event.PREPARE_EMPTY: LocalPrepare(),
             Event.COMMIT_ONE_PHASE: State.COMMITTING,
             Event.COMMIT_TWO_PHASE: State.COMMITTING,
             Event.ROLLBACK: State.ENDED,
@@ -111,8 +100,8 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | _Refusal]
             Event.CONNECTION_LOST: State.ENDED,
         },
         State.COMMITTING: {
-            Event.PREPARE: _LOCAL_PREPARE,
-            Event.PREPARE_EMPTY: _LOCAL_PREPARE,
+            Event.PREPARE: LocalPrepare(),
+            Event.PREPARE_EMPTY: LocalPrepare(),
             Event.COMMIT_ONE_PHASE: State.COMMITTING,
             Event.COMMIT_TWO_PHASE: State.COMMITTING,
             Event.EXPIRE: State.COMMITTING,
@@ -126,13 +115,13 @@ TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | _Refusal]
             Event.PREPARE: State.PREPARING,
             Event.PREPARE_EMPTY: State.ENDED,
             Event.COMMIT_ONE_PHASE: State.COMMITTING,
-            Event.COMMIT_TWO_PHASE: _NOT_PREPARED,
+            Event.COMMIT_TWO_PHASE: NotPrepared(),
             Event.ROLLBACK: State.ENDED,
             Event.EXPIRE: State.ENDED,
             Event.CONNECTION_LOST: State.OPEN,
         },
         State.PREPARING: {
-            Event.COMMIT_TWO_PHASE: _NOT_PREPARED,
+            Event.COMMIT_TWO_PHASE: NotPrepared(),
             Event.ROLLBACK: State.ROLLING_BACK,
             Event.EXPIRE: State.PREPARING,
             Event.CONNECTION_LOST: State.PREPARING,
@@ -170,13 +159,12 @@ def next_state(kind: Kind, state: State, event: Event) -> State:
     """Return the state that ``event`` leads to. Changes nothing: the caller assigns it once its record is written.
 
     Raises:
-        TransactionRefused: The event is not possible now; the text says so to the client.
+        TransactionRefused: The event is not possible now.
         AssertionError: The broker itself is wrong: an internal event in a state that cannot have it.
     """
     target = TRANSITIONS[kind].get(state, {}).get(event)
     if isinstance(target, State):
         return target
-    refusal = target or _CANNOT.get(event)
-    if refusal is None:
+    if target is None and event not in REFUSABLE:
         raise AssertionError(f"{event.name} cannot happen to a {kind.name} transaction that is {state.name}")
-    raise TransactionRefused(refusal.message, xa_code=refusal.xa_code)
+    raise TransactionRefused(target or NotPossibleNow(event.name))

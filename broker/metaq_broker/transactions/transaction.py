@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.model import Buffer, TransactionId, Xid
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.marks import Marks
 from metaq_broker.transactions.interfaces import Done, Timer, Unit
 from metaq_broker.transactions.records import Ends, Messages
-from metaq_broker.transactions.refusals import TransactionRefused
 from metaq_broker.transactions.state import Event, Kind, State, next_state
 
 PartitionKey = tuple[str, int]
@@ -86,7 +86,7 @@ class Transaction:
     ends: Ends = field(default_factory=dict)
     timer: Timer | None = None
     waiting: list[Done] = field(default_factory=list)
-    failure: TransactionRefused | None = None
+    failure: Refusal | None = None
     buffered_bytes: int = 0
     _chunks: dict[PartitionKey, list[_Chunk]] = field(default_factory=dict)
     _marks: list[list[Marks | None]] = field(default_factory=list)

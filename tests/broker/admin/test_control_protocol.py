@@ -17,7 +17,6 @@ from metaq_broker.admin import client, socket_file
 from metaq_broker.admin import server as control_server
 from metaq_broker.admin.arguments import Arguments
 from metaq_broker.admin.client import ControlClient, NoBroker
-from metaq_broker.admin.maintenance import MaintenanceRefused
 from metaq_broker.admin.messages import (
     MALFORMED,
     REQUEST_BYTES_MAX,
@@ -31,6 +30,7 @@ from metaq_broker.admin.messages import (
 )
 from metaq_broker.admin.server import CONNECTIONS_MAX, ControlServer
 from metaq_broker.admin.socket_file import SOCKET_NAME, connect_to, listen_at
+from metaq_broker.engine.maintenance import MaintenanceRefused
 
 # ---- lines
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.admin.maintenance import PartitionMaintenance
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.maintenance import PartitionMaintenance
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
@@ -24,6 +23,7 @@ from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
+from metaq_broker.transactions.partitions import EngineStore
 from putting import put
 
 from metaq.formats.frames import encode_frame
@@ -138,7 +138,7 @@ def test_a_unit_of_a_transaction_is_durable_when_it_is_done_whatever_the_mode(tm
             assert disk.bodies() == []
             done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
             unit = Unit(TOPIC, 0, encode_frame(77, 0, b"committed"), 1)
-            EngineStore(disk.engine, TEXTS.plain).append([unit], done.set_result)
+            EngineStore(disk.engine).append([unit], done.set_result)
             assert not done.done()
             assert await asyncio.wait_for(done, 10) is None
             assert disk.bodies() == [b"plain", b"committed"]

@@ -14,12 +14,11 @@ from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.id_clock import IDLE_MAX_S, SETTLE_S, IdClock
 from metaq_broker.engine.outcomes import Appended, ClockImplausible, Refusal
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.transaction_store import EngineStore
-from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
+from metaq_broker.transactions.partitions import EngineStore
 from putting import put
 
 from metaq.formats.message_id import IdWorker, timestamp_ms
@@ -44,7 +43,7 @@ class Harness:
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.engine, self.clock = engine, clock
-        self.store = EngineStore(engine, RefusalTexts(5, "here", 8123).plain)
+        self.store = EngineStore(engine)
 
     def put(self) -> Appended | Refusal:
         return put(self.engine, "t", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,8 @@ import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import ConfigError, parse
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Appended, Refusal
+from metaq_broker.engine.outcomes import Appended, DiskFull, Refusal
 from metaq_broker.engine.stores import TopicStores
-from metaq_broker.engine.transaction_store import EngineStore
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.disk_guard import DEFAULT_FREE_BYTES_MIN, DiskGuard, DiskLimits
 from metaq_broker.monitoring.statistics import Statistics
@@ -25,7 +25,8 @@ from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
 from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Unit
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
+from metaq_broker.transactions.partitions import EngineStore
 from putting import put
 
 from metaq.formats.frames import encode_frame
@@ -265,7 +266,7 @@ class Core:
         self.guard = DiskGuard(files, self.clock, limits, paths, at_once)
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(0), self.clock, statistics, self.guard)
-        self.store = EngineStore(self.engine, TEXTS.plain)
+        self.store = EngineStore(self.engine)
 
     def put(self, partition: int = 0, body: bytes = b"message") -> Appended | Refusal:
         return put(self.engine, "t", partition, [body])
@@ -299,7 +300,7 @@ def test_every_kind_of_put_is_refused_and_reads_go_on(tmp_path: Path) -> None:
             assert core.detail(outcome) == reason
         with pytest.raises(TransactionRefused) as refused:
             core.store.check("t", 0)
-        assert refused.value.text == reason
+        assert refused.value.refusal == DiskFull(reason)
         assert core.store.check_space([("t", 0)]) == reason
         assert core.stores.get("t", 1) is None  # nothing was made for it
         assert core.engine.statistics.commands["put_failed"] == 3
@@ -325,7 +326,7 @@ def test_where_the_journal_is_counts_for_transactions_only(tmp_path: Path) -> No
         core = Core(tmp_path, disk, f"diskFreeMinBytes=1000\ndataLogPath={journal}\n")
         await core.guard.check()
         assert isinstance(core.put(), Appended)
-        with pytest.raises(TransactionRefused, match=f"are free in {journal}"):
+        with pytest.raises(TransactionRefused, match=re.escape(f"are free in {journal}")):
             core.store.check("t", 0)
         assert f"are free in {journal}" in str(core.store.check_space([]))
         await core.commit.drain()

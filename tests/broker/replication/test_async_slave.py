@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from metaq_broker.admin.measures import Measure, gather
 from metaq_broker.config.configuration import parse
-from metaq_broker.monitoring.measures import Measure, gather
 from replicated import (
     bodies,
     client,

@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from stored import contents, frame, frames, marks, open_log
@@ -80,7 +81,7 @@ class Scenario:
         items = frames(12, self.number)
         block = b"".join(items)
         self.append(items)
-        self.log.append_block(block, len(items), marks(block))
+        self.log.append_blocks([BlockPart(block, len(items), marks(block))])
 
     def oversize(self) -> None:
         items = [frame(self.number, b"o" * 1500)]

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import AtEnd, LogSettings
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segment, open_log
@@ -31,7 +32,7 @@ def test_a_failed_write_makes_the_log_read_only_and_leaves_no_trace(tmp_path: Pa
     with pytest.raises(LogFailed):
         log.append(frames(1))
     with pytest.raises(LogFailed):
-        log.append_block(frames(1)[0], 1, [(0, 0)])
+        log.append_blocks([BlockPart(frames(1)[0], 1, Marks.of([(0, 0)]))])
     log.sync()
     assert contents(log) == by_offset(frames(5))
     assert not log.sync_failed

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
-from metaq_broker.storage.marks import Marks
+from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from stored import FOLDER, SMALL, START_MS, by_offset, contents, filled, frame, frames, marks, open_log
 
@@ -120,7 +120,7 @@ class Subject:
         if as_block:
             block = b"".join(items)
             kept = (mark for number, mark in enumerate(marks(block)) if number == 0 or self.random.random() < 0.6)
-            self.log.append_block(block, len(items), Marks.of(kept))
+            self.log.append_blocks([BlockPart(block, len(items), Marks.of(kept))])
         else:
             self.log.append(items)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
 from stored import (
     FOLDER,
@@ -448,7 +449,7 @@ def test_a_bad_block_is_skipped_frame_by_frame(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     items = frames(40)
     block = b"".join(items)
-    log.append_block(block, len(items), marks(block))
+    log.append_blocks([BlockPart(block, len(items), marks(block))])
     log.sync()
     log.close()
     offsets = list(by_offset(items))

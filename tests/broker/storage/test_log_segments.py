@@ -9,6 +9,7 @@ import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.handles import HandleCache
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import (
     AtEnd,
     LogSettings,
@@ -85,7 +86,7 @@ def test_a_block_is_never_divided(before: int, expected: list[tuple[int, int]], 
         log.append(sized(1, before))
     items = sized(10, 40)
     block = b"".join(items)
-    assert log.append_block(block, len(items), marks(block)) == before
+    assert log.append_blocks([BlockPart(block, len(items), marks(block))]) == before
     log.sync()
     assert segment_sizes(tmp_path) == expected
     assert list(contents(log).values())[-10:] == items

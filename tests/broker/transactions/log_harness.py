@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from metaq_broker.clock import ManualClock
+from metaq_broker.engine.outcomes import StorageFailed
 from metaq_broker.fsck.partition import check_partition
 from metaq_broker.retention.policy import Removal, RetentionPolicy
 from metaq_broker.retention.segment_retirement import SegmentRetirement
@@ -22,7 +23,7 @@ from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.transactions.interfaces import Unit
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 from tx_harness import Harness, PlainStore
 
 from metaq.formats.frames import HEADER_BYTES, Frame
@@ -51,7 +52,7 @@ class LogPartitions(PlainStore):
         except OSError as error:
             failure = str(error)
         if failure is not None:
-            raise TransactionRefused(f"partition {topic}-{partition} is read-only: {failure}")
+            raise TransactionRefused(StorageFailed(f"partition {topic}-{partition} is read-only: {failure}"))
 
     def log_end(self, topic: str, partition: int) -> int:
         log = self.logs.get(topic, partition)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.decisions import Decision
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import TransactionLimits
+from metaq_broker.transactions.outcomes import Outcome
 from tx_harness import Harness, NoSync, local, xid
 
 SMALL = CheckpointSettings(checkpoints_max=3, file_bytes=20_000)

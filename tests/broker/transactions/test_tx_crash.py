@@ -15,8 +15,8 @@ import pytest
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions import applying
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import TransactionLimits
+from metaq_broker.transactions.outcomes import Outcome
 from promises import Promises
 from tx_harness import Harness, local, xid
 

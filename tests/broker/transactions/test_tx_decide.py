@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions.decisions import Decision
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import TransactionLimits
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import Outcome, QueryOver, TransactionRefused
 from tx_harness import Harness, local, xid
 
 from metaq.model import Xid
@@ -222,9 +221,9 @@ def test_a_query_that_is_over_leaves_nothing_behind(harness: Harness) -> None:
     answers: list[object] = []
     harness.tx.prepare(early, lambda vote: answers.append(vote))
     harness.tx.end_query(early.unique, answers.append)
-    harness.tx.prepare(late, lambda vote: answers.append(str(vote)))
+    harness.tx.prepare(late, answers.append)
     harness.settle()
-    assert answers == [f"XAException:code=-6,msg=query {late.unique} of XA transaction '{late}' is over", 0, None]
+    assert answers == [QueryOver(late), 0, None]
     assert harness.recover() == [str(early)]
     assert harness.rollback(early) == harness.rollback(late) == "200"
     assert "is over" in harness.begin(xid("later"))
@@ -273,8 +272,8 @@ def test_a_missing_branch_that_an_operator_accepts_counts_as_committed(harness: 
     assert harness.decide("q1", 1, [B], "x", [0]) == Decision(1, (B,), "x")
     assert harness.commit(B, False).startswith(f"500 XAException:code=7,msg=XA transaction '{B}' has been heur")
     prepared(harness, A)
-    with pytest.raises(TransactionRefused, match="is on this broker, there is nothing to accept"):
+    with pytest.raises(TransactionRefused, match="NotMissing"):
         harness.tx.accept_missing(A)
     harness.decide("q1", 2, [A], "x", [0])
-    with pytest.raises(TransactionRefused, match="is on this broker, there is nothing to accept"):
+    with pytest.raises(TransactionRefused, match="NotMissing"):
         harness.tx.accept_missing(A)

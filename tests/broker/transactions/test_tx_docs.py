@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from metaq_broker.transactions import journal_bytes, records, refusals, state
+from metaq_broker.transactions import journal_bytes, outcomes, records, state
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.heuristics import Heuristics, Outcome
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import MIB, TransactionLimits
-from tx_harness import xid
+from metaq_broker.transactions.outcomes import Outcome
+from tx_harness import TEXTS, xid
 
 TEXT = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encoding="utf-8")
 
@@ -50,12 +51,15 @@ def test_limits() -> None:
 def test_heuristic_texts(outcome: Outcome) -> None:
     heuristics = Heuristics()
     heuristics.remember(xid("b"), outcome)
-    with pytest.raises(refusals.TransactionRefused) as caught:
+    with pytest.raises(outcomes.TransactionRefused) as caught:
         heuristics.refuse_ended(xid("b"))
-    assert f"| {outcome.value} | `{caught.value.message.replace(str(xid('b')), 'KEY')}`" in TEXT
+    sentence = TEXTS.plain(caught.value.refusal).text
+    assert f"| {outcome.value} | `{sentence.replace(str(xid('b')), 'KEY')}`" in TEXT
 
 
 def test_refusals_of_the_transition_table() -> None:
-    for refusal in (*state._CANNOT.values(), state._NOT_PREPARED, state._LOCAL_PREPARE):
-        if refusal.message not in ("Cannot decide now.", state._CANNOT[state.Event.OPERATOR].message):
-            assert f"{refusal.xa_code} `{refusal.message}`" in TEXT
+    not_now = [outcomes.NotPossibleNow(event.name) for event in state.REFUSABLE]
+    for refusal in (*not_now, outcomes.NotPrepared(), outcomes.LocalPrepare()):
+        if refusal not in (outcomes.NotPossibleNow("DECIDE"), outcomes.NotPossibleNow("OPERATOR")):
+            code, sentence = TEXTS.step(refusal).text.removeprefix("XAException:code=").split(",msg=")
+            assert f"{code} `{sentence}`" in TEXT

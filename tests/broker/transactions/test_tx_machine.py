@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 from metaq_broker.testing import FaultyFiles
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
+from metaq_broker.transactions.outcomes import Outcome
 from promises import Promises
 from tx_harness import Harness, local, xid
 

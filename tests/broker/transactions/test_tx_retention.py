@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.outcomes import Outcome
 from tx_harness import Harness, local, xid
 
 from metaq.formats.frames import encode_frame

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.transactions.heuristics import Outcome
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
+from metaq_broker.transactions.outcomes import Outcome
 from tx_harness import Harness, local, xid
 
 from metaq.formats.frames import encode_frame

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.state import TRANSITIONS, Event, Kind, State, next_state
 
 SILENT = (Event.EXPIRE, Event.CONNECTION_LOST)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from metaq_broker.transactions.heuristics import Outcome
+from metaq_broker.transactions.outcomes import Outcome
 from recordings import METAQ
 from tx_harness import Harness, local, xid
 
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Script, str]] = {
     ),
     "put to a closed partition": (
         lambda w: w.store.closed.add(("orders", 0)) or (w.begin(L1) and w.put(L1, b"m")),
-        "403 partition orders-0 has been closed",
+        "403 partition[5-0] has been closed",
     ),
     "put after prepare": (
         lambda w: w.prepare_with(X1, b"m") or w.put(X1, b"late"),

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from metaq_broker.clock import ManualClock
+from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
+from metaq_broker.frontends.text.put_runs import Worded
+from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, SpaceCheck, TransactionLimits, Unit, no_space_check
 from metaq_broker.transactions.manager import TransactionManager
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 
 from metaq.formats.frames import Frame, walk
 from metaq.formats.message_id import IdRange, IdWorker
@@ -27,6 +30,7 @@ from metaq.model import LocalTransactionId, TransactionId, Xid
 
 PARTITIONS = 4
 TOPICS = ("orders", "payments")
+TEXTS = RefusalTexts(5, "here", 8123)
 
 
 class NoSync(Files):
@@ -131,11 +135,11 @@ class PlainStore:
 
     def check(self, topic: str, partition: int) -> None:
         if (topic, partition) in self.closed:
-            raise TransactionRefused(f"partition {topic}-{partition} has been closed", code=403)
+            raise TransactionRefused(PartitionClosed(partition))
         if topic not in TOPICS:
-            raise TransactionRefused(f"The server do not accept topic {topic}")
+            raise TransactionRefused(TopicUnknown(topic))
         if not 0 <= partition < PARTITIONS:
-            raise TransactionRefused(f"wrong partition {partition}")
+            raise TransactionRefused(PartitionUnknown(partition))
 
     def log_end(self, topic: str, partition: int) -> int:
         return self._ends.get((topic, partition), 0)
@@ -266,10 +270,12 @@ class Harness:
         connection: object = "A",
         checksum: int | None = -1,
     ) -> str:
-        return self._now(lambda: self.tx.put(connection, key, topic, partition, 0, checksum, body))
+        return self._now(
+            lambda: self.tx.put(connection, key, topic, partition, 0, checksum, body), TEXTS.put_in_transaction
+        )
 
     def put_batch(self, key: TransactionId, block: bytes, count: int, topic: str = "orders", partition: int = 0) -> str:
-        return self._now(lambda: self.tx.put_batch("A", key, topic, partition, block, count))
+        return self._now(lambda: self.tx.put_batch("A", key, topic, partition, block, count), TEXTS.put_in_transaction)
 
     def prepare(self, key: TransactionId, connection: object = "A") -> str:
         return self._pending(lambda done: self.tx.prepare(key, done, connection))
@@ -309,11 +315,11 @@ class Harness:
     def bodies(self, topic: str = "orders", partition: int = 0) -> list[bytes]:
         return self.store.bodies(topic, partition)
 
-    def _now(self, step: Callable[[], object]) -> str:
+    def _now(self, step: Callable[[], object], worded: Worded = TEXTS.step) -> str:
         try:
             step()
-        except TransactionRefused as refusal:
-            return f"{refusal.code} {refusal.text}"
+        except TransactionRefused as refused:
+            return "{} {}".format(*worded(refused.refusal))
         return "200"
 
     def _pending(self, step: Callable[[Callable[[Any], None]], None]) -> Any:
@@ -328,8 +334,8 @@ def reply_text(answer: Any) -> Any:
     """What the frontend would make of an answer; a decision is returned as it is."""
     if answer is None:
         return "200"
-    if isinstance(answer, TransactionRefused):
-        return f"{answer.code} {answer.text}"
+    if isinstance(answer, Refusal):
+        return "{} {}".format(*TEXTS.step(answer))
     return f"200 {int(answer)}" if isinstance(answer, int) else answer
 
 

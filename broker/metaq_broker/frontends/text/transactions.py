@@ -14,14 +14,16 @@ from typing import Final
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.frontends.net.replies import PendingReply, ReplyQueue
+from metaq_broker.frontends.text.put_runs import Worded
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.replication.gate import PutGate
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import PrepareVote
 from metaq_broker.transactions.manager import TransactionManager
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 
 NO_OFFSET: Final = -1
 """What a put inside a transaction is answered with: its offset exists only after the commit."""
@@ -83,7 +85,7 @@ class TransactionCommands:
             message_id = self._manager.put(connection, key, topic, partition, flag, checksum, body)
             return f"{message_id} {partition} {NO_OFFSET}"
 
-        self._count_puts(topic, 1, len(body), _answer(replies, opaque, add))
+        self._count_puts(topic, 1, len(body), _answer(replies, opaque, add, self._texts.put_in_transaction))
 
     def put_batch(self, connection: object, command: PutBatch, replies: ReplyQueue) -> None:
         """Add a block of messages to a transaction."""
@@ -94,7 +96,7 @@ class TransactionCommands:
             ids = self._manager.put_batch(connection, key, topic, partition, block, count)
             return f"{ids.first} {partition} {NO_OFFSET}"
 
-        self._count_puts(topic, count, len(block), _answer(replies, opaque, add))
+        self._count_puts(topic, count, len(block), _answer(replies, opaque, add, self._texts.put_in_transaction))
 
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
         """Record which branches a batch consists of; the reply names those of the first decision for it."""
@@ -103,12 +105,12 @@ class TransactionCommands:
             return
         slot = replies.pending()
 
-        def answer(decision: Decision | TransactionRefused) -> None:
-            if isinstance(decision, TransactionRefused):
-                _complete(slot, command.opaque, decision)
+        def answer(decision: Decision | Refusal) -> None:
+            if isinstance(decision, Refusal):
+                self._complete(slot, command.opaque, decision)
             else:
                 contents = [] if command.contents is None else [decision.contents or ""]
-                _complete(slot, command.opaque, None, _KEYS_END.join([*contents, *map(str, decision.branches)]))
+                self._complete(slot, command.opaque, None, _KEYS_END.join([*contents, *map(str, decision.branches)]))
 
         query_id, batch_id, branches = command.query_id, command.batch_id, command.branches
         self._manager.decide(query_id, batch_id, branches, answer, command.own, command.contents)
@@ -124,53 +126,53 @@ class TransactionCommands:
             self._manager.begin(connection, command.key, command.timeout_s, command.unique)
             return ""
 
-        _answer(replies, command.opaque, begin)
+        _answer(replies, command.opaque, begin, self._texts.step)
 
     def _prepare(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
         slot = replies.pending()
 
-        def voted(vote: PrepareVote | TransactionRefused) -> None:
-            if isinstance(vote, TransactionRefused):
-                _complete(slot, command.opaque, vote)
+        def voted(vote: PrepareVote | Refusal) -> None:
+            if isinstance(vote, Refusal):
+                self._complete(slot, command.opaque, vote)
             else:
-                _complete(slot, command.opaque, None, str(int(vote)))
+                self._complete(slot, command.opaque, None, str(int(vote)))
 
         self._manager.prepare(command.key, voted, connection)
 
     def _commit(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
         slot, one_phase = replies.pending(), command.type == "COMMIT_ONE_PHASE"
-        self._manager.commit(command.key, one_phase, connection, lambda no: _complete(slot, command.opaque, no))
+        self._manager.commit(command.key, one_phase, connection, lambda no: self._complete(slot, command.opaque, no))
 
     def _rollback(self, connection: object, command: Transaction, replies: ReplyQueue) -> None:
         slot = replies.pending()
-        self._manager.rollback(command.key, connection, lambda no: _complete(slot, command.opaque, no))
+        self._manager.rollback(command.key, connection, lambda no: self._complete(slot, command.opaque, no))
 
     def _recover(self, command: Transaction, replies: ReplyQueue, visible: Visible | None) -> None:
         keys = self._manager.recover(command.unique)
         if visible is not None:
             keys = [key for key in keys if visible(self._manager.topics_of([key]))]
-        _answer(replies, command.opaque, lambda: _KEYS_END.join(map(str, keys)))
+        replies.add(encode(Result(OK, _KEYS_END.join(map(str, keys)), command.opaque)))
 
     def _forget(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:
             slot = replies.pending()
-            self._manager.end_query(command.unique, lambda no: _complete(slot, command.opaque, no))
+            self._manager.end_query(command.unique, lambda no: self._complete(slot, command.opaque, no))
             return
 
         def forget() -> str:
             self._manager.forget(command.key)
             return ""
 
-        _answer(replies, command.opaque, forget)
+        _answer(replies, command.opaque, forget, self._texts.step)
 
     def _decided(self, _connection: object, command: Transaction, replies: ReplyQueue) -> None:
         slot = replies.pending()
 
-        def answer(decision: Decision | TransactionRefused | None) -> None:
-            if isinstance(decision, TransactionRefused):
-                _complete(slot, command.opaque, decision)
+        def answer(decision: Decision | Refusal | None) -> None:
+            if isinstance(decision, Refusal):
+                self._complete(slot, command.opaque, decision)
             else:
-                _complete(slot, command.opaque, None, "" if decision is None else str(decision.batch_id))
+                self._complete(slot, command.opaque, None, "" if decision is None else str(decision.batch_id))
 
         self._manager.last_decided(command.unique or "", answer)
 
@@ -182,17 +184,16 @@ class TransactionCommands:
         if not stored:
             self._statistics.puts_failed(topic, count)
 
+    def _complete(self, slot: PendingReply, opaque: int, refusal: Refusal | None, text: str = "") -> None:
+        code, body = (OK, text) if refusal is None else self._texts.step(refusal)
+        slot.complete(encode(Result(code, body, opaque)))
 
-def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str]) -> bool:
+
+def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str], worded: Worded) -> bool:
     """Queue what ``step`` returns, or its refusal; return whether it was done."""
     try:
         code, text = OK, step()
-    except TransactionRefused as refusal:
-        code, text = refusal.code, refusal.text
+    except TransactionRefused as refused:
+        code, text = worded(refused.refusal)
     replies.add(encode(Result(code, text, opaque)))
     return code == OK
-
-
-def _complete(slot: PendingReply, opaque: int, refusal: TransactionRefused | None, text: str = "") -> None:
-    code, body = (OK, text) if refusal is None else (refusal.code, refusal.text)
-    slot.complete(encode(Result(code, body, opaque)))

@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import metaq
+from metaq_broker.admin.services import BrokerParts
 from metaq_broker.engine.engine import Engine
 from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.monitoring.histogram import Histogram
 from metaq_broker.replication.roles import Replication
 from metaq_broker.retention.schedule import Retention
-from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.transactions.manager import TransactionManager
 
@@ -71,35 +70,21 @@ class TopicLabels:
         return topic.encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSources:
-    """The parts of a broker that know the figures."""
-
-    engine: Engine
-    commit: GroupCommit
-    transactions: TransactionManager
-    retention: Retention
-    guard: DiskGuard
-    replication: Replication
-    registration: Registration | None
-    labels: TopicLabels
-
-
-def gather(sources: MetricSources) -> list[Measure | Distribution]:
+def gather(parts: BrokerParts, labels: TopicLabels) -> list[Measure | Distribution]:
     """Return all figures as they are now (event loop only)."""
-    logs = list(sources.engine.stores.logs())
+    logs = list(parts.engine.stores.logs())
     return [
-        *_broker(sources.engine),
-        *_requests(sources.engine),
-        *_traffic(sources.engine, sources.labels),
-        *_storage(logs, sources.labels),
-        *_retention(sources.retention),
-        *_troubles(sources.engine, logs),
-        *_disks(sources.guard),
-        *_replication(sources.replication),
-        *_registration(sources.registration),
-        *_transactions(sources.transactions),
-        *_distributions(sources),
+        *_broker(parts.engine),
+        *_requests(parts.engine),
+        *_traffic(parts.engine, labels),
+        *_storage(logs, labels),
+        *_retention(parts.retention),
+        *_troubles(parts.engine, logs),
+        *_disks(parts.guard),
+        *_replication(parts.replication),
+        *_registration(parts.registration()),
+        *_transactions(parts.transactions),
+        *_distributions(parts),
     ]
 
 
@@ -226,14 +211,14 @@ def _transactions(manager: TransactionManager) -> Iterator[Measure]:
     yield _gauge("metaq_transaction_journal_bytes", "Size of the transaction journal.", manager.journal_bytes)
 
 
-def _distributions(sources: MetricSources) -> Iterator[Distribution]:
-    statistics = sources.engine.statistics
+def _distributions(parts: BrokerParts) -> Iterator[Distribution]:
+    statistics = parts.engine.statistics
     sizes = "Bytes of message bodies; messages that were put together count with their average."
     puts = "Time from writing a message until it may be acknowledged."
     yield _distribution("metaq_message_size_bytes", sizes, statistics.message_bytes)
     yield _distribution("metaq_put_latency_seconds", puts, statistics.put_seconds)
     syncs = "Time that making appended messages durable took, one partition at a time."
-    yield _distribution("metaq_storage_flush_seconds", syncs, sources.commit.sync_seconds)
+    yield _distribution("metaq_storage_flush_seconds", syncs, parts.commit.sync_seconds)
 
 
 def _counter(name: str, text: str, value: float) -> Measure:

@@ -1,4 +1,4 @@
-"""The partitions as the transactions see them: the engine's side of ``transactions/interfaces.py``."""
+"""The partitions as the transactions see them: ``TransactionStore`` on the engine. The only door to it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,30 @@ from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Buffer
 from metaq_broker.engine.engine import Engine
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.outcomes import DiskFull, Refusal, StorageFailed
 from metaq_broker.storage.marks import BlockPart, Marks
 from metaq_broker.transactions.interfaces import Unit
-from metaq_broker.transactions.refusals import TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 
 _LENGTH: Final = struct.Struct(">i")
 
 
 class EngineStore:
-    """Implements ``TransactionStore`` on an engine.
+    """Implements ``TransactionStore``."""
 
-    ``texts`` makes status and text of a refusal.
-    """
-
-    def __init__(self, engine: Engine, texts: Callable[[Refusal], tuple[int, str]]) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._texts = texts
         self._mark_bytes = engine.config.system.index_interval_bytes
 
     def check(self, topic: str, partition: int) -> None:
         """See ``TransactionStore``. Makes the partition's log, so that a commit cannot fail for want of it."""
         log = self._engine.log_for_put(topic, partition)
         if isinstance(log, Refusal):
-            code, text = self._texts(log)
-            raise TransactionRefused(text, code=code)
+            raise TransactionRefused(log)
         if (reason := self.check_space([])) is not None:
-            raise TransactionRefused(reason)
+            raise TransactionRefused(DiskFull(reason))
         if log.failure is not None:
-            raise TransactionRefused(f"partition {topic}-{partition} is read-only: {log.failure}")
+            raise TransactionRefused(StorageFailed(f"partition {topic}-{partition} is read-only: {log.failure}"))
 
     def check_space(self, partition_keys: Iterable[tuple[str, int]]) -> str | None:
         """See ``SpaceCheck``."""

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from metaq_broker.admin.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.engine.outcomes import Appended, Refusal
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.frontends.text.refusals import RefusalTexts

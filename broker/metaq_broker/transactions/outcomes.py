@@ -1,0 +1,199 @@
+"""What transactions answer when a step is refused: typed values, as those of the engine. No protocol's words or codes.
+
+A refusal is an expected outcome: the step was not carried out. Inside the package it travels as the exception
+``TransactionRefused``; callbacks get the value.
+
+Source: docs/transactions.md (texts, codes, heuristic outcomes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from metaq.errors import MetaqError
+from metaq.model import TransactionId, Xid
+from metaq_broker.engine.outcomes import Refusal
+
+
+class TransactionRefused(MetaqError):
+    """A step was refused; ``refusal`` says why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal)
+
+
+class Outcome(IntEnum):
+    """What an operator did with a prepared transaction; the numbers stand in the journal."""
+
+    ROLLED_BACK = 6
+    COMMITTED = 7
+    COMPLETED = 8
+    """Finished by other means outside the broker: the messages are dropped, and nobody claims to know the outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted(Refusal):
+    """The broker does not know the transaction: never begun, finished, expired, or another connection's."""
+
+    key: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class NotAnXid(Refusal):
+    """A step that exists for XA transactions only was asked of something else, or of nothing."""
+
+    key: TransactionId | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedByOperator(Refusal):
+    """An operator has ended the transaction by hand."""
+
+    key: Xid
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPrepare(Refusal):
+    """A local transaction has one phase only."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPrepared(Refusal):
+    """A commit in two phases of a transaction that is not prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotPossibleNow(Refusal):
+    """The transaction is in a state in which ``step`` (the name of an event in ``state``) is not possible."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionNotNamed(Refusal):
+    """A put inside a transaction must name its partition."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEmpty(Refusal):
+    """A batch says that it has no frames."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyTransactions(Refusal):
+    """The broker keeps ``limit`` unfinished transactions already."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionTooLarge(Refusal):
+    """With this put the transaction would hold ``byte_count`` bytes of frames."""
+
+    key: TransactionId
+    byte_count: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalUnavailable(Refusal):
+    """The journal could not take the record; nothing changed, the same step may succeed later."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoSpace(Refusal):
+    """The disk is nearly full; nothing changed, the same step may succeed later."""
+
+    key: TransactionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeUnknown(Refusal):
+    """The journal failed while the step's record was on its way to the disk; after a restart the outcome is known."""
+
+    key: TransactionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionUnknown(Refusal):
+    """As ``OutcomeUnknown``, for a decision: ask again after the restart."""
+
+    query_id: str
+    batch_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedNotStored(Refusal):
+    """The commit is decided and durable, but a partition does not take the messages; a restart completes it."""
+
+    key: TransactionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyDecided(Refusal):
+    """The branch was committed by a decision and can be neither begun again nor rolled back."""
+
+    key: TransactionId
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewerDecision(Refusal):
+    """A writer that was replaced meanwhile asks for a batch before the last one."""
+
+    query_id: str
+    batch_id: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotReadyToDecide(Refusal):
+    """Some branches are known here but cannot be committed by a decision; nothing was recorded."""
+
+    query_id: str
+    batch_id: int
+    keys: tuple[Xid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBranchesUnknown(Refusal):
+    """Branches that were prepared on this broker are not here any more; nothing was recorded."""
+
+    query_id: str
+    batch_id: int
+    keys: tuple[Xid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOver(Refusal):
+    """The query that the branch belongs to has been ended; a branch of it would never be decided."""
+
+    key: Xid
+
+
+@dataclass(frozen=True, slots=True)
+class NotMissing(Refusal):
+    """An operator accepts the loss of a branch whose messages are here."""
+
+    key: Xid
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsFull(Refusal):
+    """The decisions of all queries together would take more than ``limit`` bytes."""
+
+    limit: int
