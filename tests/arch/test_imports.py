@@ -21,7 +21,7 @@ IO = frozenset({"socket", "asyncio", "select", "selectors", "ssl", "threading", 
 
 @dataclass(frozen=True)
 class Forbidden:
-    """No file below ``folder`` imports any of ``names``, except the files in ``doors``."""
+    """No file below ``folder`` imports any of ``names``, except the files and folders in ``doors``."""
 
     folder: str
     names: frozenset[str]
@@ -38,11 +38,15 @@ RULES = [
     forbidden("metaq_spark", "metaq_broker"),
     forbidden("broker/metaq_broker", "metaq_spark", *SPARK),
     forbidden("jobs", "metaq_broker"),
-    # only the backend of the connector speaks to brokers
+    # only the backends of the connector speak to brokers; nothing else of it builds a command or opens a connection
+    forbidden(
+        "metaq_spark", "metaq.protocols", "metaq.backends", "metaq.discovery", "metaq.client", doors=("backends",)
+    ),
     *(
-        forbidden(f"metaq_spark/{part}", "metaq.protocols", "metaq.backends")
+        forbidden(f"metaq_spark/{part}", "metaq_spark.backends")
         for part in ("source", "sink", "options", "columns", "checkpoint", "lag", "offsets.py", "datasource.py")
     ),
+    forbidden("metaq_spark/backends/metaq", "metaq.protocols.remoting", "metaq.backends.rocketmq"),
     # inside metaq: model, formats, protocols, net, backends, discovery, client
     forbidden("metaq/formats", *(f"metaq.{name}" for name in ("protocols", "net", "backends", *ABOVE)), *IO),
     forbidden("metaq/protocols", *(f"metaq.{name}" for name in ("net", "backends", *ABOVE)), *IO),
@@ -102,8 +106,12 @@ def names_it(name: str, forbidden_name: str) -> bool:
     return name == forbidden_name or name.startswith(forbidden_name + ".")
 
 
+def below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
 def violations(rule: Forbidden, source: Source) -> list[str]:
-    if source.path in rule.doors or not (source.path == rule.folder or source.path.startswith(rule.folder + "/")):
+    if any(below(source.path, door) for door in rule.doors) or not below(source.path, rule.folder):
         return []
     return [
         f"{source.path}:{line} imports {name}"
@@ -145,12 +153,42 @@ def test_modules_form_no_circle() -> None:
     assert circular(sources("metaq", "metaq_spark", "broker/metaq_broker")) == set()
 
 
+@pytest.mark.parametrize("package", ["metaq", "metaq_spark"])
+def test_folders_form_no_circle(package: str) -> None:
+    """Folders that need each other are one folder. Imports in functions count; those for types do not."""
+    assert circular_folders(sources(package), package) == set()
+
+
 def circular(modules: tuple[Source, ...]) -> set[str]:
     """Return the modules that stand on a circle of run-time imports, or need one that does."""
+    return _on_circles(_needs(modules))
+
+
+def circular_folders(modules: tuple[Source, ...], package: str) -> set[str]:
+    """The folders that stand on a circle, or need one that does. A module beside them is a folder of its own.
+
+    A folder in a folder is part of it: their modules may need each other.
+    """
+    folders: dict[str, set[str]] = {}
+    for module, targets in _needs(modules).items():
+        folders.setdefault(_folder(module, package), set()).update(_folder(target, package) for target in targets)
+    return _on_circles({folder: targets - {folder} for folder, targets in folders.items()})
+
+
+def _folder(module: str, package: str) -> str:
+    """The folder below ``package``, or below its folder of several backends or protocols."""
+    names = module.removeprefix(package).strip(".").split(".")
+    return ".".join(names[:2] if names[0] in ("backends", "protocols") else names[:1])
+
+
+def _needs(modules: tuple[Source, ...]) -> dict[str, set[str]]:
     imported = {module.module: {name for name, _ in imports(module, for_types=False)} for module in modules}
-    needs = {module: _modules_among(names, imported.keys()) - {module} for module, names in imported.items()}
-    while free := {module for module, targets in needs.items() if not targets}:
-        needs = {module: targets - free for module, targets in needs.items() if module not in free}
+    return {module: _modules_among(names, imported.keys()) - {module} for module, names in imported.items()}
+
+
+def _on_circles(needs: dict[str, set[str]]) -> set[str]:
+    while free := {name for name, targets in needs.items() if not targets}:
+        needs = {name: targets - free for name, targets in needs.items() if name not in free}
     return set(needs)
 
 
@@ -217,6 +255,9 @@ class TestTheRulesThemselves:
             ("metaq/client/x.py", "__import__('metaq_broker')"),
             ("metaq/client/x.py", "from socket import create_connection"),
             ("metaq_spark/x.py", "from metaq_broker.storage import x"),
+            ("metaq_spark/source/x.py", "from metaq.backends.metaq.session import Session"),
+            ("metaq_spark/lag/x.py", "def f():\n    from metaq_spark.backends.metaq import lag_lookup"),
+            ("metaq_spark/backend.py", "import metaq.protocols.text.commands"),
             ("broker/metaq_broker/x.py", "import pyarrow as pa"),
             ("broker/metaq_broker/engine/engine.py", "from metaq.protocols.text import commands"),
             ("broker/metaq_broker/transactions/x.py", "from ..frontends import text"),
@@ -231,7 +272,8 @@ class TestTheRulesThemselves:
             ("metaq/net/transport.py", "import socket"),
             ("metaq/protocols/text/x.py", "from metaq.model import Message\nfrom .frames import walk\nimport struct"),
             ("metaq/protocols/text/x.py", "import timeit, ossaudiodev"),
-            ("metaq_spark/x.py", "import pyspark, pyarrow, metaq.client"),
+            ("metaq_spark/x.py", "import pyspark, pyarrow, metaq.model"),
+            ("metaq_spark/backends/metaq/x.py", "from metaq.protocols.text import commands"),
         ],
     )
     def test_an_allowed_import_is_not(self, path: str, text: str) -> None:
@@ -253,3 +295,11 @@ class TestTheRulesThemselves:
         assert circular((one, two)) == set()
         typing_only = parse("metaq/three.py", "if TYPE_CHECKING:\n    import metaq.one")
         assert circular((one, two, typing_only)) == set()
+
+    def test_a_circle_of_folders_is_seen(self) -> None:
+        one = parse("metaq/net/one.py", "from metaq.client.two import x")
+        two = parse("metaq/client/two.py", "def f():\n    from metaq.net import three")
+        three = parse("metaq/net/three.py", "import struct")
+        assert circular_folders((one, two, three), "metaq") == {"net", "client"}
+        assert circular((one, two, three)) == set()
+        assert circular_folders((one, parse("metaq/client/two.py", ""), three), "metaq") == set()

@@ -1,0 +1,210 @@
+"""A queue system in memory with queues of named brokers and dense offsets: a backend without wire, broker or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import BinaryType, StringType
+
+from metaq.errors import ConnectionFailed, MetaqError
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.testing.manual_clock import ManualClock
+from metaq_spark.columns.row_layout import RowLayout
+from metaq_spark.errors import OptionError
+from metaq_spark.offsets import Holdings, Offsets, Ranges
+from metaq_spark.options.parsing import OptionTable, ReadOptions, check_choice, check_positions, check_read
+from metaq_spark.options.positions import LATEST_OFFSET, Notation
+from metaq_spark.options.selection import Selection, chosen
+from metaq_spark.options.table import (
+    CONNECTION_ROWS,
+    FETCH_ROW,
+    LIMIT_ROWS,
+    LOSS_ROWS,
+    OFFSET_POLL_ROW,
+    VALUE_ROWS,
+    Use,
+    position_rows,
+    selection_rows,
+)
+from metaq_spark.source.backend import DensePositions, GroupOffsets, LossSentences, PushedColumns
+
+NOTATION = Notation(Partition.parse_queue, ("broker-a:0", "broker-a:1"), "queue offset")
+ROWS = (*selection_rows(NOTATION), *position_rows(NOTATION), *LIMIT_ROWS, *VALUE_ROWS, *LOSS_ROWS)
+TABLE = OptionTable((*ROWS, FETCH_ROW, OFFSET_POLL_ROW, *CONNECTION_ROWS), {}, ("subscribe",), "a page")
+SENTENCES = LossSentences("no broker has it", "it is another queue", "its end is lost", "its messages expired")
+
+
+def queue(name: str, topic: str = "orders") -> TopicPartition:
+    """A queue by its name, such as ``broker-a:3``."""
+    return TopicPartition(topic, Partition.parse_queue(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeOptions(ReadOptions):
+    """A read of the fake."""
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The columns of the read."""
+        return RowLayout((("queue", StringType()), ("value", BinaryType())))
+
+
+def fake_options(use: Use, **raw: str) -> FakeOptions:
+    """The options of a read of ``orders``, unless others are given."""
+    if not {"subscribe", "subscribePattern", "assign"} & raw.keys():
+        raw["subscribe"] = "orders"
+    group = raw.pop("group", None)
+    values = TABLE.read(raw, use)
+    check_choice(values)
+    options = FakeOptions(
+        **values, columns=None, push_filters=False, group=group, commit_group_offsets=group is not None
+    )
+    check_positions(options, use)
+    check_read(options)
+    return options
+
+
+@dataclass
+class FakeQueues:
+    """The queues, by name: the first offset that is left, and all messages since offset 0. ``away``: brokers."""
+
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    messages: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    times_ms: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)
+
+    def put(self, where: TopicPartition, *payloads: bytes, at_ms: int = 0) -> None:
+        """Append messages."""
+        self.starts.setdefault(where, 0)
+        self.messages.setdefault(where, []).extend(payloads)
+        self.times_ms.setdefault(where, []).extend(at_ms for _ in payloads)
+
+    def holdings(self) -> Holdings:
+        """What there is."""
+        return {
+            where: PartitionState(OffsetRange(self.starts[where], len(messages)), None)
+            for where, messages in self.messages.items()
+        }
+
+
+class FakePositions(DensePositions):
+    """A message counts for ten bytes."""
+
+    def __init__(self, queues: FakeQueues) -> None:
+        self._queues = queues
+
+    def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
+        """See ``Boundaries``."""
+        return dict.fromkeys(ranges, 10.0)
+
+    def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See ``Positions``."""
+        found = {}
+        for where, time_ms in times_ms.items():
+            times = self._queues.times_ms[where]
+            found[where] = next((n for n, each in enumerate(times) if each >= time_ms), len(times))
+        return found
+
+
+class FakeCluster:
+    """Implements ``Cluster``."""
+
+    def __init__(self, queues: FakeQueues) -> None:
+        self._queues, self.positions = queues, FakePositions(queues)
+
+    def available(self, selection: Selection) -> Holdings:
+        """See ``Cluster``."""
+        for broker in self._queues.away:
+            raise ConnectionFailed(broker, "connect", "refused")
+        return self.available_now(selection)[0]
+
+    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+        """See ``Cluster``."""
+        away = self._queues.away
+        found = {where: one for where, one in self._queues.holdings().items() if where.partition.broker not in away}
+        return chosen(selection, found), {name: ConnectionFailed(name, "connect", "refused") for name in away}
+
+    def broker_of(self, where: TopicPartition) -> str | None:
+        """See ``Cluster``."""
+        return where.partition.broker_name
+
+
+class FakeGroups:
+    """Implements ``GroupOffsets``."""
+
+    def __init__(self, queues: FakeQueues) -> None:
+        self._groups = queues.groups
+
+    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> Offsets:
+        """See ``GroupOffsets``; a group begins at the end."""
+        return dict.fromkeys(partitions, LATEST_OFFSET) | self._groups.get(group, {})
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """See ``GroupOffsets``."""
+        self._groups.setdefault(group, {}).update(offsets)
+
+
+@dataclass(frozen=True)
+class FakePart(InputPartition):
+    """What a task of the fake needs."""
+
+    where: TopicPartition
+    offsets: OffsetRange
+
+
+class FakeSource:
+    """Implements ``Source``. In a pickled one, ``queues`` are a copy."""
+
+    notation, sentences = NOTATION, SENTENCES
+    types: tuple[str, ...] | None = None
+
+    def __init__(self, queues: FakeQueues, options: FakeOptions, clock: ManualClock) -> None:
+        self.queues, self.options, self.clock = queues, options, clock
+        self.cluster = FakeCluster(queues)
+        self.groups: GroupOffsets | None = None if options.group is None else FakeGroups(queues)
+        self.together = 0
+
+    @property
+    def pushed_columns(self) -> PushedColumns:
+        """See ``Source``."""
+        return PushedColumns({}, "offset", "timestamp", None, lambda text: False)
+
+    def check(self, *, streaming: bool) -> None:
+        """See ``Source``."""
+        known = {where.topic for where in self.queues.messages}
+        for topic in self.options.topics or ():
+            if topic not in known:
+                raise OptionError("subscribe", f"there is no topic {topic}")
+
+    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+        """See ``Source``."""
+
+    def is_data_loss(self, error: MetaqError) -> bool:
+        """See ``Source``."""
+        return False
+
+    def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> FakePart:
+        """See ``Source``."""
+        return FakePart(where, offsets)
+
+    def with_types(self, types: tuple[str, ...]) -> FakeSource:
+        """See ``Source``."""
+        return self
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        assert isinstance(part, FakePart)
+        start = max(part.offsets.start, self.queues.starts[part.where])
+        values = self.queues.messages[part.where][start : part.offsets.end]
+        columns: list[Any] = [pa.array([str(part.where.partition)] * len(values)), pa.array(values, pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, names=["queue", "value"])
+
+    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+        """See ``Source``; all but the last part."""
+        self.together += 1
+        return {part: list(self.read(part)) for part in parts[:-1]}
