@@ -129,9 +129,9 @@ class NameServerDirectory:
         """The queues of ``topic`` that may be written to, sorted. Raises as ``queues``."""
         return self._route(topic).writable()
 
-    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> Address:
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
         """See ``Routes``."""
-        known = self._addresses(broker_name)
+        known = self._addresses(broker_name, topic)
         if not known:
             raise BrokerAway(broker_name, "the address", list(map(str, self._servers)))
         now_s = self._clock.monotonic()
@@ -139,9 +139,9 @@ class NameServerDirectory:
             avoided = {address for address, until_s in self._avoided.items() if now_s < until_s}
         return min(known.items(), key=lambda one: (one[1] in avoided, one[0] != broker_id, one[0]))[1]
 
-    def write_address(self, broker_name: str) -> Address:
+    def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
         """See ``Routes``."""
-        master = self._addresses(broker_name).get(MASTER_ID)
+        master = self._addresses(broker_name, topic).get(MASTER_ID)
         if master is None:
             raise BrokerAway(broker_name, "the master", list(map(str, self._servers)))
         return master
@@ -178,8 +178,16 @@ class NameServerDirectory:
         with self._lock:
             return self._cache.get(key, fetch)
 
-    def _addresses(self, broker_name: str) -> dict[int, Address]:
-        """Where a broker is, or was last: from the routes seen, else from the list of clusters."""
+    def _addresses(self, broker_name: str, topic: str | None) -> dict[int, Address]:
+        """Where a broker is, or was last: by the route of a topic, else by the list of clusters."""
+        if topic is not None:
+            try:
+                self._route(topic)
+            except TopicNotFound:
+                pass  # all brokers that have it are away
+            except (NameServersAway, RouteUnusable):
+                if broker_name not in self.brokers():
+                    raise
         if broker_name not in self.brokers():
             self._get("clusters", self._fetch_clusters)
         return dict(self.brokers().get(broker_name, {}))

@@ -306,6 +306,13 @@ class ScriptedCluster:
         self._run(self._brokers[name].servers[broker_id].start())
         self._hidden.discard(f"{name}/{broker_id}")
 
+    def move_broker(self, name: str = "broker-a", broker_id: int = 0) -> None:
+        """End a master or slave, and start it at another address."""
+        server = self._brokers[name].servers[broker_id]
+        self._run(server.stop())
+        server.port = 0
+        self._run(server.start())
+
     def stop_name_server(self, index: int = 0) -> None:
         """End a name server."""
         self._run(self._name_servers[index].stop())

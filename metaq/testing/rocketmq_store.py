@@ -106,7 +106,8 @@ class Store:
     ) -> tuple[int, list[str]]:
         """Store bodies with properties and flags; return the first one's offset, and the ids of all."""
         queue = self._queues.setdefault((topic, queue_id), QueueLog())
-        start, host, ids = queue.end, host_bytes(self._ip, port), []
+        start, ids = queue.end, list[str]()
+        host, born_host = host_bytes(self._ip, port), host_bytes(*born)
         stored_ms = self.clock_ms() if store_ms is None else store_ms
         for body, properties, flag in messages:
             text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
@@ -121,7 +122,7 @@ class Store:
                     sys_flag=sys_flag,
                     physical_offset=self._physical_end,
                     born_timestamp=born_ms,
-                    born_host=host_bytes(*born),
+                    born_host=born_host,
                     store_timestamp=stored_ms,
                     store_host=host,
                     reconsume_times=reconsume_times,

@@ -13,7 +13,7 @@ import pytest
 from fix_broker import wait_until
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter, SendReceipt
-from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused, SendFailed
+from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused, SendFailed, TopicListMissing
 from metaq.backends.rocketmq.messages import read_messages
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
@@ -267,6 +267,29 @@ def _refreshed(client: Client) -> bool:
     client.directory.invalidate()
     client.directory.queues("orders")
     return False
+
+
+@pytest.mark.rocketmq_only("5.5.0")
+def test_the_proxy_is_enough(rocketmq_cluster: Cluster) -> None:
+    """It is name server and broker in one port, lists neither topics nor clusters, and wants the broker's name."""
+    rocketmq_cluster.start_name_server()
+    rocketmq_cluster.start_broker()
+    rocketmq_cluster.create_topic("orders", queues=2)
+    proxy = rocketmq_cluster.start_proxy()
+    with connected(proxy.address) as client:
+        (broker_name,) = {queue.broker_name for queue in client.directory.queues("orders")}
+        with closing(BatchWriter(client.pool, client.directory, broker_name)) as writer:
+            for queue_id in (0, 1):
+                writer.write("orders", queue_id, _batch(range(200)), 200)
+            assert len(writer.flush()) == 2
+        messages = client.messages("orders", 400)
+        assert [record.body for record in messages] == [b"%d" % number for number in range(200)] * 2
+        first = client.queues("orders")[0]
+        middle = messages[100].store_timestamp
+        assert client.offsets.at({first: middle}) == {first: 0}  # one batch has one store time
+        assert client.offsets.at({first: middle + 1}) == {first: 200}
+        with pytest.raises(TopicListMissing):
+            client.directory.topics()
 
 
 ACCOUNTS = """\

@@ -240,10 +240,14 @@ class BatchWriter:
     def _opened(self) -> Session:
         if self._session is None or self._session.closed:
             self.close()
-            self._address = self._routes.write_address(self._broker_name)
+            self._address = self._where()
             self._session = self._lease.enter_context(self._pool.lease(self._address))
             self._forget_opaques()
         return self._session
+
+    def _where(self) -> Address:
+        topic = self._units[0].queue.topic if self._units else None
+        return self._routes.write_address(self._broker_name, topic=topic)
 
     def _forget_opaques(self) -> None:
         for unit in self._units:
@@ -272,7 +276,7 @@ class BatchWriter:
 
     def _moved(self) -> bool:
         try:
-            return self._routes.write_address(self._broker_name) != self._address
+            return self._where() != self._address
         except MetaqError:
             return False
 

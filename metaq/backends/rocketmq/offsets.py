@@ -70,7 +70,7 @@ class Offsets:
         away: dict[str, MetaqError] = {}
         for broker_name, of_broker in _by_broker(queues).items():
             try:
-                found |= self._ask_broker(broker_name, of_broker, self._ask_ranges, to_write=False)
+                found |= self._ask_broker(of_broker, self._ask_ranges, to_write=False)
             except MetaqError as error:
                 if not error.retryable:
                     raise
@@ -168,29 +168,30 @@ class Offsets:
         self, queues: Iterable[TopicPartition], ask: _Ask[_T], *, to_write: bool = False
     ) -> dict[TopicPartition, _T]:
         found: dict[TopicPartition, _T] = {}
-        for broker_name, of_broker in _by_broker(queues).items():
+        for of_broker in _by_broker(queues).values():
             found |= persist(
-                lambda name=broker_name, part=of_broker: self._ask_broker(name, part, ask, to_write=to_write),  # type: ignore[misc]
+                lambda part=of_broker: self._ask_broker(part, ask, to_write=to_write),  # type: ignore[misc]
                 self._policy,
                 self._pool.clock,
             )
         return found
 
     def _ask_broker(
-        self, broker_name: str, queues: Sequence[TopicPartition], ask: _Ask[_T], *, to_write: bool
+        self, queues: Sequence[TopicPartition], ask: _Ask[_T], *, to_write: bool
     ) -> dict[TopicPartition, _T]:
         """Ask the broker, or after a failure a slave of it if that will do."""
-        address = self._address(broker_name, to_write)
+        address = self._address(queues[0], to_write)
         try:
             return self._ask_at(address, queues, ask)
         except (ConnectionFailed, DeadlineExceeded):
             self._routes.avoid(address)
-            if to_write or (other := self._address(broker_name, to_write)) == address:
+            if to_write or (other := self._address(queues[0], to_write)) == address:
                 raise
         return self._ask_at(other, queues, ask)
 
-    def _address(self, broker_name: str, to_write: bool) -> Address:
-        return self._routes.write_address(broker_name) if to_write else self._routes.read_address(broker_name)
+    def _address(self, queue: TopicPartition, to_write: bool) -> Address:
+        ask = self._routes.write_address if to_write else self._routes.read_address
+        return ask(queue.partition.broker_name, topic=queue.topic)
 
     def _ask_at(self, address: Address, queues: Sequence[TopicPartition], ask: _Ask[_T]) -> dict[TopicPartition, _T]:
         with self._pool.lease(address) as session:

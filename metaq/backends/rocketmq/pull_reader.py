@@ -138,7 +138,7 @@ class _QueueReader:
         self._settings, self._measure = settings, measure
         self._clock = pool.clock
         self._attempts = Attempts(settings.policy, pool.clock)
-        self._server = _Server(pool, routes, queue.broker_name)
+        self._server = _Server(pool, routes, queue.broker_name, topic)
         self._window = PullWindow(
             self._pulled, offset_range.start, settings.messages_max, settings.in_flight, settings.bytes_max
         )
@@ -270,8 +270,8 @@ def _first_gap(data: memoryview, start: int) -> int:
 class _Server:
     """The server of a broker that is read from at the moment, and the session with it."""
 
-    def __init__(self, pool: SessionPool, routes: Routes, broker_name: str) -> None:
-        self._pool, self._routes, self._broker_name = pool, routes, broker_name
+    def __init__(self, pool: SessionPool, routes: Routes, broker_name: str, topic: str) -> None:
+        self._pool, self._routes, self._broker_name, self._topic = pool, routes, broker_name, topic
         self._broker_id = MASTER_ID
         self._address: Address | None = None
         self._lease = ExitStack()
@@ -281,19 +281,22 @@ class _Server:
         """The session; a new one if there is none, or it was closed."""
         if self.current is None or self.current.closed:
             self.leave()
-            self._address = self._routes.read_address(self._broker_name, self._broker_id)
+            self._address = self._where(self._broker_id)
             self.current = self._lease.enter_context(self._pool.lease(self._address))
         return self.current
 
     def prefer(self, broker_id: int) -> bool:
         """Read from the server with this id in the future; return whether that is another address than the present."""
         self._broker_id = broker_id
-        return self._address is not None and self._routes.read_address(self._broker_name, broker_id) != self._address
+        return self._address is not None and self._where(broker_id) != self._address
+
+    def _where(self, broker_id: int) -> Address:
+        return self._routes.read_address(self._broker_name, broker_id, topic=self._topic)
 
     def is_slave(self) -> bool:
         """Whether the present address is not that of the broker's master, or there is no master now."""
         try:
-            return self._routes.write_address(self._broker_name) != self._address
+            return self._routes.write_address(self._broker_name, topic=self._topic) != self._address
         except BrokerAway:
             return True
 

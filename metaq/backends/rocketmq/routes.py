@@ -17,15 +17,17 @@ class Routes(Protocol):
     def namespace(self) -> str | None:
         """What is put in front of topics and groups, if anything."""
 
-    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> Address:
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
         """Where to read from a broker: that id, else the master, else any slave; those that do not answer come last.
+
+        ``topic``: one that the broker has; its route tells where the broker is, and nothing else may.
 
         Raises:
             BrokerAway: No route ever had an address of it.
             NameServersAway: None could be asked.
         """
 
-    def write_address(self, broker_name: str) -> Address:
+    def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
         """Where to send to, and to commit: the master.
 
         Raises:

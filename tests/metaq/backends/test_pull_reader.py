@@ -178,6 +178,16 @@ def test_a_master_that_is_gone_is_replaced_by_its_slave(bench: Bench) -> None:
     assert bench.bodies() == MESSAGES
 
 
+def test_a_master_that_moved_is_found_in_the_middle_of_a_range(bench: Bench) -> None:
+    bench.cluster.stop_broker("broker-a", 1)
+    runs = pull_range(
+        bench.pool, bench.directory, "orders", QUEUE, OffsetRange(0, 500), replace(bench.settings, in_flight=1)
+    )
+    count = next(runs).count
+    bench.cluster.move_broker("broker-a", 0)
+    assert count + sum(run.count for run in runs) == 500
+
+
 def test_suggestions_are_followed_unless_the_master_is_wanted(bench: Bench) -> None:
     slave, master = bench.broker.address(1), bench.broker.address(0)
     bench.broker.answers.suggested_id = 1

@@ -183,15 +183,20 @@ def test_a_master_at_another_address_is_found(bench: Bench) -> None:
     writer = bench.writer()
     writer.write("orders", 0, batch(b"a"), 1)
     writer.flush()
-    bench.cluster.stop_broker("broker-a", 0, is_in_route=True)
-    writer_failed = bench.writer()
-    with pytest.raises(SendFailed, match="Connection refused"):
-        writer_failed.write("orders", 0, batch(b"lost"), 1)
-    bench.cluster.start_broker("broker-a", 0)
+    bench.cluster.move_broker("broker-a", 0)
     writer.write("orders", 0, batch(b"b"), 1)
     writer.flush()
     writer.close()
     assert bench.bodies() == [b"a", b"b"]
+
+
+def test_a_master_that_is_away_is_an_error_after_retries(bench: Bench) -> None:
+    writer = bench.writer()
+    bench.cluster.stop_broker("broker-a", 0, is_in_route=True)
+    with pytest.raises(SendFailed, match="Connection refused"):
+        writer.write("orders", 0, batch(b"lost"), 1)
+    assert len(bench.clock.slept_s) == 3
+    writer.close()
 
 
 def test_flush_waits_for_every_send(bench: Bench) -> None:

@@ -228,3 +228,27 @@ def test_a_proxy_lists_no_topics(pool: SessionPool) -> None:
         assert directory.read_address("broker-a") == cluster.broker("broker-a").address()
         with pytest.raises(BrokerAway):
             directory.read_address("broker-x")
+        of_a_task = NameServerDirectory(cluster.name_servers, pool)  # which knows nothing but its range
+        assert of_a_task.read_address("broker-a", topic="orders") == cluster.broker("broker-a").address()
+        assert of_a_task.write_address("broker-a", topic="orders") == cluster.broker("broker-a").address()
+
+
+def test_an_address_is_as_new_as_the_route_of_the_topic(
+    cluster: ScriptedCluster, directory: NameServerDirectory
+) -> None:
+    before = directory.read_address("broker-a", topic="orders")
+    cluster.move_broker("broker-a")
+    assert directory.read_address("broker-a", topic="orders") == before
+    directory.invalidate()
+    assert directory.read_address("broker-a", topic="orders") == cluster.broker("broker-a").address() != before
+    assert directory.write_address("broker-a", topic="orders") == cluster.broker("broker-a").address()
+
+
+def test_a_topic_whose_brokers_are_all_away_is_not_unknown_to_a_task(
+    cluster: ScriptedCluster, directory: NameServerDirectory
+) -> None:
+    for broker_id in (0, 1):
+        cluster.stop_broker("broker-a", broker_id)
+    with pytest.raises(BrokerAway) as caught:
+        directory.read_address("broker-a", topic="orders")
+    assert caught.value.retryable
