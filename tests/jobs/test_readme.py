@@ -12,7 +12,7 @@ from metaq.model import Address
 from metaq_spark.backends.metaq.options import OPTIONS
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options.table import READ, UNSET, WRITE, Use
+from metaq_spark.options.table import ANY, READ, UNSET, WRITE, Use
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,16 +34,15 @@ def shown_default(option: str, uses: frozenset[Use]) -> str:
     return one + "".join(f"; stream: {other}" for other in others)
 
 
-def test_table_of_the_options_of_a_read() -> None:
-    assert table_behind("Reading, in batches and as a stream:") == {
-        option.name: shown_default(option.name, READ) for option in OPTIONS if option.uses & READ
-    }
-
-
-def test_table_of_the_options_of_a_write() -> None:
-    table = table_behind("Writing:")
-    assert list(table) == [option.name for option in OPTIONS if option.uses & WRITE]
-    assert table["blockBytes"] == shown_default("blockBytes", WRITE)
+def test_table_of_the_commonest_options() -> None:
+    [block] = re.findall(r"\| option \| for \| default \| \|\n\|[-|]+\n((?:\|.*\n)+)", README)
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in block.splitlines()]
+    words = {"any": ANY, "read": READ, "stream": frozenset({Use.STREAM_READ}), "write": WRITE}
+    known = {option.name: option for option in OPTIONS}
+    assert len(rows) == 8
+    for name, use, default, _ in rows:
+        assert known[name.strip("`")].uses == words[use]
+        assert default == shown_default(name.strip("`"), words[use])
 
 
 def test_table_of_the_columns_of_a_read() -> None:

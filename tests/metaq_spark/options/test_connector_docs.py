@@ -1,4 +1,4 @@
-"""The tables of docs/connector.md say what the code does."""
+"""The tables of docs/connector-reference.md say what the code does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
 from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
 
-DOCS = Path(__file__).parents[3] / "docs" / "connector.md"
+DOCS = Path(__file__).parents[3] / "docs" / "connector-reference.md"
 
 
 def table(head: str) -> list[list[str]]:
