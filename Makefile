@@ -63,5 +63,6 @@ $(READY): pyproject.toml
 faults: java $(READY)  ## Try to make the broker and the sink break a promise; FAULTS_ARGS, FUZZ_ARGS, FIRE_ARGS: docs/testing.md
 	@$(SPARK_PYTHON) -m faults $(FAULTS_ARGS)
 	@$(SPARK_PYTHON) -m faults.fuzz $(FUZZ_ARGS)
+	@$(SPARK_PYTHON) -m faults.remoting_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.fire $(FIRE_ARGS)
 	@$(SPARK_PYTHON) -m faults.fire --delivery at_least_once --kills 20

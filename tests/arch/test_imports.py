@@ -85,7 +85,16 @@ RULES = [
             "frontends/net",
         )
     ),
-    forbidden("broker/metaq_broker/frontends/net", "metaq_broker.frontends.text", "metaq_broker.engine"),
+    *(
+        forbidden("broker/metaq_broker/frontends/net", f"metaq_broker.{above}")
+        for above in ("frontends.text", "frontends.remoting", "nameserver", "engine")
+    ),
+    # RocketMQ's protocol is carried without MetaQ's, and its name server has no log
+    forbidden("broker/metaq_broker/frontends/remoting", "metaq_broker.frontends.text", "metaq_broker.nameserver"),
+    forbidden(
+        "broker/metaq_broker/nameserver",
+        *(f"metaq_broker.{part}" for part in ("engine", "transactions", "replication", "retention", "frontends.text")),
+    ),
     forbidden("broker/metaq_broker/engine", "socket", *CORE_ABOVE),
     forbidden("broker/metaq_broker/storage", "os", "socket", "metaq_broker.engine", *CORE_ABOVE, doors=("files.py",)),
     forbidden(

@@ -39,6 +39,7 @@ ELSEWHERE: Mapping[str, str] = {
     "METAQ_JAVA_BROKER=127.0.0.1:8123": "tests/java/test_java_broker.py",
     "METAQ_JAVA_LIB=PATH/lib": "tests/java/test_java_programs.py",
     "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
+    "metaq-namesrv start": "tests/broker/nameserver/test_name_server_process.py",
     "metaq ": "tests/docs/test_cli_page.py",
     "printf 'one tea": "tests/docs/test_cli_page.py",
 }
@@ -79,8 +80,14 @@ def _parse_faults(module: str, arguments: list[str]) -> object:
     import faults.cli
     import faults.fire.cli
     import faults.fuzz.__main__ as fuzz
+    import faults.remoting_fuzz.__main__ as remoting_fuzz
 
-    parsers = {"faults": faults.cli, "faults.fire": faults.fire.cli, "faults.fuzz": fuzz}
+    parsers = {
+        "faults": faults.cli,
+        "faults.fire": faults.fire.cli,
+        "faults.fuzz": fuzz,
+        "faults.remoting_fuzz": remoting_fuzz,
+    }
     return parsers[module]._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
 
 

@@ -174,6 +174,20 @@ def test_oneways_get_no_answer_whatever_happens() -> None:
     run(scenario())
 
 
+def test_who_ends_its_side_gets_what_is_ready_and_no_more() -> None:
+    """As with Java's servers: otherwise a client that is gone would keep what it waited for."""
+
+    async def scenario() -> None:
+        async with serving() as harness:
+            peer = await harness.connect()
+            await peer.send(request(2, opaque=1), request(1, opaque=2))
+            peer.writer.write_eof()
+            assert (await peer.receive()).opaque == 2
+            assert await peer.closed()
+
+    run(scenario())
+
+
 class TestTheServerAsks:
     def test_with_numbers_of_its_own(self) -> None:
         async def scenario() -> None:

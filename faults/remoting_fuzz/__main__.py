@@ -1,0 +1,66 @@
+"""``python -m faults.remoting_fuzz``: frames of all kinds at the codec, the name server and the client."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from faults.console import EXIT_FOUND, EXIT_OK, count, tell
+from faults.fuzz.attacker import FuzzFinding
+from faults.remoting_fuzz.client import fuzz_client
+from faults.remoting_fuzz.codec import fuzz_codec
+from faults.remoting_fuzz.name_server import fuzz_name_server
+
+FRAMES: Final = 1_000_000
+CODEC_SHARE, CLIENT_SHARE = 0.4, 0.3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 nothing was found, 1 something was, 2 wrong arguments."""
+    options = _parser().parse_args(arguments)
+    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fuzz-"))
+    print(f"remoting fuzz: seed {options.seed}, data in {base}", flush=True)
+    try:
+        run(options.seed, options.frames, options.attackers, base)
+    except FuzzFinding as finding:
+        print(f"remoting fuzz: {finding}\nkept: {base}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
+        return EXIT_FOUND
+    if not options.folder:
+        base.rmdir()
+    return EXIT_OK
+
+
+def run(seed: int, frames: int, attackers: int, base: Path) -> None:
+    """Fuzz all three, with ``frames`` frames together.
+
+    Raises:
+        FuzzFinding: Something was found.
+    """
+    codec, client = int(frames * CODEC_SHARE), int(frames * CLIENT_SHARE)
+    began = time.monotonic()
+    commands, errors = fuzz_codec(f"{seed}", codec)
+    took_s = time.monotonic() - began
+    tell(f"codec: {codec:,} frames in {took_s:.0f} s, {commands:,} commands, {errors:,} streams ended by an error")
+    tell(fuzz_client(seed, client))
+    tell(fuzz_name_server(seed, frames - codec - client, attackers, base))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m faults.remoting_fuzz", description="Fuzz RocketMQ's protocol.")
+    parser.add_argument("--frames", type=count, default=FRAMES, help=f"frames in all, default {FRAMES:,}")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
+    parser.add_argument(
+        "--attackers", type=count, default=4, help="connections to the name server at a time, default 4"
+    )
+    parser.add_argument("--folder", help="put the data folder here (default: a temporary one, removed if all is well)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""The name server's port: attackers on real connections, and an honest client that must be served."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from faults.fuzz.attacker import DEADLINE_S, HANG_UP_CHANCE, KEPT, MANNERS, FuzzFinding, Manner
+from faults.fuzz.mutations import pieces
+from faults.remoting_fuzz.frames import Frames, Phrase
+from metaq.errors import MetaqError, ProtocolError
+from metaq.model import Address
+from metaq.net.remoting_client import RemotingClient
+from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.command import RemotingCommand, request
+from metaq.protocols.remoting.frames import FrameDecoder
+
+MIB: Final = 1 << 20
+MEMORY_BYTES_MAX: Final = 300 * MIB
+WATCH_S: Final = 0.2
+HONEST_TIMEOUT_S: Final = 15.0
+_COMPLAINTS: Final = re.compile(r" (ERROR|CRITICAL) |Traceback|request failed|never (awaited|retrieved)")
+
+
+class NameServerProcess:
+    """A name server with small limits, in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "namesrv.log"
+        folder.mkdir(parents=True)
+        lines = {
+            "listenPort": 0,
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": folder / "data" / "kvConfig.json",
+            "maxFrameBytes": 1 << 20,
+            "maxBufferedBytes": 32 << 20,
+            "maxConnections": 50,
+            "maxBrokers": 200,
+            "maxTopicQueues": 5000,
+            "maxKvConfigBytes": 256 << 10,
+        }
+        self._file = folder / "namesrv.properties"
+        self._file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Address:
+        """Start it; return where it listens."""
+        command = [sys.executable, "-m", "metaq_broker.nameserver", "start", "-c", str(self._file)]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if " ready on " not in line:
+            raise FuzzFinding(f"the name server does not start: {self.log.read_text()[-2000:]}")
+        return Address.parse(line.rsplit(" ", 1)[1])
+
+    def check(self) -> int:
+        """Return how much memory it holds.
+
+        Raises:
+            FuzzFinding: It has ended, holds too much, or complains in its log.
+        """
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise FuzzFinding(f"the name server has ended: {self.log.read_text(errors='replace')[-3000:]}")
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        resident = int(match[1]) << 10 if match else 0
+        if resident > MEMORY_BYTES_MAX:
+            raise FuzzFinding(f"the name server holds {resident} bytes, more than {MEMORY_BYTES_MAX}")
+        return resident
+
+    def complaints(self) -> list[str]:
+        """Return what its log says of faults of its own."""
+        return [line for line in self.log.read_text(errors="replace").splitlines() if _COMPLAINTS.search(line)]
+
+    def kill(self) -> None:
+        """End it."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+
+
+class Attacker:
+    """Conversation after conversation, each over a connection of its own, each ended within a deadline."""
+
+    def __init__(self, seed: str, address: Address) -> None:
+        self.seed, self._address = seed, address
+        self.sent = self.answers = 0
+        self.finding: str | None = None
+        self.recent: deque[bytes] = deque(maxlen=KEPT)
+        self._random = Random(seed)
+        self._frames = Frames(self._random)
+
+    def run(self, frames: int, stop: threading.Event) -> None:
+        """Send ``frames`` frames, or fewer if told to stop. A finding ends it and is in ``finding``."""
+        try:
+            while self.sent < frames and not stop.is_set():
+                self._converse()
+        except FuzzFinding as finding:
+            self.finding = f"attacker {self.seed}: {finding}"
+            stop.set()
+
+    def _converse(self) -> None:
+        manner = self._random.choice(MANNERS)
+        phrases = [self._phrase(manner) for _ in range(self._random.randint(1, manner.phrases_max))]
+        sent = [self._altered(phrase, manner) for phrase in phrases]
+        self.recent.append(b"".join(sent))
+        self.sent += len(phrases)
+        parts = list(pieces(self._random, b"".join(sent)))
+        try:
+            connection = socket.create_connection((self._address.host, self._address.port), DEADLINE_S)
+        except OSError as error:
+            raise FuzzFinding(f"the name server takes no connection: {error}") from error
+        with connection:
+            if not manner.proper and self._random.random() < HANG_UP_CHANCE:
+                self._disconnect(connection, parts)
+                return
+            replies = self._exchange(connection, parts, len(phrases) if manner.proper else 0)
+        self.answers += len(replies)
+        if manner.proper:
+            _check_answers(phrases, replies)
+
+    def _phrase(self, manner: Manner) -> Phrase:
+        return self._frames.proper() if manner.proper else self._frames.daring(manner.edge_chance)
+
+    def _altered(self, phrase: Phrase, manner: Manner) -> bytes:
+        return self._frames.altered(phrase.data) if self._random.random() < manner.mutation_chance else phrase.data
+
+    def _exchange(self, connection: socket.socket, parts: Sequence[bytes], awaited: int) -> list[RemotingCommand]:
+        """Send everything, wait for the replies that must come, then read until the name server closes."""
+        decoder, replies = FrameDecoder(64 << 20), list[RemotingCommand]()
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in parts:
+                connection.sendall(part)
+            while len(replies) < awaited and (chunk := connection.recv(1 << 18)):
+                replies += decoder.receive(chunk)
+            connection.shutdown(socket.SHUT_WR)
+        except TimeoutError:
+            raise FuzzFinding(f"the name server took or gave no bytes for {DEADLINE_S:g} s") from None
+        except OSError:
+            pass  # closed already; it may have answered before
+        try:
+            while chunk := connection.recv(1 << 18):
+                replies += decoder.receive(chunk)
+        except TimeoutError:
+            raise FuzzFinding(f"the name server neither answered nor closed for {DEADLINE_S:g} s") from None
+        except ProtocolError as error:
+            raise FuzzFinding(f"malformed answer: {error}") from error
+        except ConnectionError:
+            return replies  # it closed while bytes were on their way to it
+        if decoder.pending_bytes:
+            raise FuzzFinding(f"the name server closed inside an answer, {decoder.pending_bytes} bytes of it came")
+        return replies
+
+    def _disconnect(self, connection: socket.socket, parts: Sequence[bytes]) -> None:
+        """Send some of it and reset the connection."""
+        with contextlib.suppress(OSError):
+            for part in parts[: self._random.randint(1, len(parts))] if parts else ():
+                connection.sendall(part)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _check_answers(phrases: Sequence[Phrase], replies: Sequence[RemotingCommand]) -> None:
+    expected, got = sorted(phrase.opaque for phrase in phrases), sorted(reply.opaque for reply in replies)
+    if expected != got:
+        missing = [phrase.data[:200] for phrase in phrases if phrase.opaque not in got]
+        raise FuzzFinding(f"{len(expected)} proper requests, {len(got)} answers; not answered: {missing[:3]}")
+
+
+class Honest:
+    """A client that stores, reads and asks for routes, and must be served all the time."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self.client = RemotingClient([address], Timeouts(5.0, HONEST_TIMEOUT_S))
+        self.calls, self.slowest_s = 0, 0.0
+        self.complaint: str | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop; a complaint stops everybody."""
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self._once(self.calls)
+            except (MetaqError, AssertionError) as error:
+                self.complaint = f"the honest client was not served: {error}"
+                stop.set()
+            self.calls += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+
+    def _once(self, number: int) -> None:
+        pair = {"namespace": "honest", "key": "key"}
+        put = self.client.call_name_server(request(RequestCode.PUT_KV_CONFIG, {**pair, "value": str(number)}))
+        assert put.code == 0, put
+        got = self.client.call_name_server(request(RequestCode.GET_KV_CONFIG, pair))
+        assert got.ext.get("value") == str(number), got
+        route = self.client.call_name_server(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"}))
+        assert route.code == 17, route
+
+
+def fuzz_name_server(seed: int, frames: int, attackers: int, base: Path) -> str:
+    """Fuzz a name server process; return a sentence about it.
+
+    Raises:
+        FuzzFinding: The folder is kept, with the bytes of the last conversations.
+    """
+    server = NameServerProcess(base / f"name-server-{seed}")
+    began, stop, memory = time.monotonic(), threading.Event(), 0
+    try:
+        address = server.start()
+        running = [Attacker(f"{seed}.{number}", address) for number in range(attackers)]
+        honest = Honest(address)
+        share = -(-frames // attackers)
+        threads = [threading.Thread(target=each.run, args=(share, stop), daemon=True) for each in running]
+        witness = threading.Thread(target=honest.run, args=(stop,), daemon=True)
+        for thread in (*threads, witness):
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads) and not stop.wait(WATCH_S):
+                memory = max(memory, server.check())
+        finally:
+            stop.set()
+            for thread in (*threads, witness):
+                thread.join(60)
+            honest.client.close()
+            _keep(server.folder, running)
+        _conclude(server, [*(each.finding for each in running), honest.complaint])
+    finally:
+        server.kill()
+    shutil.rmtree(server.folder)
+    sent, answers = (sum(getattr(each, what) for each in running) for what in ("sent", "answers"))
+    return (
+        f"name server: {sent:,} frames in {time.monotonic() - began:.0f} s, {answers:,} answers; "
+        f"{honest.calls:,} honest calls, slowest {honest.slowest_s:.2f} s; memory at most {memory / MIB:.0f} MiB"
+    )
+
+
+def _conclude(server: NameServerProcess, findings: Sequence[str | None]) -> None:
+    if any(findings):
+        raise FuzzFinding("; ".join(finding for finding in findings if finding))
+    server.check()
+    if complaints := server.complaints():
+        raise FuzzFinding(f"in the name server's log: {complaints[:5]}")
+    server.kill()
+    server.start()  # what it kept can be read
+
+
+def _keep(folder: Path, attackers: Sequence[Attacker]) -> None:
+    for attacker in attackers:
+        for number, data in enumerate(attacker.recent):
+            (folder / f"said-{attacker.seed}-{number:02}.bin").write_bytes(data)
