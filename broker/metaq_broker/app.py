@@ -45,7 +45,7 @@ from metaq_broker.config.configuration import BrokerConfig, SystemConfig
 from metaq_broker.config.replication import GregorConfig, SamsaConfig, SlaveConfig
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import PartitionMaintenance
-from metaq_broker.engine.stores import TopicStores
+from metaq_broker.engine.stores import EndsRecorder, TopicStores
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -53,7 +53,6 @@ from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
-from metaq_broker.monitoring.ends_recorder import EndsRecorder
 from metaq_broker.monitoring.folder_watch import Places, Presence, watched_places
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import raise_limit
@@ -62,7 +61,7 @@ from metaq_broker.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME

@@ -14,12 +14,12 @@ from metaq_broker.app import StartFailed, run
 from metaq_broker.config.access import exposure_warning
 from metaq_broker.config.configuration import BrokerConfig, load
 from metaq_broker.config.ini import ConfigError
-from metaq_broker.config.init_command import add_init_command
 from metaq_broker.config.replication import with_plugin
 from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
+from metaq_broker.frontends.text.stats_command import add_stats_command
 from metaq_broker.fsck.command import add_fsck_command
+from metaq_broker.init_command import add_init_command
 from metaq_broker.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
-from metaq_broker.monitoring.stats_command import add_stats_command
 from metaq_broker.registration.forget import add_forget_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.model import INT32_MAX
-from metaq_broker.storage.handles import OPEN_HANDLES_MAX
+from metaq_broker.storage.files import OPEN_HANDLES_MAX
 
 PARTITION_FILES: Final = 2
 """Files of a partition in service."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import PartitionLog
 from rolled import SETTINGS, frames

@@ -20,7 +20,7 @@ from metaq_broker.admin.answers import ANSWERS
 from metaq_broker.admin.client import ControlClient, NoAnswer, NoBroker
 from metaq_broker.admin.messages import MALFORMED, CommandRefused, Request
 from metaq_broker.config.configuration import data_path_in, data_path_of
-from metaq_broker.monitoring.stats_command import addresses, ask_stats
+from metaq_broker.frontends.text.stats_command import addresses, ask_stats
 
 EXIT_OK, EXIT_REFUSED, EXIT_USAGE, EXIT_NO_BROKER = 0, 1, 2, 3
 TIMEOUT_S: Final = 60.0

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import metaq
 from metaq_broker.admin.services import BrokerParts
 from metaq_broker.engine.engine import Engine
+from metaq_broker.histogram import Histogram
 from metaq_broker.monitoring.disk_guard import DiskGuard
-from metaq_broker.monitoring.histogram import Histogram
 from metaq_broker.replication.roles import Replication
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.transactions.manager import TransactionManager
 

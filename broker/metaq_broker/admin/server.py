@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from metaq_broker.admin.arguments import Arguments
 from metaq_broker.admin.messages import (
     FAILED,
     MALFORMED,
     REFUSED,
     REQUEST_BYTES_MAX,
+    Arguments,
     CommandRefused,
     Request,
     Result,

@@ -13,7 +13,7 @@ from metaq_broker.engine.maintenance import PartitionMaintenance
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.replication.roles import Replication
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.transactions.manager import TransactionManager
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.sizes import parse_size
-from metaq_broker.retention.policy import RetentionPolicy
-from metaq_broker.retention.quartz import Schedule
+from metaq_broker.retention.policy import RetentionPolicy, Schedule
 
 Reader = Callable[[str], Any]
 

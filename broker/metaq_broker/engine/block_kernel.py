@@ -13,7 +13,7 @@ from typing import Any
 from metaq.formats.message_id import SEQUENCE_BITS, IdRange
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer
-from metaq_broker.storage.index_entries import RECORD_BYTES
+from metaq_broker.storage.index import RECORD_BYTES
 from metaq_broker.storage.marks import IndexPosition, Marks
 
 

@@ -15,7 +15,7 @@ from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, SEQUENCE_BITS, TIME_SHIFT
 from metaq_broker.engine.machine_code import call_crc32, compiled, number_at, put_number
-from metaq_broker.storage.index_entries import RECORD_BYTES
+from metaq_broker.storage.index import RECORD_BYTES
 
 SEQUENCE_MASK = IDS_PER_MS - 1
 ID_AT = 8

@@ -20,8 +20,7 @@ from metaq.model import Buffer
 from metaq_broker.engine import block_kernel
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq_broker.engine.outcomes import ChecksumMismatch, Refusal, TooLarge
-from metaq_broker.storage.index import IndexBuilder
-from metaq_broker.storage.index_entries import IndexEntry
+from metaq_broker.storage.index import IndexBuilder, IndexEntry
 from metaq_broker.storage.marks import Marks
 
 Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]

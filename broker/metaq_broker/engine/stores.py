@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -193,3 +195,39 @@ class TopicStores:
                 if self.store_of(log.topic) is not store:
                     fields = {"partition": log.directory, "dataPath": self.store_of(log.topic).data_path}
                     _LOG.warning("not served, the topic's dataPath is another", extra={"fields": fields})
+
+
+INTERVAL_S: Final = 1.0
+"""How much of what was acknowledged last may be missing in the notes, in seconds."""
+
+SHARE_MAX: Final = 0.02
+"""Of the time, at most this much is spent on notes: with very many partitions they are written less often."""
+
+
+class EndsRecorder:
+    """See the module. Used on one event loop."""
+
+    def __init__(self, stores: TopicStores, interval_s: float = INTERVAL_S) -> None:
+        self._stores = stores
+        self._interval_s = interval_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Note ends regularly from now on, until ``stop``."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="durable ends")
+
+    async def stop(self) -> None:
+        """Note no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        clock, pause_s = asyncio.get_running_loop().time, self._interval_s
+        while True:
+            await asyncio.sleep(pause_s)
+            started = clock()
+            for store in self._stores.each_store():
+                await asyncio.to_thread(store.note_ends, store.ends())
+            pause_s = max(self._interval_s, (clock() - started) / SHARE_MAX)

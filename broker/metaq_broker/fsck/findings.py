@@ -14,8 +14,7 @@ from pathlib import Path
 from metaq.model import OffsetRange
 from metaq_broker.storage.damage import Damage
 from metaq_broker.storage.durable_ends import KnownEnd
-from metaq_broker.storage.losses import Loss
-from metaq_broker.storage.lost_end import LostEnd
+from metaq_broker.storage.losses import Loss, LostEnd
 
 
 class IndexState(Enum):

@@ -8,7 +8,7 @@ from typing import Final
 from metaq_broker.fsck.findings import JournalFindings
 from metaq_broker.fsck.untouched import UntouchedDisk
 from metaq_broker.storage.files import Files
-from metaq_broker.transactions.extent import FILE_NAME
+from metaq_broker.transactions.folder import FILE_NAME
 from metaq_broker.transactions.journal import Journal, JournalDamaged, Location
 from metaq_broker.transactions.journal_bytes import start_of
 from metaq_broker.transactions.records import Record

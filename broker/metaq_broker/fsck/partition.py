@@ -19,7 +19,6 @@ from metaq_broker.clock import Clock
 from metaq_broker.fsck.findings import IndexState, PartitionFindings, TornTail
 from metaq_broker.fsck.untouched import UntouchedDisk
 from metaq_broker.storage import index as index_file
-from metaq_broker.storage.clean_mark import CleanEnd
 from metaq_broker.storage.damage import read_quarantine
 from metaq_broker.storage.durable_ends import NotedEnd, known_ends
 from metaq_broker.storage.errors import PartitionRefused
@@ -28,6 +27,7 @@ from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
 from metaq_broker.storage.loading import Loaded, load
 from metaq_broker.storage.losses import Losses, loss_of_end
+from metaq_broker.storage.sealed_files import CleanEnd
 from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
 from metaq_broker.storage.settings import LogSettings
 

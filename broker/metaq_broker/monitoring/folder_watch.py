@@ -27,8 +27,7 @@ from typing import Final, NamedTuple
 
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.monitoring.disk_guard import DiskGuard, RunInWorker
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.segment import Segment, unnamed_path
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, Literal
 
 from metaq.formats.frames import HEADER_BYTES
-from metaq_broker.monitoring.histogram import BYTES, SECONDS, Histogram
+from metaq_broker.histogram import BYTES, SECONDS, Histogram
 
 Kind = Literal["put", "get", "offset", "get_miss", "put_failed", "message_size"]
 KINDS: Final[tuple[Kind, ...]] = ("put", "get", "offset", "get_miss", "put_failed", "message_size")

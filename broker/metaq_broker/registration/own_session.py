@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.sealed_text import seal, unseal
+from metaq_broker.storage.sealed_files import seal, unseal
 
 FILE_NAME: Final = "zookeeper-session"
 _TITLE: Final = "metaq-zookeeper-session 1"

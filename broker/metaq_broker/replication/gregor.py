@@ -27,9 +27,8 @@ from metaq_broker.engine.outcomes import (
     TopicUnknown,
 )
 from metaq_broker.replication.agreement import Agreement, judge
-from metaq_broker.replication.appending import append_run
 from metaq_broker.replication.holdings import Holding
-from metaq_broker.replication.local import CopyRefused, LocalPartitions, holding_of
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, holding_of
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.partition_log import PartitionLog
 

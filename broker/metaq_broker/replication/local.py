@@ -1,21 +1,53 @@
-"""This broker's own partitions, as those who copy into them or from them see them."""
+"""This broker's own partitions, as those who copy into them or from them see them, and appending to a copy.
+
+A copy gets the same bytes as its original, in segments that begin at the same offsets.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from metaq.errors import MetaqError
+from metaq.errors import CorruptFrame, MetaqError
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
 from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.folders import folder_name, topic_fault
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
 from metaq_broker.storage.seeding import seed_partition
+
+_HEADER: Final = struct.Struct(">iiqi")
+
+
+def checked_frames(run: bytes, offset: int, where: str) -> list[bytes]:
+    """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; a cut one is left out.
+
+    Raises:
+        CorruptFrame: A frame fails its checksum, or is none: nothing of the run may be stored.
+    """
+    frames: list[bytes] = []
+    start, total, unpack, crc = 0, len(run), _HEADER.unpack_from, crc32
+    while (body := start + HEADER_BYTES) <= total:
+        length, stored, message_id, _ = unpack(run, start)
+        end = body + length
+        if length < 0 or (not length and not message_id):  # no broker gives the id 0: bytes that were never written
+            raise CorruptFrame(where, offset + start, f"body length {length}, message id {message_id}")
+        if end > total:
+            break
+        if crc(run[body:end]) & CHECKSUM_MASK != stored:
+            raise CorruptFrame(where, offset + start, "its checksum is wrong")
+        frames.append(run[start:end])
+        start = end
+    return frames
 
 
 class CopyRefused(MetaqError):
@@ -119,3 +151,46 @@ async def read_own(log: PartitionLog, offset: int, bytes_max: int) -> bytes:
     except OSError as error:
         raise CopyRefused(f"offset {offset} cannot be read: {error}") from error
     raise CopyRefused(f"there are damaged bytes at offset {offset}")
+
+
+def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, run: bytes) -> int:
+    """Append the whole frames of ``run``, which belongs at the end of ``log``; return how many bytes they are.
+
+    ``segment_start`` is where the original's segment with these bytes begins.
+
+    Raises:
+        CopyRefused: The segments are others here, a frame is damaged, or the disk refuses.
+    """
+    offset = log.end_offset
+    try:
+        if segment_start == offset:
+            begin_segment(local, log)
+        if segment_start != log.active.start:
+            segments = f"{log.active.start} in the copy, {segment_start} in the original"
+            raise CopyRefused(f"offset {offset} is in the segment that begins at {segments}; delete one of the two")
+        frames = checked_frames(run, offset, log.directory.name)
+        whole = b"".join(frames)
+        if frames:
+            log.append_copy(whole, frames)
+            local.commit.schedule(log)
+            local.engine.statistics.stored(log.topic, len(frames), len(whole))
+    except CorruptFrame as error:
+        raise CopyRefused(f"what the original sends is damaged: {error}") from error
+    except LogFailed as failure:
+        local.engine.note_failure(log.topic, failure)
+        raise CopyRefused(str(failure)) from failure
+    return len(whole)
+
+
+def begin_segment(local: LocalPartitions, log: PartitionLog) -> None:
+    """Let the next segment begin at the end of ``log``; nothing happens if it does already.
+
+    Raises:
+        CopyRefused: The disk refuses.
+    """
+    if log.active.start == log.end_offset:
+        return
+    log.begin_segment()
+    if log.active.start != log.end_offset:
+        raise CopyRefused(log.failure or f"there is no space for the segment that begins at {log.end_offset}")
+    local.commit.schedule(log)

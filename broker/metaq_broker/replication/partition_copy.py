@@ -13,10 +13,9 @@ from metaq.protocols.text.codes import NOT_FOUND, OK
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
 from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.appending import append_run, begin_segment
 from metaq_broker.replication.holdings import Holding, Place
 from metaq_broker.replication.link import Link
-from metaq_broker.replication.local import CopyRefused, LocalPartitions, holding_of, read_own
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
 from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20

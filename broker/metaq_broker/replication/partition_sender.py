@@ -19,12 +19,11 @@ from metaq.protocols.text.codes import FORBIDDEN, OK
 from metaq.protocols.text.commands import Copy, Get, Result, Sync, Value
 from metaq.protocols.text.extensions import EXT_COPY
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.chunks import checked_frames
 from metaq_broker.replication.gregor import PROMOTED
 from metaq_broker.replication.holdings import Holding
 from metaq_broker.replication.link import Link
-from metaq_broker.replication.local import CopyRefused
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.replication.local import CopyRefused, checked_frames
+from metaq_broker.storage.files import FileHandle
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
 from metaq_broker.storage.sync import SyncJob

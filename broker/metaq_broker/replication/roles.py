@@ -1,6 +1,19 @@
 """What a broker is to a second one, from its start to its end: as configured, until an operator promotes it.
 
 Source: docs/replication.md.
+
+What became of a broker's role while it ran: promoted to master, or fenced by the slave that was promoted.
+
+File ``role_record`` in the data folder, UTF-8 text, written atomically; without it the configuration says all::
+
+    metaq-standing 1
+    promoted TIME_MS                 or: fenced TIME_MS BY; BY is the address of the promoted slave
+    crc32 XXXXXXXX                   of all lines before, 8 hex digits
+
+A promoted broker takes messages although its configuration calls it a slave. A fenced one takes none, whatever its
+configuration says, unless that makes it a slave. An operator removes the file when the roles are settled.
+
+Source: docs/replication.md, "Promotion".
 """
 
 from __future__ import annotations
@@ -9,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from metaq.errors import MetaqError
 from metaq.model import Address
@@ -21,13 +34,62 @@ from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.replication.role_record import FENCED, PROMOTED, RoleRecord, read_role_record, write_role_record
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
+from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
+from metaq_broker.storage.sealed_files import seal, unseal
 
 if TYPE_CHECKING:
     from metaq_broker.admin.reload import Reloader
+
+
+FILE_NAME: Final = "standing"
+PROMOTED, FENCED = "promoted", "fenced"
+_TITLE: Final = "metaq-standing 1"
+
+
+class RoleRecord(NamedTuple):
+    """``word`` is ``promoted`` or ``fenced``, since ``time_ms`` (wall clock), ``by`` whom if fenced."""
+
+    word: str
+    time_ms: int
+    by: str = ""
+
+
+class RoleRecordDamaged(MetaqError):
+    """The file is there and cannot be read; the text says what to do."""
+
+
+def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
+    """Return what the data folder says, ``None`` without a file (blocking).
+
+    Raises:
+        RoleRecordDamaged: It cannot be told.
+    """
+    path = data_path / FILE_NAME
+    if not files.exists(path):
+        return None
+    try:
+        [line] = unseal(_TITLE, files.read_bytes(path))
+        word, time_ms, *by = line.split(" ")
+        if word not in (PROMOTED, FENCED):
+            raise ValueError(f"it says {word!r}")
+        return RoleRecord(word, int(time_ms), " ".join(by))
+    except (ValueError, OSError) as error:
+        text = f"{path}: {error}; it says whether this broker may be a master: find out, then remove it"
+        raise RoleRecordDamaged(text) from error
+
+
+def write_role_record(files: Files, data_path: Path, role_record: RoleRecord) -> None:
+    """Make it the data folder's standing; durable on return (blocking; any thread).
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    line = " ".join(filter(None, (role_record.word, str(role_record.time_ms), role_record.by)))
+    files.write_atomic(data_path / FILE_NAME, seal(_TITLE, [line]))
+
 
 _LOG: Final = logging.getLogger(__name__)
 

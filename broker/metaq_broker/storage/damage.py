@@ -17,7 +17,7 @@ from pathlib import Path
 
 from metaq.model import OffsetRange
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.sealed_text import seal, unseal
+from metaq_broker.storage.sealed_files import seal, unseal
 
 FILE_NAME = "quarantine"
 _TITLE = "metaq-quarantine 1"

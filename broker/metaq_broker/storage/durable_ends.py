@@ -21,10 +21,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-from metaq_broker.storage.clean_mark import CleanEnd
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.incarnation import IncarnationDamaged, read_incarnation
-from metaq_broker.storage.sealed_text import seal, unseal
+from metaq_broker.storage.sealed_files import CleanEnd, seal, unseal
 
 FILE_NAME: Final = "durable-ends"
 _TITLE: Final = "metaq-durable-ends 1"

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 
-from metaq_broker.monitoring.histogram import SECONDS, Histogram
+from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob

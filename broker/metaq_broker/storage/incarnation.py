@@ -28,7 +28,7 @@ from typing import Final
 from uuid import uuid4
 
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.sealed_text import seal, unseal
+from metaq_broker.storage.sealed_files import seal, unseal
 
 FILE_NAME: Final = "incarnation"
 _TITLE: Final = "metaq-incarnation 1"

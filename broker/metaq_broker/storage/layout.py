@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.storage.damage import Damage
-from metaq_broker.storage.handles import FileHandle, HandleCache
+from metaq_broker.storage.files import FileHandle, HandleCache
 from metaq_broker.storage.segment import Segment
 
 _WALK_BYTES = 1 << 13

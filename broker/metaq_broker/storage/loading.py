@@ -17,15 +17,21 @@ from typing import NamedTuple
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.damage import Damage, read_quarantine, write_quarantine
 from metaq_broker.storage.durable_ends import KnownEnd
-from metaq_broker.storage.failed_sync import read_failed_sync, remove_failed_sync
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.storage.incarnation import Incarnation, remove_incarnation, write_incarnation
-from metaq_broker.storage.index import TIME_UNKNOWN, IndexBuilder, SegmentIndex
-from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
-from metaq_broker.storage.lost_end import REASON, LostEnd, find_lost_end
+from metaq_broker.storage.index import (
+    RECORD_BYTES,
+    TIME_UNKNOWN,
+    Entries,
+    IndexBuilder,
+    IndexEntry,
+    SegmentIndex,
+    decode_entry,
+)
+from metaq_broker.storage.losses import REASON, LostEnd, find_lost_end
 from metaq_broker.storage.recovery import Evidence, Examined, examine
 from metaq_broker.storage.report import RecoveryReport
+from metaq_broker.storage.sealed_files import read_failed_sync, remove_failed_sync
 from metaq_broker.storage.segment import Segment, index_path, segment_path
 from metaq_broker.storage.segment_files import FoundSegment, SegmentFiles
 from metaq_broker.storage.segment_view import SegmentView

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from metaq_broker.clock import Clock
 from metaq_broker.storage import durable_ends
-from metaq_broker.storage.clean_mark import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.storage.durable_ends import DurableEnds, KnownEnd, NotedEnd, known_ends, read_durable_ends
 from metaq_broker.storage.errors import (
     LogFailed,
@@ -30,7 +29,7 @@ from metaq_broker.storage.errors import (
     TopicNameRefused,
     is_out_of_files,
 )
-from metaq_broker.storage.files import Files
+from metaq_broker.storage.files import OPEN_HANDLES_MAX, Files, HandleCache
 from metaq_broker.storage.folders import (
     DELETED_SUFFIX,
     delete_folder,
@@ -40,10 +39,9 @@ from metaq_broker.storage.folders import (
     rename_folder,
     topic_fault,
 )
-from metaq_broker.storage.handles import OPEN_HANDLES_MAX, HandleCache
-from metaq_broker.storage.losses import FOLDER, Loss, Losses, loss_of_end
-from metaq_broker.storage.lost_end import LostEnd, find_lost_end
+from metaq_broker.storage.losses import FOLDER, Loss, Losses, LostEnd, find_lost_end, loss_of_end
 from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.sealed_files import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.storage.segment import find_segment_files
 from metaq_broker.storage.settings import LogSettings, Verify
 

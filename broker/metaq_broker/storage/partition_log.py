@@ -22,26 +22,31 @@ from pathlib import Path
 from metaq.formats.frames import Frame
 from metaq.model import Buffer, OffsetRange
 from metaq_broker.clock import Clock
-from metaq_broker.storage import lookup
+from metaq_broker.storage import reads
 from metaq_broker.storage.durable_ends import KnownEnd
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
-from metaq_broker.storage.files import Files
+from metaq_broker.storage.files import FileHandle, Files, HandleCache
 from metaq_broker.storage.folders import parse_folder_name
-from metaq_broker.storage.handles import FileHandle, HandleCache
 from metaq_broker.storage.incarnation import Incarnation
 from metaq_broker.storage.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.storage.layout import Layout
 from metaq_broker.storage.loading import Loaded, load
 from metaq_broker.storage.marks import BlockPart
-from metaq_broker.storage.reads import AtEnd, Moved, Slice, scan
-from metaq_broker.storage.removal import remove_segment_files
+from metaq_broker.storage.reads import AtEnd, Moved, Slice
 from metaq_broker.storage.report import RecoveryReport
-from metaq_broker.storage.segment import Segment, SegmentInfo, index_path, segment_info, segment_path, unnamed_path
+from metaq_broker.storage.segment import (
+    Segment,
+    SegmentInfo,
+    delete_segment,
+    index_path,
+    segment_info,
+    segment_path,
+    unnamed_path,
+)
 from metaq_broker.storage.settings import LogSettings, Verify
-from metaq_broker.storage.sync import SyncJob
-from metaq_broker.storage.unsynced import Unsynced
+from metaq_broker.storage.sync import SyncJob, Unsynced
 
-__all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify", "remove_segment_files"]
+__all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -118,8 +123,6 @@ class PartitionLog:
         state = f"{self.end_offset})" + (f" FAILED: {self.failure}" if self.failure else "")
         return f"<PartitionLog {self.directory.name} [{self.start_offset}, {self.readable_end}..{state}>"
 
-    # ---- what it holds
-
     @property
     def start_offset(self) -> int:
         """Offset of the oldest byte that is kept."""
@@ -138,8 +141,8 @@ class PartitionLog:
     @property
     def message_count(self) -> int:
         """Messages that are kept and not quarantined, appended ones included."""
-        held = self._older_messages + self._builder.ordinal - self._layout.active.first_ordinal
-        return held - sum(entry.messages for entry in self._layout.damage)
+        kept = self._older_messages + self._builder.ordinal - self._layout.active.first_ordinal
+        return kept - sum(entry.messages for entry in self._layout.damage)
 
     @property
     def end_ordinal(self) -> int:
@@ -204,7 +207,8 @@ class PartitionLog:
         self._write([block_part.block for block_part in block_parts])
         for block, count, marks in block_parts:
             self._builder.add_block(block, count, marks, self._clock.now_ms)
-        self._roll_if_full()
+        if self._layout.active.size >= self._settings.segment_bytes_max:
+            self.begin_segment()
         return first
 
     def has_space_for(self, size: int) -> bool:
@@ -230,7 +234,8 @@ class PartitionLog:
             data = b"".join(part)
             self._write([data])
             self._builder.add_frames(data, part, self._clock.now_ms)
-            self._roll_if_full()
+            if self._layout.active.size >= self._settings.segment_bytes_max:
+                self.begin_segment()
             frames = frames[count:]
             if frames:
                 self._check_writable()
@@ -261,10 +266,6 @@ class PartitionLog:
         fields = {"partition": self.directory.name, "reason": self.failure}
         _LOGGER.error("partition is read-only", extra={"fields": fields})
         return self.failure
-
-    def _roll_if_full(self) -> None:
-        if self._layout.active.size >= self._settings.segment_bytes_max:
-            self.begin_segment()
 
     def begin_segment(self) -> None:
         """Finish the active segment, start the next; on a full disk it grows on, after other errors appends fail."""
@@ -387,8 +388,6 @@ class PartitionLog:
             return False
         return True
 
-    # ---- reading
-
     def read(self, offset: int, bytes_max: int) -> Slice | AtEnd | Moved:
         """Return what is at ``offset``: up to ``bytes_max`` (1 or more) durable, undamaged bytes of one segment.
 
@@ -418,7 +417,7 @@ class PartitionLog:
         Raises:
             CorruptFrame: Damage that nobody knew of yet, or ``offset`` is no frame boundary.
         """
-        return scan(self.read, offset, self.directory.name)
+        return reads.scan(self.read, offset, self.directory.name)
 
     # ---- positions
 
@@ -431,7 +430,7 @@ class PartitionLog:
 
     def boundary(self, offset: int) -> int:
         """Return the frame boundary at or below ``offset``, clamped to what is kept and readable."""
-        return lookup.boundary_at_or_below(self._layout, self._clamp(offset)).offset
+        return reads.boundary_at_or_below(self._layout, self._clamp(offset)).offset
 
     def ordinal(self, offset: int) -> int:
         """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
@@ -440,7 +439,7 @@ class PartitionLog:
         long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
         damaged bytes that were not quarantined before stand for one message.
         """
-        return lookup.boundary_at_or_below(self._layout, self._clamp(offset)).ordinal
+        return reads.boundary_at_or_below(self._layout, self._clamp(offset)).ordinal
 
     def offset_of_message(self, ordinal: int) -> int:
         """Return the offset of the message before which there are ``ordinal`` others; clamped to [start, readable end].
@@ -449,7 +448,7 @@ class PartitionLog:
         """
         if ordinal >= self.durable_ordinal:
             return self.readable_end
-        return lookup.boundary_of_message(self._layout, ordinal).offset
+        return reads.boundary_of_message(self._layout, ordinal).offset
 
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
@@ -458,7 +457,7 @@ class PartitionLog:
         """
         if time_ms > self._builder.time_ms:
             return self.readable_end
-        return lookup.first_at(self._layout, time_ms, self.readable_end)
+        return reads.first_at(self._layout, time_ms, self.readable_end)
 
     def _clamp(self, offset: int) -> int:
         return min(max(offset, self.start_offset), self.readable_end)
@@ -496,4 +495,5 @@ class PartitionLog:
         oldest = [segment.start for segment in self._layout.segments[: len(segments)]]
         if [segment.start for segment in segments] != oldest:
             raise ValueError(f"{self.directory.name}: only the oldest segments can be dropped, in their order")
-        remove_segment_files(self._files, self.forget_segments(len(segments)))
+        for segment in self.forget_segments(len(segments)):
+            delete_segment(self._files, segment)

@@ -41,8 +41,7 @@ from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import OffsetRange
 from metaq_broker.storage.damage import Damage
-from metaq_broker.storage.index import SPAN_DAMAGED, IndexBuilder
-from metaq_broker.storage.index_entries import IndexEntry
+from metaq_broker.storage.index import SPAN_DAMAGED, IndexBuilder, IndexEntry
 from metaq_broker.storage.resync import Anchor, flipped_header, next_boundary
 from metaq_broker.storage.segment_view import SegmentView
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from metaq.model import OffsetRange
 from metaq_broker.storage.damage import Damage
-from metaq_broker.storage.lost_end import LostEnd
+from metaq_broker.storage.losses import LostEnd
 
 
 @dataclass(slots=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.incarnation import write_incarnation
-from metaq_broker.storage.index import TIME_UNKNOWN, write_entries
-from metaq_broker.storage.index_entries import IndexEntry
+from metaq_broker.storage.index import TIME_UNKNOWN, IndexEntry, write_entries
 from metaq_broker.storage.segment import index_path, segment_path
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metaq_broker.storage import index
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.storage.index import SegmentIndex
 
 SUFFIX = ".meta"
@@ -112,3 +111,11 @@ def segment_info(files: Files, segment: Segment, *, active: bool) -> SegmentInfo
         mtime_ms = 0
     read_only = segment.settled and not active
     return SegmentInfo(segment.start, segment.size, path, segment.index.path, mtime_ms, read_only)
+
+
+def delete_segment(files: Files, segment: SegmentInfo) -> None:
+    """Delete the files of a segment, durably (blocking; any thread). What is gone already does no harm."""
+    for path in (segment.path, segment.index_path):
+        if files.exists(path):
+            files.unlink(path)
+    files.fsync_dir(segment.path.parent)

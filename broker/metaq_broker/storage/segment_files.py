@@ -8,8 +8,7 @@ from pathlib import Path
 
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.errors import PartitionRefused
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.storage.report import RecoveryReport
 from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
 

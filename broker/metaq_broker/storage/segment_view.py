@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle
 
 WINDOW_BYTES: Final = 1 << 20
 _HEADER: Final = struct.Struct(">iiqi")

@@ -17,6 +17,13 @@ The last two decisions of a query are remembered. While they are, COMMIT of a br
 200 again and again, so a driver may repeat what it is not sure of.
 
 Source: docs/adr/0007; the protocol around it is in docs/transactions.md.
+
+An operator may end a prepared transaction by hand, because its coordinator did not (a heuristic outcome).
+
+The coordinator must be told what was done in its absence: until it says FORGET, every COMMIT and ROLLBACK of the key
+gets the outcome as an XA error, and RECOVER lists the key.
+
+Source: docs/transactions.md (heuristic outcomes).
 """
 
 from __future__ import annotations
@@ -28,7 +35,9 @@ from metaq.model import TransactionId, Xid
 from metaq_broker.transactions.outcomes import (
     AlreadyDecided,
     DecisionsFull,
+    EndedByOperator,
     NewerDecision,
+    Outcome,
     QueryOver,
     TransactionRefused,
 )
@@ -187,3 +196,39 @@ class EndedQueries:
         """
         if isinstance(key, Xid) and key.unique in self._names:
             raise TransactionRefused(QueryOver(key))
+
+
+class Heuristics:
+    """The outcomes that no coordinator has acknowledged yet."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[Xid, Outcome] = {}
+
+    def remember(self, key: Xid, outcome: Outcome) -> None:
+        """Note what was done."""
+        self._outcomes[key] = outcome
+
+    def forget(self, key: Xid) -> bool:
+        """Return whether there was something to forget."""
+        return self._outcomes.pop(key, None) is not None
+
+    def outcome(self, key: Xid) -> Outcome | None:
+        """Return what was done, ``None`` if nothing was."""
+        return self._outcomes.get(key)
+
+    def refuse_ended(self, key: TransactionId) -> None:
+        """Let pass what no operator has touched.
+
+        Raises:
+            TransactionRefused: Says what the operator did.
+        """
+        if isinstance(key, Xid) and (outcome := self._outcomes.get(key)) is not None:
+            raise TransactionRefused(EndedByOperator(key, outcome))
+
+    def keys(self) -> list[Xid]:
+        """Return the keys in the order in which they were ended."""
+        return list(self._outcomes)
+
+    def items(self) -> list[tuple[Xid, Outcome]]:
+        """Return keys and outcomes in the order in which they were ended."""
+        return list(self._outcomes.items())

@@ -1,15 +1,31 @@
-"""The folder of the transaction journal: made, locked against a second broker, checked for a Java broker's files."""
+"""The folder of the transaction journal: made, locked against a second broker, checked for a Java broker's files.
+
+Its file ``extent``. The extent of the journal: where it begins and how far it certainly goes, kept beside its files.
+
+A journal whose newest file was deleted looks like one that was written less far. So the file ``extent`` says from where
+on there must be files, and up to where everything is known to be durable. It is written when a file is begun, before a
+file is removed, at each start and at a clean stop; no put waits for it but the first in a new file. A journal of an
+older version has none and gets one at its first start.
+
+::
+
+    metaq-journal-extent 1
+    FIRST END                 LSNs, decimal: the oldest file begins at or before FIRST; every byte before END is durable
+    crc32 XXXXXXXX
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import re
+import threading
 from pathlib import Path
 from typing import Final
 
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.sealed_files import seal, unseal
 
 _log = logging.getLogger(__name__)
 
@@ -44,3 +60,59 @@ def _make(files: Files, directory: Path) -> None:
     _make(files, directory.parent)
     files.makedir(directory)
     files.fsync_dir(directory.parent)
+
+
+FILE_NAME: Final = "extent"
+_TITLE: Final = "metaq-journal-extent 1"
+
+
+class ExtentDamaged(Exception):
+    """The file cannot be read; the text says why."""
+
+
+class Extent:
+    """What is recorded for one journal. ``cover`` runs in a worker thread, ``begin_at`` on the event loop."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        """Name the place; ``load`` reads it."""
+        self._disk, self.path = files, directory / FILE_NAME
+        self._lock = threading.Lock()
+        self.known = False
+        """Whether anything is recorded."""
+        self.first = self.end = 0
+
+    def load(self) -> None:
+        """Read what is recorded.
+
+        Raises:
+            ExtentDamaged: The file is not what was written.
+            OSError: The disk does not answer.
+        """
+        if not self._disk.exists(self.path):
+            return
+        try:
+            (line,) = unseal(_TITLE, self._disk.read_bytes(self.path))
+            self.first, self.end = map(int, line.split(" "))
+        except ValueError as error:
+            raise ExtentDamaged(str(error)) from None
+        self.known = True
+
+    def cover(self, end: int) -> None:
+        """Record that every byte before ``end`` is durable.
+
+        Raises:
+            OSError: It is not recorded.
+        """
+        with self._lock:
+            if end > self.end or not self.known:
+                self._write(self.first, max(end, self.end))
+
+    def begin_at(self, first: int) -> None:
+        """Record that the journal begins at ``first``; older files may be removed then. Raises as ``cover``."""
+        with self._lock:
+            if first != self.first or not self.known:
+                self._write(first, self.end)
+
+    def _write(self, first: int, end: int) -> None:
+        self._disk.write_atomic(self.path, seal(_TITLE, [f"{first} {end}"]))
+        self.first, self.end, self.known = first, end, True

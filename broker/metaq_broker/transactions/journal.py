@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from metaq.model import Buffer
 from metaq_broker.storage.files import Files
-from metaq_broker.transactions.extent import Extent, ExtentDamaged
+from metaq_broker.transactions.folder import Extent, ExtentDamaged
 from metaq_broker.transactions.journal_bytes import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,

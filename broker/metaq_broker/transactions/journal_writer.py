@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from metaq.model import Xid
+from metaq_broker.transactions.checkpoint import Ledger, Slot
 from metaq_broker.transactions.decisions import Decisions
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalRead, Location
-from metaq_broker.transactions.ledger import Ledger, Slot
 from metaq_broker.transactions.outcomes import JournalUnavailable, Outcome, TransactionRefused
 from metaq_broker.transactions.records import (
     NO_SERIAL,

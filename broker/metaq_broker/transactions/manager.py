@@ -5,11 +5,11 @@ exactly once, at once or later. The others raise ``TransactionRefused``, which c
 
 ::
 
-    put ───▶ putting ──┐                      ┌── journal ◀── group_sync (worker thread)
-                       ├──▶ journal_writer ───┤
-    prepare ─▶ ending ─┘                      └── ledger ◀─── checkpoint
-    commit       │
-    decide       └──▶ applying ──▶ TransactionStore (the partitions)
+    put ─────▶ puts ──────────┐                      ┌── journal ◀── group_sync (worker thread)
+                              ├──▶ journal_writer ───┤
+    prepare ─▶ completion ────┘                      └── ledger ◀─── checkpoint
+    commit        │
+    decide        └──▶ applier ──▶ TransactionStore (the partitions)
 
 ``recover_from_journal`` comes first, after the partitions were loaded and before anybody may put anything.
 
@@ -30,13 +30,11 @@ from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.files import Files
-from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings
-from metaq_broker.transactions.deciding import Deciding, Question, Told
-from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries
-from metaq_broker.transactions.ending import Ending, Voted
+from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
+from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
+from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.group_sync import GroupSync, WhenDurable
-from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -51,8 +49,6 @@ from metaq_broker.transactions.interfaces import (
 )
 from metaq_broker.transactions.journal import Journal, JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
-from metaq_broker.transactions.ledger import Ledger
-from metaq_broker.transactions.open_transactions import OpenTransactions
 from metaq_broker.transactions.outcomes import (
     JournalUnavailable,
     LocalPrepare,
@@ -62,12 +58,18 @@ from metaq_broker.transactions.outcomes import (
     Outcome,
     TransactionRefused,
 )
-from metaq_broker.transactions.putting import Putting
+from metaq_broker.transactions.puts import TransactionPuts
 from metaq_broker.transactions.records import NO_SERIAL
-from metaq_broker.transactions.recovery import RecoveryReport, Replay
-from metaq_broker.transactions.startup import adopt_memories, adopt_transactions, finish_commits, report
+from metaq_broker.transactions.recovery import (
+    RecoveryReport,
+    Replay,
+    adopt_memories,
+    adopt_transactions,
+    finish_commits,
+    report,
+)
 from metaq_broker.transactions.state import Event, State
-from metaq_broker.transactions.transaction import BufferPool, PartitionKey, Transaction
+from metaq_broker.transactions.transaction import BufferPool, OpenTransactions, PartitionKey, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -122,19 +124,19 @@ class TransactionManager:
         self._sync = GroupSync(self._journal, durability, run_in_worker, call_later)
         self._checkpoint = Checkpoint(self._journal, self._sync, self._ledger, call_later, checkpoint)
         self._writer = JournalWriter(self._journal, self._ledger, self._decisions, self._appended)
-        self._putting = Putting(self._writer, store, limits, self._pool)
-        self._ending = Ending(
+        self._puts = TransactionPuts(self._writer, store, limits, self._pool)
+        self._completion = Completion(
             self._writer,
             self._sync,
             store,
             call_later,
             run_in_worker,
+            self._open,
+            self._decisions,
             self._heuristics,
             self.counters,
-            self._open.remove,
             check_space,
         )
-        self._deciding = Deciding(self._decisions, self._heuristics, self._open, self._ending, self._sync)
         self._last_serial = NO_SERIAL
         self._lock_fd: int | None = None
 
@@ -192,7 +194,7 @@ class TransactionManager:
         transaction.timer = self._call_later(delay_s, partial(self._expired, transaction))
 
     def _expired(self, transaction: Transaction) -> None:
-        if self._ending.lose(transaction, Event.EXPIRE):
+        if self._completion.lose(transaction, Event.EXPIRE):
             _log.info("transaction %s is rolled back: its time is over", transaction.key)
 
     def put(
@@ -212,7 +214,7 @@ class TransactionManager:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        return self._putting.put(self._find(key, connection), topic, partition, flag, checksum, body)
+        return self._puts.put(self._find(key, connection), topic, partition, flag, checksum, body)
 
     def put_batch(
         self, connection: object, key: TransactionId, topic: str, partition: int, block: Buffer, count: int
@@ -222,7 +224,7 @@ class TransactionManager:
         Raises:
             TransactionRefused: Nothing was added.
         """
-        return self._putting.put_batch(self._find(key, connection), topic, partition, block, count)
+        return self._puts.put_batch(self._find(key, connection), topic, partition, block, count)
 
     def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
         """Make an XA transaction durable; ``done`` gets the vote. Without messages it is read-only, and ended."""
@@ -231,7 +233,7 @@ class TransactionManager:
                 raise TransactionRefused(LocalPrepare())
             transaction = self._find(key, connection)
             self._ended_queries.refuse(transaction.key)
-            self._ending.prepare(transaction, self._clock.now_ms(), done)
+            self._completion.prepare(transaction, self._clock.now_ms(), done)
         except TransactionRefused as refused:
             done(refused.refusal)
 
@@ -243,7 +245,7 @@ class TransactionManager:
         event = Event.COMMIT_ONE_PHASE if one_phase else Event.COMMIT_TWO_PHASE
         try:
             transaction = self._find(key, connection)
-            self._ending.commit(transaction, event, done)
+            self._completion.commit(transaction, event, done)
         except TransactionRefused as refused:
             done(None if self._decided_and_over(key, connection) else refused.refusal)
 
@@ -258,7 +260,7 @@ class TransactionManager:
             if isinstance(key, Xid) and self._open.find(key, connection) is None:
                 self._heuristics.refuse_ended(key)
                 self._decisions.refuse_decided(key)
-            self._ending.roll_back(self._find(key, connection), done)
+            self._completion.roll_back(self._find(key, connection), done)
         except TransactionRefused as refused:
             done(refused.refusal)
 
@@ -286,7 +288,7 @@ class TransactionManager:
     def connection_lost(self, connection: object) -> None:
         """Roll back the local transactions of a connection, except those whose commit is on its way."""
         for transaction in self._open.of(connection):
-            if not self._ending.lose(transaction, Event.CONNECTION_LOST):
+            if not self._completion.lose(transaction, Event.CONNECTION_LOST):
                 self._open.remove(transaction)  # it goes on, but nobody can ask for it any more
 
     # ---- decisions
@@ -296,7 +298,7 @@ class TransactionManager:
         query_id: str,
         batch_id: int,
         branches: Sequence[TransactionId],
-        done: Told,
+        done: Answered,
         own: Sequence[int] = (),
         contents: str | None = None,
     ) -> None:
@@ -309,7 +311,7 @@ class TransactionManager:
         are not known.
         """
         try:
-            self._deciding.decide(Question(query_id, batch_id, branches, own, contents), done)
+            self._completion.decide(Proposal(query_id, batch_id, branches, own, contents), done)
         except TransactionRefused as refused:
             done(refused.refusal)
 
@@ -388,7 +390,7 @@ class TransactionManager:
         Its coordinator will be told with every COMMIT and ROLLBACK until it says FORGET. ``done`` as for those two.
         """
         try:
-            self._ending.by_operator(self._find(key, None), outcome, done)
+            self._completion.by_operator(self._find(key, None), outcome, done)
         except TransactionRefused as refused:
             done(refused.refusal)
 
@@ -456,7 +458,7 @@ class TransactionManager:
         adopt_memories(replay, self._heuristics, self._writer)
         recovered = replay.recovered()
         committed = adopt_transactions(recovered, self._open, self._writer)
-        finish_commits(committed, self._store, self._writer, self._journal, self._ending)
+        finish_commits(committed, self._store, self._writer, self._journal, self._completion)
         self._checkpoint.start()
         found = report(replay, recovered, committed)
         _log.info("transactions recovered", extra={"fields": dataclasses.asdict(found)})
@@ -466,7 +468,7 @@ class TransactionManager:
         """Stop: what is prepared stays so, what is not is forgotten. Whoever still waits is not told any more."""
         for transaction in self._open:
             transaction.disarm()
-        self._ending.stop()
+        self._completion.stop()
         self._checkpoint.close()
         self._sync.close()
         if self._journal.failure is None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from metaq_broker.admin import client, socket_file
 from metaq_broker.admin import server as control_server
-from metaq_broker.admin.arguments import Arguments
 from metaq_broker.admin.client import ControlClient, NoBroker
 from metaq_broker.admin.messages import (
     MALFORMED,
     REQUEST_BYTES_MAX,
+    Arguments,
     CommandRefused,
     Request,
     decode_reply,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, broker_command
 from metaq_broker.config.configuration import parse
-from metaq_broker.config.init_command import template
 from metaq_broker.config.keys import METAQ_SYSTEM_KEYS, SYSTEM_KEYS, ZOOKEEPER_KEYS
+from metaq_broker.init_command import template
 
 WITHOUT_EFFECT = {
     "dashboardHttpPort",

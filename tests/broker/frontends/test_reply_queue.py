@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from metaq_broker.frontends.net.replies import FileReply, Output, ReplyQueue
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.storage.reads import Slice
 
 

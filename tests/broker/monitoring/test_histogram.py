@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metaq_broker.monitoring.histogram import BYTES, SECONDS, Histogram
+from metaq_broker.histogram import BYTES, SECONDS, Histogram
 
 
 @pytest.mark.parametrize(

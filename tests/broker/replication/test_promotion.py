@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker, StartFailed
-from metaq_broker.replication.role_record import (
+from metaq_broker.replication.roles import (
     FENCED,
     PROMOTED,
+    PromotionRefused,
     RoleRecord,
     RoleRecordDamaged,
     read_role_record,
     write_role_record,
 )
-from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.storage.files import Files
 from replicated import (
     bodies,

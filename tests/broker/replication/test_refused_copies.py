@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from metaq_broker.app import Broker
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.chunks import checked_frames
 from metaq_broker.replication.holdings import Holding, parse_segments
-from metaq_broker.replication.local import CopyRefused
+from metaq_broker.replication.local import CopyRefused, checked_frames
 from replicated import (
     bodies,
     client,

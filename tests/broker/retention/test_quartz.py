@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
-from metaq_broker.retention.quartz import Schedule
+from metaq_broker.retention.policy import Schedule
 
 FRIDAY = datetime(2026, 1, 30, 12, 30, 15, 500_000)
 

@@ -11,11 +11,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from metaq_broker.retention.packing import CHUNK_BYTES, PackingStopped, pack, remove_unfinished, zip_path
+from metaq_broker.retention.archive import (
+    CHUNK_BYTES,
+    PackingStopped,
+    RemovalJob,
+    archive_path,
+    pack,
+    remove_unfinished,
+    zip_path,
+)
 from metaq_broker.retention.policy import Removal
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import Moved, Slice
-from metaq_broker.storage.removal import RemovalJob, archive_path
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from rolled import FOLDER, contents, frames, names, open_log, rolled_log
 

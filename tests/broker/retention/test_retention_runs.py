@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.engine.id_clock import IdClock
-from metaq_broker.retention.packing import pack, zip_path
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.archive import archive_path, pack, zip_path
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import Moved, PartitionLog
-from metaq_broker.storage.removal import archive_path
 from metaq_broker.testing import Fault, FaultyFiles
 from retained import NOW_MS, ORDERS, SYSTEM, Harness, at_once, config, scenario
 from rolled import SETTINGS, contents, frames

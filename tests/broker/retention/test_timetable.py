@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from metaq_broker.retention.timetable import Timetable
+from metaq_broker.retention.policy import Timetable
 
 DAILY, HOURLY, OVER = "0 0 6 * * ?", "0 0 * * * ?", "0 0 6 * * ? 1999"
 

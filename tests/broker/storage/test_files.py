@@ -12,8 +12,7 @@ from random import Random
 
 import pytest
 from metaq_broker.clock import Clock, ManualClock
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.storage.files import FileHandle, Files
 from metaq_broker.testing import SECTOR_BYTES, Fault, FaultyFiles, PowerCut
 
 MakeFiles = Callable[[Path], Files]

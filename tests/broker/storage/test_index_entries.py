@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.engine.block_kernel import compiled
 from metaq_broker.engine.blocks import number_plainly
-from metaq_broker.storage.index import IndexBuilder
-from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry, decode_entry
+from metaq_broker.storage.index import RECORD_BYTES, Entries, IndexBuilder, IndexEntry, decode_entry
 from metaq_broker.storage.marks import Marks
 
 from metaq.formats.frames import encode_frame

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from metaq_broker.storage import index as index_module
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import HandleCache
-from metaq_broker.storage.index import SegmentIndex, write_entries
-from metaq_broker.storage.index_entries import RECORD_BYTES, Entries, IndexEntry
+from metaq_broker.storage.files import Files, HandleCache
+from metaq_broker.storage.index import RECORD_BYTES, Entries, IndexEntry, SegmentIndex, write_entries
 
 OFFSET, ORDINAL = attrgetter("offset"), attrgetter("ordinal")
 

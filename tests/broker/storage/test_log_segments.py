@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.errors import PartitionRefused
-from metaq_broker.storage.handles import HandleCache
+from metaq_broker.storage.files import HandleCache
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import (
     AtEnd,
@@ -16,8 +16,8 @@ from metaq_broker.storage.partition_log import (
     Moved,
     PartitionLog,
     Slice,
-    remove_segment_files,
 )
+from metaq_broker.storage.segment import delete_segment
 from recordings import METAQ
 from stored import (
     FOLDER,
@@ -317,7 +317,8 @@ def test_forgotten_segments_are_deleted_later(tmp_path: Path) -> None:
     gone = log.forget_segments(2)
     assert [info.path.exists() for info in gone] == [True, True]
     assert log.start_offset == gone[-1].start + gone[-1].size
-    remove_segment_files(QuickFiles(), gone)
+    for segment in gone:
+        delete_segment(QuickFiles(), segment)
     assert [info.path.exists() for info in gone] == [False, False]
 
 

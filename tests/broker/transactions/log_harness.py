@@ -16,7 +16,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.engine.outcomes import StorageFailed
 from metaq_broker.fsck.partition import check_partition
 from metaq_broker.retention.policy import Removal, RetentionPolicy
-from metaq_broker.retention.segment_retirement import SegmentRetirement
+from metaq_broker.retention.retention import SegmentRetirement
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore

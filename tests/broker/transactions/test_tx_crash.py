@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from metaq_broker.transactions import applying
+from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
@@ -29,7 +29,7 @@ POWER_CUT = None
 @pytest.fixture(autouse=True)
 def few_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some transactions of the script are read by a worker, the others at once."""
-    monkeypatch.setattr(applying, "AT_ONCE_BYTES", 150)
+    monkeypatch.setattr(applier, "AT_ONCE_BYTES", 150)
 
 
 def open_harness(root: Path, files: FaultyFiles) -> Harness:

@@ -10,7 +10,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.testing import FaultyFiles
-from metaq_broker.transactions import applying
+from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits, Unit
@@ -28,7 +28,7 @@ BRANCHES = tuple(xid(f"b{number}") for number in range(5))
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applying, "AT_ONCE_BYTES", 400)
+    monkeypatch.setattr(applier, "AT_ONCE_BYTES", 400)
 
 
 def bodies_of(name: str, count: int = 12) -> list[bytes]:

@@ -16,7 +16,7 @@ from metaq_broker.config.configuration import BrokerConfig, TopicSettings
 from metaq_broker.engine.engine import NO_INCARNATION, Engine
 from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.monitoring.statistics import KINDS, Kind, Realtime
-from metaq_broker.retention.schedule import Retention
+from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.transactions.interfaces import TransactionCounters
 

@@ -31,7 +31,7 @@ FIRST_ONLY: Final = Marks.of([(0, 0)])
 """The marks of a single frame."""
 
 
-class Putting:
+class TransactionPuts:
     """Adds messages to transactions. ``pool`` counts the memory of all of them."""
 
     def __init__(

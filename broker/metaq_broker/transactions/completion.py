@@ -1,8 +1,8 @@
-"""How a transaction ends: prepare, commit, rollback, an operator's hand, a decision.
+"""How a transaction is completed: prepare, commit, rollback, by an operator or by a decision.
 
 Every step has the same shape: ask the transition table, write the record, change the state, and answer when the record
 is durable. If the journal refuses the record, nothing has changed. If it fails while the record is on its way to the
-disk, the outcome is unknown until a restart: the transaction stays where it is, and everybody is told.
+disk, the outcome is unknown until a restart: the transaction stays where it is, and all who wait get that answer.
 
 Methods raise ``TransactionRefused`` for what is refused at once, and then never call ``done``.
 """
@@ -10,11 +10,13 @@ Methods raise ``TransactionRefused`` for what is refused at once, and then never
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from metaq.model import TransactionId, Xid
 from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.transactions.applying import Applying, fail, settle
+from metaq_broker.transactions.applier import Applier, fail, settle
+from metaq_broker.transactions.decisions import Decision, Decisions, Heuristics
 from metaq_broker.transactions.group_sync import GroupSync
-from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -27,17 +29,40 @@ from metaq_broker.transactions.interfaces import (
 )
 from metaq_broker.transactions.journal import JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
-from metaq_broker.transactions.outcomes import NoSpace, Outcome, OutcomeUnknown, TransactionRefused
+from metaq_broker.transactions.outcomes import (
+    DecisionUnknown,
+    NoSpace,
+    NotAnXid,
+    NotReadyToDecide,
+    Outcome,
+    OutcomeUnknown,
+    OwnBranchesUnknown,
+    TransactionRefused,
+)
 from metaq_broker.transactions.records import Branch, Decided, Ends
 from metaq_broker.transactions.state import Event, State
-from metaq_broker.transactions.transaction import Transaction, xid_of
+from metaq_broker.transactions.transaction import OpenTransactions, Transaction, xid_of
 
 Voted = Callable[[PrepareVote | Refusal], None]
 """Called exactly once with what PREPARE answers."""
 
 
-class Ending:
-    """Carries out the steps that end transactions. ``ended`` is told of each that is over."""
+class Proposal(NamedTuple):
+    """Batch ``batch_id`` is to consist of ``branches``, those at the positions ``own`` being this broker's."""
+
+    query_id: str
+    batch_id: int
+    branches: Sequence[TransactionId]
+    own: Sequence[int] = ()
+    contents: str | None = None
+
+
+Answered = Callable[[Decision | Refusal], None]
+"""Called exactly once with what is decided for the batch, now or before."""
+
+
+class Completion:
+    """Carries out the steps that complete transactions, those that ``transactions`` finds among them."""
 
     def __init__(
         self,
@@ -46,18 +71,20 @@ class Ending:
         store: TransactionStore,
         call_later: CallLater,
         run_in_worker: RunInWorker,
+        transactions: OpenTransactions,
+        decisions: Decisions,
         heuristics: Heuristics,
         counters: TransactionCounters,
-        ended: Callable[[Transaction], None],
         check_space: SpaceCheck,
     ) -> None:
         self._writer = writer
         self._sync = sync
         self._store = store
-        self._applying = Applying(writer, store, call_later, run_in_worker, self._applied)
+        self._applier = Applier(writer, store, call_later, run_in_worker, self._applied)
+        self._transactions = transactions
+        self._decisions = decisions
         self._heuristics = heuristics
         self._counters = counters
-        self._ended = ended
         self._space_check = check_space
 
     # ---- the client's steps
@@ -98,7 +125,7 @@ class Ending:
         transaction.disarm()
         transaction.waiting.append(done)
         if transaction.messages:
-            self._apply_when_durable([transaction], self._applying.apply)
+            self._apply_when_durable([transaction], self._applier.apply)
         else:
             self._applied(transaction)
 
@@ -134,29 +161,66 @@ class Ending:
         if committing:
             transaction.state = transaction.after(Event.COMMIT_TWO_PHASE)
             transaction.waiting.append(done)
-            self._apply_when_durable([transaction], self._applying.apply)
+            self._apply_when_durable([transaction], self._applier.apply)
         else:
             self._roll_back_when_durable(transaction, done)
 
-    def decide(self, decided: Decided, known: Sequence[Transaction]) -> None:
-        """Commit those of ``known``, the branches of a batch on this broker, that nobody has begun to commit.
+    def decide(self, proposal: Proposal, done: Answered) -> None:
+        """Record that a batch consists of branches, or find what was recorded for it; see the manager's ``decide``.
 
-        ``decided`` is the record without its commits. Nobody is told here: see ``GroupSync.when_durable``.
+        Raises:
+            TransactionRefused: Nothing was recorded, and ``done`` will not be called.
         """
-        chosen = [transaction for transaction in known if transaction.state is State.PREPARED]
+        query_id, batch_id = proposal.query_id, proposal.batch_id
+        decision = self._decisions.recorded(query_id, batch_id) or self._record(proposal)
+
+        def durable(failure: JournalFailed | None) -> None:
+            done(decision if failure is None else DecisionUnknown(query_id, batch_id, str(failure)))
+
+        self._sync.when_durable(durable)
+
+    def _record(self, proposal: Proposal) -> Decision:
+        query_id, batch_id, keys = proposal.query_id, proposal.batch_id, tuple(_xids(proposal.branches))
+        unready = tuple(key for key in dict.fromkeys(keys) if not self._may_be_decided(key))
+        if unready:
+            raise TransactionRefused(NotReadyToDecide(query_id, batch_id, unready))
+        missing = tuple(keys[position] for position in proposal.own if not self._is_known(keys[position]))
+        if missing:
+            raise TransactionRefused(OwnBranchesUnknown(query_id, batch_id, missing))
+        found = {key: known for key in keys if (known := self._transactions.find(key, None)) is not None}
+        here = tuple(position for position, key in enumerate(keys) if key in found)
+        # Those that somebody has begun to commit go on as they are.
+        chosen = [transaction for transaction in found.values() if transaction.state is State.PREPARED]
         commits = tuple(Branch(each.serial, each.chunks, xid_of(each)) for each in chosen)
-        self._writer.decide(decided._replace(commits=commits, ends=self._ends(chosen)), chosen)
+        ends = self._ends(chosen)
+        self._writer.decide(Decided(query_id, batch_id, keys, here, commits, ends, proposal.contents), chosen)
         for transaction in chosen:
             transaction.state = transaction.after(Event.DECIDE)
-        self._apply_when_durable(chosen, self._applying.apply_apart)
+        self._apply_when_durable(chosen, self._applier.apply_apart)
+        return Decision(batch_id, keys, proposal.contents)
+
+    def _is_known(self, key: Xid) -> bool:
+        """Whether the branch is prepared here, or its commit is remembered."""
+        if self._transactions.find(key, None) is not None or self._decisions.committed_here(key):
+            return True
+        return self._heuristics.outcome(key) is Outcome.COMMITTED
+
+    def _may_be_decided(self, key: Xid) -> bool:
+        if self._heuristics.outcome(key) not in (None, Outcome.COMMITTED):
+            return False
+        transaction = self._transactions.find(key, None)
+        try:
+            return transaction is None or transaction.after(Event.DECIDE) is State.COMMITTING
+        except TransactionRefused:
+            return False
 
     def resume(self, transaction: Transaction, units: Sequence[Sequence[Unit]]) -> None:
         """Go on with a commit that a crash interrupted: ``units`` are still missing in the partitions."""
-        self._applying.append(transaction, units)
+        self._applier.append(transaction, units)
 
     def stop(self) -> None:
         """Carry nothing further: the journal is about to close."""
-        self._applying.stop()
+        self._applier.stop()
 
     # ---- what follows
 
@@ -184,7 +248,7 @@ class Ending:
     def _applied(self, transaction: Transaction) -> None:
         transaction.state = transaction.after(Event.APPLIED)
         self._counters.tx_commit += 1
-        self._ended(transaction)
+        self._transactions.remove(transaction)
         settle(transaction, None)
 
     def _roll_back_when_durable(self, transaction: Transaction, done: Done) -> None:
@@ -197,7 +261,7 @@ class Ending:
                 return
             transaction.state = transaction.after(Event.ROLLBACK_DURABLE)
             self._counters.tx_rollback += 1
-            self._ended(transaction)
+            self._transactions.remove(transaction)
             settle(transaction, None)
 
         self._sync.when_durable(durable)
@@ -207,7 +271,7 @@ class Ending:
         transaction.drop_buffer()
         transaction.state = State.ENDED
         self._writer.release(transaction)
-        self._ended(transaction)
+        self._transactions.remove(transaction)
 
 
 def _join(transaction: Transaction, done: Done) -> None:
@@ -215,3 +279,12 @@ def _join(transaction: Transaction, done: Done) -> None:
     if transaction.failure is not None:
         raise TransactionRefused(transaction.failure)
     transaction.waiting.append(done)
+
+
+def _xids(branches: Sequence[TransactionId]) -> list[Xid]:
+    keys = []
+    for branch in branches:
+        if not isinstance(branch, Xid):
+            raise TransactionRefused(NotAnXid(branch))
+        keys.append(branch)
+    return keys

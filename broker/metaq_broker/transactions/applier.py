@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 AT_ONCE_BYTES: Final = MIB
 """A transaction of up to so many bytes is read and appended in one quantum of the loop, without another thread."""
 
-Told = Callable[[Exception | None], None]
+Done = Callable[[Exception | None], None]
 Units = Sequence[Sequence[Unit]]
 """What goes to the partitions, by partition."""
 
 
-class Applying:
-    """Puts committed transactions into the partitions. ``applied`` is told of each that is readable."""
+class Applier:
+    """Puts committed transactions into the partitions. ``applied`` is called with each that is readable."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Applying:
         for group in units:
             self.append_group(group, together.one)
 
-    def append_group(self, group: Sequence[Unit], done: Told) -> None:
+    def append_group(self, group: Sequence[Unit], done: Done) -> None:
         """Append the units of one partition; ``done`` when they are readable, or with why they never will be."""
         try:
             self._store.append(group, done)
@@ -100,10 +100,10 @@ class Applying:
 class _Lane:
     """Transactions that are appended in their order, a partition a quantum; the next large one is read meanwhile."""
 
-    def __init__(self, applying: Applying) -> None:
-        self._applying = applying
+    def __init__(self, applier: Applier) -> None:
+        self._applier = applier
         self._waiting: deque[Transaction] = deque()
-        self._groups: deque[tuple[Sequence[Unit], Told]] = deque()
+        self._groups: deque[tuple[Sequence[Unit], Done]] = deque()
         self._reading = False
         self._scheduled = False
 
@@ -115,17 +115,17 @@ class _Lane:
 
     def _run_quantum(self) -> None:
         self._scheduled = False
-        if self._applying.stopped:
+        if self._applier.stopped:
             return
         if self._groups:
-            self._applying.append_group(*self._groups.popleft())
+            self._applier.append_group(*self._groups.popleft())
         elif self._small_next:
             self._at_once(self._waiting.popleft())
         if len(self._groups) <= 1 and not self._reading and self._waiting and not self._small_next:
             self._read_in_worker(self._waiting.popleft())
         if not self._scheduled and (self._groups or self._small_next):
             self._scheduled = True
-            self._applying.call_later(0.0, self._run_quantum)
+            self._applier.call_later(0.0, self._run_quantum)
 
     @property
     def _small_next(self) -> bool:
@@ -134,34 +134,34 @@ class _Lane:
 
     def _at_once(self, transaction: Transaction) -> None:
         try:
-            units = self._applying.writer.units(transaction)
+            units = self._applier.writer.units(transaction)
         except (JournalDamaged, OSError) as error:
-            self._applying.finished(transaction, error)
+            self._applier.finished(transaction, error)
         else:
-            self._applying.append(transaction, units)
+            self._applier.append(transaction, units)
 
     def _read_in_worker(self, transaction: Transaction) -> None:
-        writer, self._reading = self._applying.writer, True
+        writer, self._reading = self._applier.writer, True
         job = writer.begin_read(transaction)
 
         def read(error: BaseException | None) -> None:
             units = writer.end_read(transaction, job)
             self._reading = False
             if error is None:
-                done = _Together(len(units), partial(self._applying.finished, transaction)).one
+                done = _Together(len(units), partial(self._applier.finished, transaction)).one
                 self._groups.extend((group, done) for group in units)
             elif isinstance(error, Exception):
-                self._applying.finished(transaction, error)
+                self._applier.finished(transaction, error)
             if not self._scheduled:
                 self._run_quantum()
 
-        self._applying.run_in_worker(job.run, read)
+        self._applier.run_in_worker(job.run, read)
 
 
 class _Together:
     """Calls ``done`` when ``one`` has been called so many times, with the first error of all."""
 
-    def __init__(self, left: int, done: Told) -> None:
+    def __init__(self, left: int, done: Done) -> None:
         self._left, self._done = left, done
         self._error: Exception | None = None
 

@@ -1,7 +1,9 @@
-"""Segments packed into zip files with one entry, the segment under its own name (``archive,TIME,true``).
+"""Segments that leave the disk: deleted, renamed to ``START.meta.arc``, or packed into ``START.meta.zip``.
 
-The zip is written under another name, synced, and only then gets its own: a ``START.meta.zip`` is always whole,
-whatever crashes. ``START.meta.zip.tmp`` is what a crash left of one that was not finished.
+Oldest first, one durable step after the other, so that a crash never leaves a hole: what a restart finds is a whole
+partition that begins at one of the segments. A zip has one entry, the segment under its own name. It is written under
+another name, synced, and only then gets its own: a ``START.meta.zip`` is always whole, whatever crashes.
+``START.meta.zip.tmp`` is what a crash left of one that was not finished.
 
 Source: docs/log-format.md.
 """
@@ -11,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from pathlib import Path
@@ -19,8 +22,52 @@ from typing import Any, Final
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from metaq.model import Buffer
-from metaq_broker.storage.files import Files
-from metaq_broker.storage.handles import FileHandle
+from metaq_broker.retention.policy import Removal
+from metaq_broker.storage.files import FileHandle, Files
+from metaq_broker.storage.segment import SegmentInfo, delete_segment
+
+ARCHIVE_SUFFIX: Final = ".arc"
+
+
+def archive_path(segment: Path) -> Path:
+    """Return the name that an archived segment gets."""
+    return segment.with_name(segment.name + ARCHIVE_SUFFIX)
+
+
+@dataclass(slots=True)
+class RemovalJob:
+    """``segments`` leave the disk by ``removal``; ``gone`` counts those that have left.
+
+    ``ARCHIVE_PACKED`` segments are packed before they are taken out of service (``packing``), and only deleted here.
+    """
+
+    files: Files
+    removal: Removal
+    segments: Sequence[SegmentInfo]
+    gone: int = 0
+
+    def run(self) -> None:
+        """Take them away, durably (blocking; any thread). After an error it may be run again and goes on.
+
+        Raises:
+            FileExistsError: The name of an archive is taken.
+            OSError: A file cannot be removed; it and the newer ones are still there.
+        """
+        while self.gone < len(self.segments):
+            self._remove(self.segments[self.gone])
+            self.gone += 1
+
+    def _remove(self, segment: SegmentInfo) -> None:
+        if self.removal is Removal.ARCHIVE and self.files.exists(segment.path):  # else an earlier run has renamed it
+            self._archive(segment.path)
+        delete_segment(self.files, segment)
+
+    def _archive(self, path: Path) -> None:
+        target = archive_path(path)
+        if self.files.exists(target):
+            raise FileExistsError(errno.EEXIST, "another file has the archive's name; move it away", str(target))
+        self.files.rename(path, target)
+
 
 ZIP_SUFFIX: Final = ".zip"
 UNFINISHED_SUFFIX: Final = ".meta.zip.tmp"
