@@ -53,6 +53,8 @@ RULES = [
     forbidden("metaq/net", *(f"metaq.{name}" for name in ("formats", "backends", *ABOVE)), "metaq.protocols.text"),
     forbidden("metaq/net", "metaq.protocols", doors=REMOTING),
     forbidden("metaq/backends", *(f"metaq.{name}" for name in ABOVE)),
+    forbidden("metaq/backends/metaq", "metaq.backends.rocketmq", "metaq.protocols.remoting", "metaq.formats.rocketmq"),
+    forbidden("metaq/backends/rocketmq", "metaq.backends.metaq", "metaq.protocols.text"),
     forbidden("metaq/discovery", "metaq.client", "metaq.testing"),
     forbidden("metaq/client", "metaq.cli", "metaq.testing"),
     forbidden(
