@@ -37,6 +37,8 @@ BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "
 
 _ACL_TEXTS: Final = ("AclException", "signature", "No accessKey", "accessKey", "No default permission", "access token")
 
+_CLOSED_TEXTS: Final = ("is forbidden", "subscription group no permission")
+
 
 class RequestRefused(MetaqError):
     """The server at ``address`` answered ``action`` with ``code`` and ``text``."""
@@ -70,10 +72,13 @@ class AccessDenied(RequestRefused):
 
 
 def is_access_refusal(code: int, text: str) -> bool:
-    """Whether a refusal is about the account: 16 from 5.x, 1 with the text of an ACL exception from 4.x."""
-    return code == ResponseCode.NO_PERMISSION or (
-        code == ResponseCode.SYSTEM_ERROR and any(each in text for each in _ACL_TEXTS)
-    )
+    """Whether a refusal is about the account: 16 from 5.x, 1 with the text of an ACL exception from 4.x.
+
+    16 is also the answer for a topic, group or broker that is closed to everybody.
+    """
+    if code == ResponseCode.NO_PERMISSION:
+        return not any(each in text for each in _CLOSED_TEXTS)
+    return code == ResponseCode.SYSTEM_ERROR and any(each in text for each in _ACL_TEXTS)
 
 
 class OffsetOutOfRange(MetaqError):

@@ -2,7 +2,7 @@
 
 A server answers in any order, from its thread pools. It may also ask something itself; a client that is no member of a
 group has nothing to answer, so it says that it does not support the request. After any error in the middle of a
-conversation the session is closed and stays closed until ``reopen``. A refusal is an ordinary response and closes
+conversation the session is closed and stays closed. A refusal is an ordinary response and closes
 nothing, except the server's word that it is about to leave (``GO_AWAY``).
 """
 
@@ -49,9 +49,15 @@ class Session:
     ) -> None:
         self._address = address
         self.timeouts, self.clock = timeouts, clock
-        self._transport, self._credentials = transport, credentials
+        self._credentials = credentials
         self._opaques = itertools.count()
-        self._open()
+        self._stream: Stream = transport.connect_tcp(address, timeouts.connect_s)
+        self._decoder = FrameDecoder(FRAME_BYTES_MAX)
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # used again: an allocation of this size has a price
+        self._closed_because: str | None = None
+        self._waiting: dict[int, str] = {}
+        self._answered: dict[int, RemotingCommand] = {}
+        self._abandoned: set[int] = set()
 
     @classmethod
     def connect(
@@ -69,24 +75,6 @@ class Session:
         """
         return cls(address, timeouts, transport, clock, credentials)
 
-    def _open(self) -> None:
-        self._stream: Stream = self._transport.connect_tcp(self._address, self.timeouts.connect_s)
-        self._decoder = FrameDecoder(FRAME_BYTES_MAX)
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # used again: an allocation of this size has a price
-        self._closed_because: str | None = None
-        self._waiting: dict[int, str] = {}
-        self._answered: dict[int, RemotingCommand] = {}
-        self._abandoned: set[int] = set()
-
-    def reopen(self) -> None:
-        """Close what is left and connect again to the same address; requests under way are forgotten.
-
-        Raises:
-            ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
-        """
-        self.close("reopened")
-        self._open()
-
     @property
     def address(self) -> Address:
         """Where the server listens."""
@@ -94,7 +82,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether this session can no longer be used (until ``reopen``)."""
+        """Whether this session can no longer be used."""
         return self._closed_because is not None
 
     @property

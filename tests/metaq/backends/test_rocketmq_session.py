@@ -112,16 +112,6 @@ def test_a_server_that_does_not_answer(steps: list[Step], error: type[MetaqError
     assert session.closed
 
 
-def test_it_can_be_opened_again() -> None:
-    transport = ScriptedTransport([[asked(0), Disconnect()], [asked(1), Say(answer(1, n="1"))]])
-    session = Session.connect(ADDRESS, Timeouts(1.0, 2.0), transport, transport.clock)
-    with pytest.raises(ConnectionFailed):
-        session.call(ASKED, "offset")
-    session.reopen()
-    assert session.call(ASKED, "offset").ext["n"] == "1"
-    session.close()
-
-
 def test_nobody_listens() -> None:
     pool = SessionPool(transport=ScriptedTransport([[Refuse()]]))
     with pytest.raises(ConnectionFailed, match="broker broker:10911: connect failed"), pool.lease(ADDRESS):
@@ -136,6 +126,7 @@ def test_nobody_listens() -> None:
         (1, "java.lang.NullPointerException", RequestRefused, False),
         (1, "org.apache.rocketmq.acl.common.AclException: Check signature failed", AccessDenied, False),
         (16, "The user has no permission", AccessDenied, False),
+        (16, "the topic[orders] pulling message is forbidden", RequestRefused, False),
         (17, "topic not exist", RequestRefused, False),
         (215, "slow down", RequestRefused, True),
     ],
