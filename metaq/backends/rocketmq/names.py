@@ -11,9 +11,9 @@ from typing import Final
 _PREFIXES: Final = ("%RETRY%", "%DLQ%")
 _SYSTEM_NAMES: Final = frozenset(
     {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX"}
-    | {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+    | {"TRANS_CHECK_MAX_TIME_TOPIC"}
 )
-_SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
+_SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_")
 
 
 def with_namespace(name: str, namespace: str | None) -> str:

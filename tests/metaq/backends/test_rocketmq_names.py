@@ -17,6 +17,7 @@ from metaq.backends.rocketmq.names import is_derived_topic, with_namespace, with
         ("TBW102", "TBW102"),
         ("rmq_sys_REVIVE_LOG_c", "rmq_sys_REVIVE_LOG_c"),
         ("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS"),
+        ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"),
     ],
 )
 def test_a_namespace_goes_in_front_of_names_of_users(name: str, served: str) -> None:
