@@ -21,7 +21,7 @@ from metaq_broker.admin.services import BrokerParts
 from metaq_broker.frontends.net.server import bind
 
 if TYPE_CHECKING:
-    from metaq_broker.monitoring.exposition import MetricsServer
+    from metaq_broker.admin.exposition import MetricsServer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class AdminServices:
     def _metrics_server(self, listener: socket.socket | None) -> MetricsServer | None:
         if listener is None:
             return None
-        from metaq_broker.monitoring.exposition import MetricsServer  # here: it needs a package that is optional
+        from metaq_broker.admin.exposition import MetricsServer  # here: it needs a package that is optional
 
         return MetricsServer(listener, self._figures)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frames import HEADER_BYTES
@@ -22,6 +22,7 @@ from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.engine.blocks import Block, BlockRefused, check_count, number_block, sort_out, split
+from metaq_broker.engine.gates import NoDiskGuard, PutGate, Space
 from metaq_broker.engine.id_clock import IdClock
 from metaq_broker.engine.outcomes import (
     AllRejected,
@@ -45,15 +46,15 @@ from metaq_broker.engine.outcomes import (
 )
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.engine.type_filter import BetweenBoundaries, LargeFrame, scan
-from metaq_broker.monitoring.disk_guard import NoDiskGuard, Space
-from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import OpenFiles
-from metaq_broker.replication.gate import PutGate
 from metaq_broker.storage.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.storage.flush import GroupCommit, OnReadable
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
+
+if TYPE_CHECKING:
+    from metaq_broker.monitoring.statistics import Statistics
 
 ANY_PARTITION: Final = -1
 """A put to this partition goes to one that the broker picks."""

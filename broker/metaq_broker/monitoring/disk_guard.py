@@ -24,7 +24,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import DiskSpace, Files
@@ -45,33 +45,6 @@ SCARCE_SPEED: Final = 10
 
 RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
 """Run something that blocks in another thread; its exception comes back."""
-
-
-class Space(Protocol):
-    """What those who write ask. ``low`` is true if any folder is low: only then need more be asked."""
-
-    @property
-    def low(self) -> bool:
-        """Whether puts are refused in any folder."""
-
-    def refusal(self, path: str) -> str | None:
-        """Return why nothing more may be put below the folder ``path``, ``None`` if it may."""
-
-    def ran_out(self, path: str) -> None:
-        """Take note that a write below the folder ``path`` found no space."""
-
-
-class NoDiskGuard:
-    """``Space`` where nobody looks."""
-
-    low: Final = False
-
-    def refusal(self, path: str) -> str | None:
-        """Never a refusal."""
-        return None
-
-    def ran_out(self, path: str) -> None:
-        """Nothing follows from it."""
 
 
 @dataclass(frozen=True, slots=True)

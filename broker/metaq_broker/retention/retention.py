@@ -25,16 +25,18 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
-from metaq_broker.config.configuration import BrokerConfig, TopicSettings
 from metaq_broker.retention.archive import PackingStopped, RemovalJob, pack, remove_unfinished
 from metaq_broker.retention.policy import Removal, RetentionPolicy, Timetable
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.segment import SegmentInfo
+
+if TYPE_CHECKING:
+    from metaq_broker.config.configuration import BrokerConfig, TopicSettings
 
 _LOG: Final = logging.getLogger(__name__)
 

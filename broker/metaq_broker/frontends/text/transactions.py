@@ -14,12 +14,12 @@ from typing import Final
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, Transaction
 from metaq.protocols.text.encode import encode
+from metaq_broker.engine.gates import PutGate
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.frontends.net.replies import PendingReply, ReplyQueue
 from metaq_broker.frontends.text.put_runs import Worded
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.monitoring.statistics import Statistics
-from metaq_broker.replication.gate import PutGate
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import PrepareVote
 from metaq_broker.transactions.manager import TransactionManager

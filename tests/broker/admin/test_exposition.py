@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from metaq_broker.admin import exposition
+from metaq_broker.admin.exposition import THREADS_MAX, MetricsServer
 from metaq_broker.admin.measures import OTHER_TOPICS, Distribution, Measure, TopicLabels
 from metaq_broker.frontends.net.server import bind
-from metaq_broker.monitoring import exposition
-from metaq_broker.monitoring.exposition import THREADS_MAX, MetricsServer
 
 FIGURES = [
     Measure("counter", "metaq_things", "Things.", ("topic",), [(('o"r\nd',), 3), (("ü",), 4)]),
