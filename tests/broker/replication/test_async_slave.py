@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from metaq_broker.admin.measures import Measure, gather
 from metaq_broker.config.configuration import parse
+from metaq_broker.engine.maintenance import MaintenanceRefused
+from metaq_broker.storage.partition_log import PartitionLog
 from replicated import (
     bodies,
     client,
@@ -228,11 +231,38 @@ def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
                 lines = (await reader.stats("replication")).split("\r\n")
                 assert lines == ["STATS", "role slave", "t part 0 lag_bytes 0", "END", ""]
                 assert slave._admin is not None
-                measures = [each for each in gather(slave._admin._sources) if isinstance(each, Measure)]
+                measures = [
+                    each for each in gather(slave._admin._parts, slave._admin._labels) if isinstance(each, Measure)
+                ]
                 found = {measure.name: measure.values for measure in measures}
                 assert [found[f"metaq_replication_{name}"] for name in FIGURES] == [[((), 0)]] * 3
                 await master.close()
                 await until(lambda: part.trouble is not None, "the slave to notice")
                 assert (await reader.stats("replication")).split("\r\n")[2].startswith("trouble broker 127.0.0.1")
+
+    run(scenario())
+
+
+def test_what_an_operator_and_the_copy_do_to_a_partition_excludes_each_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
+            await put_many(producer, bodies(20))
+            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
+                await until_caught_up(slave)
+                settle, go_on = slave._commit.settle, asyncio.Event()
+
+                async def slow(log: PartitionLog) -> None:
+                    await go_on.wait()
+                    await settle(log)
+
+                slave._commit.settle = slow  # type: ignore[method-assign]
+                assert slave._admin is not None
+                operator, local = slave._admin._parts.maintenance, slave._replication._local
+                removing = asyncio.create_task(local.remove(("t", 0)))  # as before a partition is copied anew
+                await until(lambda: slave._stores.get("t", 0) is None, "the removal to begin")
+                with pytest.raises(MaintenanceRefused, match="something else is being done to partition t-0"):
+                    await operator.delete("t", [0], force=True)
+                go_on.set()
+                await removing
 
     run(scenario())

@@ -30,7 +30,7 @@ async def change(broker: Broker, file: Path, old: str, new: str) -> None:
     assert old in text
     file.write_text(text.replace(old, new))
     assert broker._admin is not None
-    await broker._admin.reloader.reload()
+    await broker._reloader.reload()
 
 
 async def until_not_followed(slave: Broker, reason: str) -> None:
