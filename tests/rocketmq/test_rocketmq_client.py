@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from fix_broker import wait_until
@@ -28,6 +29,7 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
+from peers.rocketmq.ask import Account, ask
 from peers.rocketmq.jvm import JavaServer
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
@@ -328,3 +330,62 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
             pytest.raises(AccessDenied, match="check accessKey"),
         ):
             list(read_messages(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 1)))
+
+
+AUTH: Final = "org.apache.rocketmq.auth"
+ADMINISTRATOR: Final = Account("admin", "admin-secret")
+CREATE_USER, CREATE_ACL = 3001, 3006
+
+
+def _allow(cluster: Cluster, server: JavaServer, user: str, entries: list[tuple[str, list[str]]]) -> None:
+    """Make a user of 5.x who may do this: resources such as ``Topic:orders`` with actions such as ``Sub``."""
+    made = {"username": user, "password": f"{user}-secret", "userType": "Normal"}
+    ask(server.address, CREATE_USER, {"username": user}, json.dumps(made).encode(), ADMINISTRATOR).checked()
+    rules = [{"resource": name, "actions": actions, "decision": "Allow"} for name, actions in entries]
+    policy = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": rules}]}
+    ask(server.address, CREATE_ACL, {"subject": f"User:{user}"}, json.dumps(policy).encode(), ADMINISTRATOR).checked()
+
+
+@pytest.mark.rocketmq_only("5.5.0")
+def test_accounts_of_5x_need_get_to_ask_for_offsets(rocketmq_cluster: Cluster) -> None:
+    rocketmq_cluster.start_name_server()
+    broker = rocketmq_cluster.start_broker(
+        "broker-a",
+        authenticationEnabled="true",
+        authenticationProvider=f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
+        authenticationMetadataProvider=f"{AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+        initAuthenticationUser=json.dumps({"username": "admin", "password": "admin-secret"}),
+        innerClientAuthenticationCredentials=json.dumps({"accessKey": "admin", "secretKey": "admin-secret"}),
+        authorizationEnabled="true",
+        authorizationProvider=f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
+        authorizationMetadataProvider=f"{AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+    )
+    made = {"topic": "orders", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    made |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    ask(broker.address, 17, made, account=ADMINISTRATOR).checked()
+    group = ("Group:metaq-spark", ["Sub"])
+    _allow(rocketmq_cluster, broker, "reader", [("Topic:orders", ["Sub", "Get"]), group])
+    _allow(rocketmq_cluster, broker, "puller", [("Topic:orders", ["Sub"]), group])
+    _allow(rocketmq_cluster, broker, "writer", [("Topic:orders", ["Pub"])])
+    where = TopicPartition("orders", QUEUE)
+    with connected(rocketmq_cluster.name_servers, Credentials("writer", "writer-secret")) as client:
+        with closing(BatchWriter(client.pool, client.directory, "broker-a", policy=RetryPolicy(1, 0.1))) as writer:
+            writer.write("orders", 0, _batch(range(50)), 50)
+            assert len(writer.flush()) == 1
+        with pytest.raises(AccessDenied, match=r"NO_PERMISSION \(16\).*SUB and GET on the topic and SUB on the group"):
+            client.offsets.ranges([where])
+    with connected(rocketmq_cluster.name_servers, Credentials("reader", "reader-secret")) as client:
+        assert len(client.messages("orders", 50)) == 50
+        with closing(BatchWriter(client.pool, client.directory, "broker-a", policy=RetryPolicy(1, 0.1))) as writer:
+            writer.send("orders", 0, b"x")
+            with pytest.raises(SendFailed, match="the account has PUB on the topic"):
+                writer.flush()
+    with connected(rocketmq_cluster.name_servers, Credentials("puller", "puller-secret")) as client:
+        assert sum(run.count for run in pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50)))
+        with pytest.raises(AccessDenied, match="GET on the topic"):
+            client.offsets.ranges([where])
+    with (
+        connected(rocketmq_cluster.name_servers, Credentials("reader", "wrong")) as client,
+        pytest.raises(AccessDenied, match="check accessKey and secretKey"),
+    ):
+        client.offsets.ranges([where])

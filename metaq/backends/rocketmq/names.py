@@ -10,8 +10,10 @@ from typing import Final
 
 _PREFIXES: Final = ("%RETRY%", "%DLQ%")
 _SYSTEM_NAMES: Final = frozenset(
-    {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX"}
-    | {"TRANS_CHECK_MAX_TIME_TOPIC"}
+    (
+        *("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX"),
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    )
 )
 _SYSTEM_PREFIXES: Final = ("rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_")
 
