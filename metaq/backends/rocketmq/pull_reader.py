@@ -211,7 +211,7 @@ class _QueueReader:
         self._attempts.progressed()
         self._waited_s, self._pause_s = 0.0, _WAIT_S_START
         self._window.advance(session, end)
-        if self._settings.read_from is ReadFrom.SUGGESTED:
+        if self._settings.read_from is ReadFrom.SUGGESTED and suggested_id != self._server.wanted_id:
             self._prefer(suggested_id)
 
     def _wait(self, text: str) -> None:
@@ -272,7 +272,7 @@ class _Server:
 
     def __init__(self, pool: SessionPool, routes: Routes, broker_name: str, topic: str) -> None:
         self._pool, self._routes, self._broker_name, self._topic = pool, routes, broker_name, topic
-        self._broker_id = MASTER_ID
+        self.wanted_id = MASTER_ID
         self._address: Address | None = None
         self._lease = ExitStack()
         self.current: Session | None = None
@@ -281,13 +281,13 @@ class _Server:
         """The session; a new one if there is none, or it was closed."""
         if self.current is None or self.current.closed:
             self.leave()
-            self._address = self._where(self._broker_id)
+            self._address = self._where(self.wanted_id)
             self.current = self._lease.enter_context(self._pool.lease(self._address))
         return self.current
 
     def prefer(self, broker_id: int) -> bool:
         """Read from the server with this id in the future; return whether that is another address than the present."""
-        self._broker_id = broker_id
+        self.wanted_id = broker_id
         return self._address is not None and self._where(broker_id) != self._address
 
     def _where(self, broker_id: int) -> Address:
