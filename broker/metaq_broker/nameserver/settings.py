@@ -19,6 +19,9 @@ from metaq_broker.storage.files import Files
 
 _LOG: Final = logging.getLogger(__name__)
 
+CHANGE_CHARACTERS_MAX: Final = 1 << 16
+"""Of one request; they are read on the event loop."""
+
 _PATHS: Final = frozenset({"kvConfigPath", "configStorePath", "configStorePathName", "rocketmqHome"})
 
 
@@ -41,6 +44,8 @@ class LiveSettings:
 
     async def change(self, text: str) -> str | None:
         """Change those that ``text`` names; return why that is refused, ``None`` if it is done and kept."""
+        if len(text) > CHANGE_CHARACTERS_MAX:
+            return f"a change of {len(text)} characters; at most {CHANGE_CHARACTERS_MAX} are allowed"
         wanted = read_properties(text)
         known = {key.name for key in KEYS}
         if not _PATHS.isdisjoint(wanted):

@@ -110,6 +110,7 @@ class TestChanges:
             ("configStorePath=/etc/passwd\norderMessageEnable=true", "Can not update config path"),
             ("listenPort=1\ntls.server.mode=disabled", "listenPort, tls.server.mode: can only be changed in the file"),
             ("orderMessageEnable=perhaps", "allowed is true or false"),
+            ("x" * 70_000, "a change of 70000 characters; at most 65536 are allowed"),
         ],
     )
     def test_refusals_change_nothing(self, tmp_path: Path, body: str, message: str) -> None:

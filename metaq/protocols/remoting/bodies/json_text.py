@@ -19,8 +19,8 @@ VALUES_MAX: Final = 1_000_000
 """Values in one body. A value takes much more memory than its bytes: this bounds it."""
 
 _UNUSUAL_KEYS: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*+"'  # a text: passed over
-    r"|(?P<number>-?[0-9]++)(?=\s*+:)"
+    r'"(?:[^"\\]|\\.)*+"?'  # a text: passed over. One without an end goes to the end: looked at once, not at each quote
+    r"|(?<![0-9])(?P<number>-?[0-9]++)(?=\s*+:)"  # not begun in the middle: that would be as often as it has digits
     r'|(?P<object>\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})(?=\s*+:)',
     re.DOTALL,
 )

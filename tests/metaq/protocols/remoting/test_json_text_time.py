@@ -1,0 +1,54 @@
+"""Hostile bodies cost time that grows with their length, not with its square."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from metaq.errors import FieldError
+from metaq.protocols.remoting.bodies.json_text import load_json
+
+BYTES = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"0",
+        b"-",
+        b'\\"',
+        b"{",
+        b'{"',
+        b'{"x"',
+        b"1 ",
+        b"{1:",
+        b'"x"',
+        b'{"\\"',
+        b"}",
+        b"{}",
+        b"{}:",
+        b" ",
+        b'"\\',
+        b"1e",
+    ],
+)
+@pytest.mark.parametrize("start", [b"", b'"', b"{"])
+def test_a_megabyte_takes_no_second(unit: bytes, start: bytes) -> None:
+    began = time.process_time()
+    with pytest.raises(FieldError):
+        load_json(start + unit * (BYTES // len(unit)) + b"!", "body")
+    assert time.process_time() - began < 5  # the square of a megabyte takes hours
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{0:"a",-12 :{1:2}}', {"0": "a", "-12": {"1": 2}}),
+        (b'{"t 1:2":{5:"1:2"}}', {"t 1:2": {"5": "1:2"}}),
+        (b'{"\\"3:":4,5:6}', {'"3:': 4, "5": 6}),
+        (b'{{"queueId":0}:{1:2}}', {'{"queueId":0}': {"1": 2}}),
+    ],
+)
+def test_bare_keys_are_read_as_before(text: bytes, value: object) -> None:
+    assert load_json(text, "body") == value
