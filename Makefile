@@ -30,8 +30,7 @@ test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out t
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
 
 test-fast: $(READY)  ## Run the tests that start no process and no Spark, about a minute
-	@$(BIN)/python -m pytest -m "not spark and not process and not slow" \
-		-W error::ResourceWarning -W error::pytest.PytestUnraisableExceptionWarning $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not spark and not process and not slow" $(PYTEST_ARGS)
 
 lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .

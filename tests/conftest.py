@@ -1,9 +1,11 @@
 """Loads the fixtures in fix_*.py beside this file, keeps the log as each test found it, and orders the run."""
 
+import gc
 import logging
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,10 +35,29 @@ if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() =
     os.environ["JAVA_HOME"] = str(ARCHIVED_JAVA)
 
 
+PYSPARK_LEAVES = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""PySpark leaves sockets to the garbage collector. In all tests but those with Spark, both warnings are errors."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files with long tests first: processes take files in order, and none is to end with a long one."""
-    long_files = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("spark")}
-    items.sort(key=lambda item: item.path not in long_files)
+    """Allow tests with Spark what PySpark leaves, and run the files with most long tests first.
+
+    Test processes take files in order, and none is to end with a long one.
+    """
+    long_tests: Counter[Path] = Counter()
+    for item in items:
+        long_tests[item.path] += 5 * bool(item.get_closest_marker("slow")) + bool(item.get_closest_marker("spark"))
+        if item.get_closest_marker("spark"):
+            for left in PYSPARK_LEAVES:
+                item.add_marker(pytest.mark.filterwarnings(left))
+    items.sort(key=lambda item: -long_tests[item.path])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Collect what PySpark has left before the next test, if that is one without Spark."""
+    if item.get_closest_marker("spark") and (nextitem is None or not nextitem.get_closest_marker("spark")):
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from quick_files import QuickFiles
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS
@@ -15,19 +16,6 @@ from metaq.formats.message_id import EPOCH_MS
 SETTINGS = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
 START_MS = EPOCH_MS + 1_000_000
 COUNT = 60
-
-
-class QuickFiles(Files):
-    """The real disk without waiting for it; no plug is pulled on it here."""
-
-    def fsync(self, fd: int) -> None:
-        pass
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def fsync_dir(self, path: Path) -> None:
-        pass
 
 
 def frame(number: int) -> bytes:

@@ -14,7 +14,8 @@ from metaq_broker.fsck.progress import Progress, size_text
 from metaq_broker.storage.files import Files
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.records import Undecided
-from stored_folder import COUNT, QuickFiles, fill, flip, open_store, segments
+from quick_files import QuickFiles
+from stored_folder import COUNT, fill, flip, open_store, segments
 
 INI = """[system]
 brokerId=0

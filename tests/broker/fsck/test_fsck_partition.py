@@ -14,19 +14,8 @@ from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.report import as_json, as_text, exit_status
 from metaq_broker.storage.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from stored_folder import (
-    COUNT,
-    SETTINGS,
-    START_MS,
-    QuickFiles,
-    fill,
-    flip,
-    frames,
-    open_store,
-    segments,
-    served,
-    snapshot,
-)
+from quick_files import QuickFiles
+from stored_folder import COUNT, SETTINGS, START_MS, fill, flip, frames, open_store, segments, served, snapshot
 
 
 def run(root: Path, *, repair: bool = False, topics: frozenset[str] = frozenset()) -> Findings:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
+from quick_files import QuickFiles
 
-from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame
+from metaq.formats.frames import Frame, encode_frame
 from metaq.formats.message_id import EPOCH_MS
 
 FOLDER = "orders-0"
@@ -18,19 +18,6 @@ SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
 ONE_SEGMENT = LogSettings(segment_bytes_max=1 << 30, index_interval_bytes=100)
 START_MS = EPOCH_MS + 1_000_000
 BROKER_ID = 5
-
-
-class QuickFiles(Files):
-    """The real disk without waiting for it, for tests that pull no plug."""
-
-    def fsync(self, fd: int) -> None:
-        pass
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def fsync_dir(self, path: Path) -> None:
-        pass
 
 
 def message_id(number: int) -> int:
@@ -92,12 +79,3 @@ def by_offset(stored: Sequence[bytes], start: int = 0) -> dict[int, bytes]:
 
 def last_segment(root: Path) -> Path:
     return max((root / FOLDER).glob("*.meta"))
-
-
-def marks(block: bytes) -> Marks:
-    """Those of every frame of a block."""
-    found, at = Marks(), 0
-    while at < len(block):
-        found.add(at, len(found))
-        at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
-    return found

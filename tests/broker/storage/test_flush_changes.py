@@ -7,10 +7,9 @@ import errno
 from pathlib import Path
 
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
-from stored import ONE_SEGMENT, QuickFiles, frames, open_log
-from test_group_commit import GatedFiles, Put, committing, run, until
-
-NEVER = FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)
+from quick_files import QuickFiles
+from stored import ONE_SEGMENT, frames, open_log
+from test_group_commit import NEVER, GatedFiles, Put, committing, gated, run, until
 
 
 class Policies:
@@ -33,9 +32,7 @@ async def turns(count: int = 20) -> None:
 
 def test_settle_waits_until_everything_is_durable(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, commit, put):
             put()
             await until(lambda: files.under_way == 1)
             put()  # rides in the next sync
@@ -75,9 +72,7 @@ def test_settle_of_a_log_with_nothing_to_do_returns(tmp_path: Path) -> None:
 
 def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, commit, put):
             put()
             await until(lambda: files.under_way == 1)
             files.error = OSError(errno.EIO, "broken")
@@ -92,9 +87,7 @@ def test_settle_returns_when_the_disk_fails(tmp_path: Path) -> None:
 
 def test_who_gives_up_waiting_does_not_disturb(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, commit, put):
             put()
             settling = asyncio.create_task(commit.settle(put.log))
             await until(lambda: files.under_way == 1)

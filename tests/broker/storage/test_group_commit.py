@@ -13,9 +13,12 @@ import pytest
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.partition_log import PartitionLog
-from stored import QuickFiles, frames, open_log
+from quick_files import QuickFiles
+from stored import frames, open_log
 
 DEADLINE_S = 10.0
+NEVER = FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)
+"""Syncs nothing by itself within a test."""
 
 
 class GatedFiles(QuickFiles):
@@ -80,16 +83,23 @@ class Put:
             self.errors.append(error)
 
 
+@asynccontextmanager
+async def gated(folder: Path, policy: FlushPolicy | None = None) -> AsyncIterator[tuple[GatedFiles, GroupCommit, Put]]:
+    """A disk whose syncs wait, a group commit, and a log on that disk to put to."""
+    files = GatedFiles()
+    async with committing(policy) as commit:
+        put = Put(commit, open_log(folder, files=files))
+        files.started = 0
+        yield files, commit, put
+
+
 def run(scenario: Callable[[], object]) -> None:
     asyncio.run(scenario())  # type: ignore[arg-type]
 
 
 def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
-            files.started = 0
+        async with gated(tmp_path) as (files, _, put):
             for _ in range(50):
                 put()
             assert put.told == []
@@ -109,9 +119,7 @@ def test_one_sync_serves_all_that_came_before_it(tmp_path: Path) -> None:
 
 def test_nobody_is_told_before_the_sync(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, _, put):
             put()
             await until(lambda: files.under_way == 1)
             for _ in range(20):
@@ -159,9 +167,7 @@ def test_partitions_sync_side_by_side_within_the_bound(tmp_path: Path) -> None:
 
 def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, commit, put):
             put()
             put()
             await until(lambda: files.under_way == 1)
@@ -182,9 +188,7 @@ def test_a_failed_sync_is_told_to_everybody_who_waits(tmp_path: Path) -> None:
 
 def test_after_reopening_it_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing() as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path) as (files, _, put):
             put()
             files.error = OSError(errno.EIO, "Input/output error")
             files.let()
@@ -238,9 +242,7 @@ def test_a_callback_that_raises_does_not_stop_the_others(tmp_path: Path) -> None
 
 def test_with_a_threshold_the_answer_comes_before_the_sync(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing(FlushPolicy(unflush_threshold=5, flush_interval_ms=3_600_000)) as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path, FlushPolicy(unflush_threshold=5, flush_interval_ms=3_600_000)) as (files, _, put):
             for number in range(5):
                 put()
                 await asyncio.sleep(0)
@@ -269,9 +271,7 @@ def test_with_a_threshold_the_timer_syncs(tmp_path: Path) -> None:
 
 def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing(FlushPolicy(unflush_threshold=1, flush_interval_ms=1)) as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path, FlushPolicy(unflush_threshold=1, flush_interval_ms=1)) as (files, _, put):
             put()
             put()
             await until(lambda: files.under_way == 1)
@@ -284,9 +284,11 @@ def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Pa
 
 def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path, NEVER) as (
+            files,
+            commit,
+            put,
+        ):
             put()
             told: list[Exception | None] = []
             commit.wait_durable(put.log, put.log.end_offset, told.append)
@@ -309,9 +311,11 @@ def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_o
 
 def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
     async def scenario() -> None:
-        files = GatedFiles()
-        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
-            put = Put(commit, open_log(tmp_path, files=files))
+        async with gated(tmp_path, NEVER) as (
+            files,
+            commit,
+            put,
+        ):
             put()
             told: list[Exception | None] = []
             commit.wait_durable(put.log, put.log.end_offset, told.append)

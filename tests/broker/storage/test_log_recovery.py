@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog, Verify
+from quick_files import marks
 from stored import (
     FOLDER,
     ONE_SEGMENT,
@@ -21,7 +22,6 @@ from stored import (
     frame,
     frames,
     last_segment,
-    marks,
     message_id,
     open_log,
 )

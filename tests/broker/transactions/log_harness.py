@@ -20,15 +20,15 @@ from metaq_broker.retention.retention import SegmentRetirement
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.marks import BlockPart, Marks
+from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.partition_log import LogSettings, PartitionLog
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
+from quick_files import marks
 from tx_harness import Harness, PlainStore
 
-from metaq.formats.frames import HEADER_BYTES, Frame
+from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdWorker
-from metaq.model import Buffer
 
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=90)
 LONG_AFTER_MS = 1 << 50
@@ -137,12 +137,3 @@ class LogHarness(Harness):
         for log in self.partitions.logs.logs():
             if log.failure is None:
                 assert list(check_partition(log.directory, SETTINGS).problems()) == []
-
-
-def marks(block: Buffer) -> Marks:
-    """Those of every frame of a block."""
-    found, at = Marks(), 0
-    while at < len(block):
-        found.add(at, len(found))
-        at += HEADER_BYTES + int.from_bytes(block[at : at + 4])
-    return found

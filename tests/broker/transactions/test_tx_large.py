@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_harness import LogHarness, marks
+from log_harness import LogHarness
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.marks import Marks
 from metaq_broker.storage.partition_log import PartitionLog
@@ -17,6 +17,7 @@ from metaq_broker.transactions.interfaces import Durability, TransactionLimits, 
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
 from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
+from quick_files import marks
 from tx_harness import Harness, ManualLoop, NoSync, local, xid
 
 from metaq.backends.metaq.puts import encode_block
