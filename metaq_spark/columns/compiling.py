@@ -63,8 +63,6 @@ def compile_kernels() -> Compiled | None:
 
 def _decode(kernels: ModuleType) -> None:
     run = b"".join(encode_frame(1, *encode_body(Message(b"payload", attribute))) for attribute in (None, "type"))
-    frozen = np.frombuffer(run, dtype=np.uint8)
-    kernels.whole_frames(frozen)
     decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=Engine(0))
     rows = sum(batch.num_rows for batch in (*decoder.decode(run, 0), *decoder.flush()))
     assert rows == 2

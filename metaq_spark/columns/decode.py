@@ -10,7 +10,7 @@ must be UTF-8 and one odd attribute is no reason to hold back a partition. The p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from metaq.errors import CorruptFrame
-from metaq.formats.frames import whole_bytes
 from metaq.formats.message_types import OFFSET_BYTES
 from metaq.formats.native_crc import crc32_address
 from metaq.model import Buffer, TopicPartition
@@ -34,6 +33,10 @@ ROWS_MAX: Final = 32768
 
 BYTES_MAX: Final = 4 << 20
 """Payload bytes of a batch; a single message above this makes a batch of its own."""
+
+
+Batches = Generator[pa.RecordBatch, None, int]
+"""Batches, and in the end how many bytes were decoded."""
 
 
 class RunDecoder:
@@ -55,44 +58,49 @@ class RunDecoder:
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
         self._decoder: PlainDecoder | CompiledDecoder = PlainDecoder(self._maker, *self._limits)
 
-    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
-        """Take in a run of whole frames that starts at ``base_offset``; yield the batches that got full.
+    def decode(self, data: Buffer, base_offset: int, *, may_be_cut: bool = False) -> Batches:
+        """Take in the whole frames of a run that starts at ``base_offset``; yield the batches that got full.
 
-        ``data`` is not looked at any more when the last batch was taken.
+        Returns how many bytes that were: all, unless the last frame ``may_be_cut``, or its length is impossible, which
+        is for the caller to find out. ``data`` is not looked at any more when the last batch was taken.
 
         Raises:
-            CorruptFrame: A frame's header is impossible or its checksum is wrong. The rows before it are kept inside,
+            CorruptFrame: A checksum is wrong, or a frame is cut that must not be. The rows before it are kept inside,
             and the decoder is ready for what follows behind it.
         """
-        yield from self._move_on(len(data), self._end - base_offset)
-        yield from self._decoder.decode(data, base_offset)
+        full = self._move_on(len(data), self._end - base_offset)
+        decoded = self._decoder.decode(data, base_offset, may_be_cut=may_be_cut)
+        return decoded if full is None else _behind(full, decoded)
 
-    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+    def decode_addressed(self, data: bytes) -> Batches:
         """The same for frames that each have their own offset in front, as an int64.
 
         Raises:
             CorruptFrame: As ``decode``.
         """
-        yield from self._move_on(len(data))
-        yield from self._decoder.decode_addressed(data)
+        full = self._move_on(len(data))
+        decoded = self._decoder.decode_addressed(data)
+        return decoded if full is None else _behind(full, decoded)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside, if any."""
         return self._decoder.flush()
 
-    def _move_on(self, byte_count: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
-        """Change to the compiled decoder when it is time."""
-        if isinstance(self._decoder, PlainDecoder):
-            kernels = self._engine.kernels_for(byte_count, task_bytes_left)
-            if kernels is not None:
-                yield from self._decoder.flush()
-                self._decoder = CompiledDecoder(self._maker, *self._limits, kernels)
+    def _move_on(self, byte_count: int, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch] | None:
+        """Change to the compiled decoder when it is time; then, what the other has not given out."""
+        if isinstance(self._decoder, CompiledDecoder):
+            return None
+        kernels = self._engine.kernels_for(byte_count, task_bytes_left)
+        if kernels is None:
+            return None
+        full = self._decoder.flush()
+        self._decoder = CompiledDecoder(self._maker, *self._limits, kernels)
+        return full
 
 
-def measure_run(data: Buffer) -> int:
-    """Length of the whole frames at the front of a buffer, by the fastest loop that this process has loaded."""
-    kernels = shared_engine().kernels_for(0)
-    return whole_bytes(data) if kernels is None else int(kernels.whole_frames(_bytes_of(data)))
+def _behind(full: Iterator[pa.RecordBatch], decoded: Batches) -> Batches:
+    yield from full
+    return (yield from decoded)
 
 
 def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:
@@ -129,32 +137,34 @@ class CompiledDecoder:
         ends[:1] = 0
         return ends
 
-    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
-        """Take in a run; see ``RunDecoder``."""
-        return self._decode(_bytes_of(data), base_offset, 0)
-
-    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        """Take in frames with offsets; see ``RunDecoder``."""
-        return self._decode(_bytes_of(data), 0, OFFSET_BYTES)
-
-    def _decode(self, run: np.ndarray[Any, Any], base_offset: int, address_bytes: int) -> Iterator[pa.RecordBatch]:
-        k = self._kernels
+    def decode(self, data: Buffer, base_offset: int, *, may_be_cut: bool = False, address_bytes: int = 0) -> Batches:
+        """Take in a run; see ``RunDecoder``. ``address_bytes``: of an offset in front of each frame."""
+        run, k = _bytes_of(data), self._kernels
         self._state[k.POSITION] = 0
         while (status := self._run_kernel(run, base_offset, address_bytes)) != k.DONE:
             position = int(self._state[k.POSITION])
+            if status == k.BAD_LENGTH and may_be_cut:
+                return position
             if status != k.FULL:
                 address = run[position : position + address_bytes].tobytes()
                 offset = int.from_bytes(address) if address else base_offset + position
                 raise CorruptFrame(str(self._maker.source), offset, self._reason(status))
             needed = int(self._state[k.NEEDED])
-            yield from self._take()
+            if (batch := self._batch()) is not None:
+                yield batch
             self._start_batch(max(needed, self._bytes_max))
             self._state[k.POSITION] = position
+        return len(run)
+
+    def decode_addressed(self, data: bytes) -> Batches:
+        """Take in frames with offsets; see ``RunDecoder``."""
+        return self.decode(data, 0, address_bytes=OFFSET_BYTES)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RunDecoder``."""
         if self._state[self._kernels.ROW] > 0:
-            yield from self._take()
+            if (batch := self._batch()) is not None:
+                yield batch
             self._start_batch(self._bytes_max)
 
     def _run_kernel(self, run: np.ndarray[Any, Any], base_offset: int, address_bytes: int) -> int:
@@ -172,7 +182,7 @@ class CompiledDecoder:
             self._kernels.BAD_ATTRIBUTE: "the flag announces an attribute that does not fit into the body",
         }[status]
 
-    def _take(self) -> Iterator[pa.RecordBatch]:
+    def _batch(self) -> pa.RecordBatch | None:
         """The batch of the rows gathered, if it has any that are wanted."""
         rows = int(self._state[self._kernels.ROW])
         columns = {
@@ -182,9 +192,7 @@ class CompiledDecoder:
             "attribute": self._attribute_column,
             "value": self._value_column,
         }
-        batch = self._maker.batch(rows, {name: columns[name](rows) for name in self._maker.needed}) if rows else None
-        if batch is not None:
-            yield batch
+        return self._maker.batch(rows, {name: columns[name](rows) for name in self._maker.needed}) if rows else None
 
     def _offset_column(self, rows: int) -> pa.Array:
         return _array(pa.int64(), rows, None, self._offsets)

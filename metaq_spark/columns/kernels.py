@@ -25,6 +25,7 @@ import numba
 import numpy as np
 
 from metaq.formats.message_id import EPOCH_MS
+from metaq.formats.native_crc import crc32_address
 from metaq_spark.columns.addresses import CRC_TABLES as CRC_TABLES
 from metaq_spark.columns.addresses import (
     big_endian,
@@ -206,20 +207,8 @@ def hash_keys(ends, keys, crc_address, tables, hashes):
         hashes[row] = crc32(keys_at + ends[row], ends[row + 1] - ends[row], crc_address, tables_at)
 
 
-@compiled
-def whole_frames(run):
-    """Length of the whole frames at the front of ``run``; stops at a cut tail and at a negative length."""
-    position, run_at = np.int64(0), run.ctypes.data
-    while position + HEADER_BYTES <= len(run):
-        length = int32_at(run_at + position)
-        if length < 0 or position + HEADER_BYTES + length > len(run):
-            break
-        position += HEADER_BYTES + length
-    return position
-
-
 def first_call() -> None:
     """Make a first call: half of what numba brings into a process comes with that, not with its import."""
-    nothing = np.zeros(0, dtype=np.uint8)
-    nothing.flags.writeable = False  # as the decoder's runs are, so that nothing is compiled for this alone
-    whole_frames(nothing)
+    nothing, none = np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.int64)
+    nothing.flags.writeable = False  # as the buffers of keys are, so that nothing is compiled for this alone
+    hash_keys(none, nothing, crc32_address(), CRC_TABLES, none)

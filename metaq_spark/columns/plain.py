@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,10 @@ _TYPES: Final = {name: kind for name, _, kind in READ_COLUMNS}
 _CUT: Final = "the body length is negative or runs past the data"
 
 
+Row = tuple[int, int, int | None, str | None, bytes]
+"""Offset, id, time in us, attribute, value."""
+
+
 class PlainDecoder:
     """A ``RunDecoder`` over ``walk``."""
 
@@ -30,19 +34,25 @@ class PlainDecoder:
         self._maker, self._rows_max, self._bytes_max = maker, rows_max, bytes_max
         self._places = [(place, name) for place, name in enumerate(RAW_COLUMNS) if name in maker.needed]
         self._counted = "value" in maker.needed
-        self._rows: list[tuple[int, int, int | None, str | None, bytes]] = []
+        self._rows: list[Row] = []
         self._bytes = 0
 
-    def decode(self, data: Buffer, base_offset: int) -> Iterator[pa.RecordBatch]:
+    def decode(
+        self, data: Buffer, base_offset: int, *, may_be_cut: bool = False
+    ) -> Generator[pa.RecordBatch, None, int]:
         """Take in a run; see ``RunDecoder``."""
         end = base_offset
         for frame in walk(bytes(data), base_offset, where=self._where):  # rows keep parts of it
-            yield from self._add(frame)
+            row = self._row(frame)
+            if self._is_full(row):
+                yield from self.flush()
+            self._add(row)
             end = frame.end
-        if end != base_offset + len(data):
+        if end != base_offset + len(data) and not may_be_cut:
             raise CorruptFrame(self._where, end, _CUT)
+        return end - base_offset
 
-    def decode_addressed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+    def decode_addressed(self, data: bytes) -> Generator[pa.RecordBatch, None, int]:
         """Take in frames with offsets; see ``RunDecoder``."""
         at = 0
         while at < len(data):
@@ -53,7 +63,11 @@ class PlainDecoder:
             frame = next(walk(data[start:at], offset, where=self._where), None)
             if frame is None:
                 raise CorruptFrame(self._where, offset, _CUT)
-            yield from self._add(frame)
+            row = self._row(frame)
+            if self._is_full(row):
+                yield from self.flush()
+            self._add(row)
+        return len(data)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RunDecoder``."""
@@ -69,15 +83,16 @@ class PlainDecoder:
     def _where(self) -> str:
         return str(self._maker.source)
 
-    def _add(self, frame: Frame) -> Iterator[pa.RecordBatch]:
-        row = self._row(frame)
+    def _is_full(self, row: Row) -> bool:
+        """Whether ``row`` belongs into the next batch."""
         size = len(row[-1]) if self._counted else 0
-        if len(self._rows) == self._rows_max or (self._rows and self._bytes + size > self._bytes_max):
-            yield from self.flush()
-        self._rows.append(row)
-        self._bytes += size
+        return len(self._rows) == self._rows_max or (bool(self._rows) and self._bytes + size > self._bytes_max)
 
-    def _row(self, frame: Frame) -> tuple[int, int, int | None, str | None, bytes]:
+    def _add(self, row: Row) -> None:
+        self._rows.append(row)
+        self._bytes += len(row[-1]) if self._counted else 0
+
+    def _row(self, frame: Frame) -> Row:
         time_ms = timestamp_ms(frame.message_id)
         time_us = None if time_ms is None else time_ms * 1000
         if not frame.flag & FLAG_ATTRIBUTE:

@@ -79,10 +79,14 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
 def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
     """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch."""
     freeze_modules()
-    if isinstance(task, RangeGroup):
-        together = source.read_together(task.parts)
-        batches = [batch for part in task.parts for batch in together.get(part) or source.read(part)]
-        if batches:
-            yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
-    elif type(task) is not InputPartition:  # Spark's stand-in where there is nothing to read
-        yield from source.read(task)
+    if type(task) is InputPartition:  # Spark's stand-in where there is nothing to read
+        return iter(())
+    return iter(_read_group(task.parts, source)) if isinstance(task, RangeGroup) else source.read(task)
+
+
+def _read_group(parts: Sequence[InputPartition], source: Source) -> list[pa.RecordBatch]:
+    together = source.read_together(parts)
+    batches: list[pa.RecordBatch] = []
+    for part in parts:
+        batches += together[part] if part in together else source.read(part)
+    return pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []

@@ -10,8 +10,9 @@ those of its files (``local_file``)::
 What follows the last whole frame of a slice, a begun one, is held until the rest of it has come; a frame longer than
 any slice comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
 
-The bytes of a run are not copied on their way from the network or the file to who takes the run (``lend_range``),
-except those of a frame that two slices share.
+The bytes of a run are not copied on their way from the network or the file to who takes the run, except those of a
+frame that two slices share. A decoder takes them from a ``RangeReader`` and says how far it came, so that frames are
+walked once; ``lend_range`` and ``read_range`` walk their lengths and give out whole frames.
 
 When the connection is lost, everything not received is asked for again from the end of the slices on a new connection.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
@@ -97,57 +99,100 @@ def lend_range(
     local: bool = False,
 ) -> Generator[LentRun, None, None]:
     """As ``read_range``, for who is done with each run before asking for the next: nothing is copied for him."""
-    if not 1 <= fetch_bytes <= REPLY_BYTES_MAX:
-        raise ValueError(f"fetch_bytes={fetch_bytes}: expected 1..{REPLY_BYTES_MAX}")
-    if not 1 <= prefetch <= OUTSTANDING_MAX:
-        raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
-    attempts = Attempts(RetryPolicy(retries, retry_interval_s), session.clock)
-    slices = Slices(session, Source(topic, partition_index, group), offset_range.start, fetch_bytes, prefetch)
-    files = LocalFile(session, topic, partition_index) if local else None
-    where = f"{topic} partition {partition_index} of broker {session.address}"
-    reader = _RangeReader(session, where, slices, files, offset_range, fetch_bytes, attempts, measure)
-    return reader.runs() if files is None else _closing(files, reader.runs())
+    reader = RangeReader(
+        session, Source(topic, partition_index, group), offset_range, fetch_bytes, prefetch,
+        policy=RetryPolicy(retries, retry_interval_s), local=local,
+    )  # fmt: skip
+    return _whole_runs(reader, measure)
 
 
-def _closing(files: LocalFile, runs: Generator[LentRun, None, None]) -> Generator[LentRun, None, None]:
-    try:
-        yield from runs
-    finally:
-        files.close()
+def _whole_runs(reader: RangeReader, measure: Callable[[Buffer], int]) -> Generator[LentRun, None, None]:
+    with closing(reader):
+        while (run := reader.next_run()) is not None:
+            try:
+                count = len(run.data) if reader.completed else measure(run.data)
+            except CorruptFrame as error:
+                count = error.offset  # the frames before it are fine; its header is looked at, and named, next
+            if count:
+                yield LentRun(run.offset, run.data[:count])
+            reader.took(count)
 
 
-class _RangeReader:
-    """See the module."""
+class RangeReader:
+    """Hands out the bytes of a range as they come; who takes a run says how much of it were whole frames.
+
+    What a run ends with, a frame that has only begun, is completed by the reader and handed out as the next run.
+    Parameters, errors: as ``read_range``.
+    """
 
     def __init__(
         self,
         session: Session,
-        where: str,
-        slices: Slices,
-        files: LocalFile | None,
+        source: Source,
         offset_range: OffsetRange,
-        fetch_bytes: int,
-        attempts: Attempts,
-        measure: Callable[[Buffer], int],
+        fetch_bytes: int = 1 << 20,
+        prefetch: int = 2,
+        *,
+        policy: RetryPolicy,
+        local: bool = False,
     ) -> None:
-        self._session, self._where, self._attempts, self._measure = session, where, attempts, measure
-        self._slices, self._files, self._fetch_bytes = slices, files, fetch_bytes
+        if not 1 <= fetch_bytes <= REPLY_BYTES_MAX:
+            raise ValueError(f"fetch_bytes={fetch_bytes}: expected 1..{REPLY_BYTES_MAX}")
+        if not 1 <= prefetch <= OUTSTANDING_MAX:
+            raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
+        self._session, self._attempts, self._fetch_bytes = session, Attempts(policy, session.clock), fetch_bytes
+        self._where = f"{source.topic} partition {source.index} of broker {session.address}"
+        self._slices = Slices(session, source, offset_range.start, fetch_bytes, prefetch)
+        self._opened_files = self._files = LocalFile(session, source.topic, source.index) if local else None
         self._end = self._horizon = offset_range.end
         self._position = offset_range.start
         self._begun = bytearray()  # the front of the frame at position
+        self._rest: memoryview | None = None  # of the last slice, in ``_buffer``: not taken yet
+        self._buffer = memoryview(b"")
 
-    def runs(self) -> Generator[LentRun, None, None]:
-        try:
-            while self._position < self._end:
-                self._extend_horizon()
-                buffer, data = self._next_bytes()
-                at = self._complete_begun(data)
-                if at is not None:
-                    yield from self._take_begun()
-                    yield from self._take_whole_frames(data[at:])
-                self._slices.buffers.give_back(buffer)
-        finally:
-            self._slices.abandon()
+    def next_run(self) -> LentRun | None:
+        """The bytes that have come, from the front of a frame on; ``None`` behind the end of the range.
+
+        They are there until the next call. ``took`` is called in between.
+        """
+        while self._rest is None:
+            if self._position >= self._end:
+                return None
+            self._extend_horizon()
+            self._buffer, data = self._next_bytes()
+            at = self._complete_begun(data)
+            if at is None:
+                self._slices.buffers.give_back(self._buffer)
+            else:
+                self._rest = data[at:]
+        if self._files is None:
+            self._slices.ask_ahead(self._horizon)  # while the caller works on the run
+        return LentRun(self._position, memoryview(self._begun) if self._begun else self._rest)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run is one frame that was put together here."""
+        return bool(self._begun)
+
+    def took(self, count: int) -> None:
+        """The first ``count`` bytes of the run, its whole frames, have been dealt with."""
+        assert self._rest is not None  # there is a run
+        self._position += count
+        if self._begun:  # that was the run, one whole frame
+            assert count == len(self._begun)
+            self._begun = bytearray()
+        else:
+            self._begun += self._rest[count:]
+            self._rest = self._rest[:0]
+        if not self._rest:
+            self._rest = None
+            self._slices.buffers.give_back(self._buffer)
+
+    def close(self) -> None:
+        """Forget the requests under way, and close the broker's file."""
+        self._slices.abandon()
+        if self._opened_files is not None:
+            self._opened_files.close()
 
     def _extend_horizon(self) -> None:
         """Have all of the begun frame asked for."""
@@ -175,28 +220,6 @@ class _RangeReader:
         missing = frame_bytes - len(self._begun)
         self._begun += data[taken : taken + missing]
         return taken + missing if len(self._begun) == frame_bytes else None
-
-    def _take_begun(self) -> Generator[LentRun, None, None]:
-        if self._begun:
-            run = LentRun(self._position, memoryview(self._begun))
-            self._position, self._begun = run.end, bytearray()
-            self._ask_ahead()
-            yield run
-
-    def _take_whole_frames(self, data: memoryview) -> Generator[LentRun, None, None]:
-        """The whole frames at the front of ``data``; the rest is held."""
-        run = LentRun(self._position, data[: self._measured(data)])
-        self._begun += data[len(run.data) :]
-        self._position = run.end
-        if run.data:
-            self._ask_ahead()
-            yield run
-
-    def _measured(self, data: memoryview) -> int:
-        try:
-            return self._measure(data)
-        except CorruptFrame as error:
-            return error.offset  # the frames before it are fine; its header is looked at, and named, next
 
     def _next_bytes(self) -> tuple[memoryview, memoryview]:
         """A buffer and the bytes at the end of the slices that are in it, over as many connections as that takes."""
@@ -237,11 +260,6 @@ class _RangeReader:
     def _fetch(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
         self._slices.ask(self._horizon)
         return self._slices.collect()
-
-    def _ask_ahead(self) -> None:
-        """Have the next bytes sent while the caller works on a run, if they are sent at all."""
-        if self._files is None:
-            self._slices.ask_ahead(self._horizon)
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame(self._where, self._position, reason)

@@ -9,10 +9,12 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from metaq.backends.metaq.fetch import GROUP
 from metaq.backends.metaq.positions import incarnation as told_incarnation
 from metaq.backends.metaq.positions import lookup
-from metaq.backends.metaq.range_reader import lend_range
+from metaq.backends.metaq.range_reader import RangeReader
 from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.slices import Source
 from metaq.backends.metaq.type_reader import read_types
 from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, MetaqError, OffsetMoved
 from metaq.model import OffsetRange, TopicPartition
@@ -20,7 +22,7 @@ from metaq.net.retry import Attempts
 from metaq.protocols.text.extensions import EXT_FILTER
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.resync import next_frame, read_slice
-from metaq_spark.columns.decode import RunDecoder, measure_run
+from metaq_spark.columns.decode import RunDecoder
 from metaq_spark.source.losses import Damage, DamageHandler, report_data_loss
 
 T = TypeVar("T")
@@ -67,16 +69,16 @@ class RangeTask:
         yield from self._decoder.flush()
 
     def _plain(self) -> Iterator[pa.RecordBatch]:
-        options, retry_s = self._options, self._policy.retry_interval_s
-        runs = lend_range(
-            self._session, self._source.topic, self._source.partition.index, OffsetRange(self.position, self._end),
-            options.fetch_bytes, retries=options.retries, retry_interval_s=retry_s, measure=measure_run,
-            local=options.local_reads,
+        options, source = self._options, Source(*self._topic_and_index, GROUP)
+        reader = RangeReader(
+            self._session, source, OffsetRange(self.position, self._end), options.fetch_bytes,
+            policy=self._policy, local=options.local_reads,
         )  # fmt: skip
-        with closing(runs):
-            for run in runs:
-                yield from self._decoder.decode(run.data, run.offset)
-                self.position = run.end
+        with closing(reader):
+            while (run := reader.next_run()) is not None:
+                count = yield from self._decoder.decode(run.data, run.offset, may_be_cut=True)
+                reader.took(count)
+                self.position = run.offset + count
 
     def _broker_filters(self) -> bool:
         return not self._filter_here and EXT_FILTER in self._ask(lambda: self._session.extensions)

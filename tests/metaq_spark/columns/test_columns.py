@@ -6,6 +6,7 @@ import datetime as dt
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns import addresses, kernels
 from metaq_spark.columns.batches import BatchMaker
 from metaq_spark.columns.blocks import Block, OpenBlock
-from metaq_spark.columns.decode import CompiledDecoder, RunDecoder, measure_run
+from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
 from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
 from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, Engine, numba_kernels
 from metaq_spark.columns.fingerprint import of_block
@@ -328,13 +329,34 @@ def test_a_process_where_numba_is_missing_says_so_once_and_stays_plain(
     assert "numba cannot be used" in warning.getMessage()
 
 
+def decoded_bytes(decoder: RunDecoder | PlainDecoder | CompiledDecoder, run: bytes) -> int:
+    """How much of a run whose last frame may be cut the decoder took in."""
+    decoding = decoder.decode(run, 0, may_be_cut=True)
+    while True:
+        try:
+            next(decoding)
+        except StopIteration as done:
+            return int(done.value)
+
+
+@pytest.mark.parametrize("name", DECODERS)
 @given(messages, st.integers(0, 60))
 @settings(deadline=None, max_examples=40)
-def test_the_compiled_measure_is_the_codec_s(items: list[tuple[bytes, str | None]], cut: int) -> None:
+def test_a_decoder_says_how_many_bytes_whole_frames_were(
+    name: str, items: list[tuple[bytes, str | None]], cut: int
+) -> None:
     run = run_of(items)
     run = run[: max(0, len(run) - cut)]
-    assert int(kernels.whole_frames(np.frombuffer(run, dtype=np.uint8))) == whole_bytes(run) == measure_run(run)
-    assert int(kernels.whole_frames(np.frombuffer(GOOD + frame(0, b"x", length=-5), dtype=np.uint8))) == len(GOOD)
+    decoder = DECODERS[name](10, 100)
+    taken = decoded_bytes(decoder, run)
+    assert taken == whole_bytes(run)
+    assert decoded_bytes(decoder, run[taken:]) == 0
+    with pytest.raises(CorruptFrame) if taken < len(run) else nullcontext():
+        list(DECODERS[name](10, 100).decode(run, 0))
+
+
+def test_a_length_that_is_impossible_is_where_the_compiled_decoder_stops() -> None:
+    assert decoded_bytes(DECODERS["compiled"](10, 100), GOOD + frame(0, b"x", length=-5)) == len(GOOD)
 
 
 def test_compiled_code_is_kept_only_where_nobody_else_can_write(
