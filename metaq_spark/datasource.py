@@ -130,3 +130,16 @@ class MetaQDataSource(QueueDataSource):
     """
 
     format_name = "metaq"
+
+
+class RocketMQDataSource(QueueDataSource):
+    """Reads topics of RocketMQ brokers and writes to them, in batches and as a stream.
+
+    Options, columns and guarantees are described in ``docs/rocketmq.md``.
+
+    Examples:
+        >>> spark.readStream.format("rocketmq").option("nameServers", "ns1:9876").option("subscribe", "orders").load()
+        >>> df.write.format("rocketmq").mode("append").option("nameServers", "ns1:9876").option("topic", "t").save()
+    """
+
+    format_name = "rocketmq"

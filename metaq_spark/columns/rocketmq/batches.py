@@ -27,12 +27,12 @@ RAW_TYPES: Final = {name: arrow_type(RECORD_COLUMNS[name]) for name in RAW_COLUM
 class RecordBatchMaker:
     """Makes the record batches of one queue.
 
-    ``schema`` has the columns asked for; ``value_type`` is the type of the column ``value``. ``tags`` are those of the
-    messages wanted, ``None`` = all messages; one without a tag is never among them.
+    ``schema`` has the columns asked for; ``value_type`` is the type of the column ``value``, if it is among them.
+    ``tags`` are those of the messages wanted, ``None`` = all messages; one without a tag is never among them.
     """
 
     def __init__(
-        self, source: TopicPartition, schema: pa.Schema, value_type: DataType, tags: frozenset[str] | None = None
+        self, source: TopicPartition, schema: pa.Schema, value_type: DataType | None, tags: frozenset[str] | None = None
     ) -> None:
         self.source, self._schema = source, schema
         self._tags = None if tags is None else pa.array(sorted(tags), pa.string())
@@ -43,7 +43,7 @@ class RecordBatchMaker:
             "broker_name": pa.scalar(str(source.partition[0]), pa.string()),
             "queue_id": pa.scalar(source.partition[1], pa.int32()),
         }
-        self._convert_value = _value_converter(value_type) if "value" in schema.names else None
+        self._convert_value = _value_converter(value_type) if value_type is not None else None
 
     def batch(self, rows: int, raw: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
         """The batch of ``rows`` decoded messages; ``None`` if none of them is wanted."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from metaq.model import Buffer
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import Int64s, VariableColumn
 from metaq_spark.columns.engine import Engine, shared_engine
@@ -65,7 +66,7 @@ class Element:
     properties: bytes
 
     @classmethod
-    def of(cls, raw: bytes | memoryview) -> Element:
+    def of(cls, raw: Buffer) -> Element:
         """Read an element that this module made."""
         data = bytes(raw)
         length = struct.unpack_from(">i", data, 16)[0]

@@ -400,3 +400,37 @@ def decode_records(run, topic, crc_address, tables, table, state):
         state[ROW], state[NEXT] = row + 1, state[RECORD_OFFSET] + 1
         state[POSITION] += size
     return DONE
+
+
+@compiled
+def measure_records(run, topic, queue_id, start, end):
+    """Which records of ``run`` are of ``topic`` and ``queue_id`` with offsets in ``[start, end)``, checksums aside.
+
+    Where those begin and stop, how many they are, the first and the last offset; the offset of the record at the stop
+    that cannot be used, and why, 0 if there is none: 1 + the place of a status behind ``BAD_LENGTH``.
+    """
+    run_at, topic_at, position = run.ctypes.data, topic.ctypes.data, np.int64(0)
+    begin, count, first, last = np.int64(0), np.int64(0), np.int64(-1), np.int64(-1)
+    while position < len(run):
+        record, left = run_at + position, len(run) - position
+        offset = big_endian(record + 20, np.int64) if left >= 28 else np.int64(-1)
+        status, size, _, name, name_bytes, _, _ = _look_at(record, left)
+        if status == DONE:
+            if name_bytes != len(topic) or not _same(name, topic_at, name_bytes):
+                status = BAD_TOPIC
+            elif int32_at(record + 12) != queue_id:
+                status = BAD_QUEUE
+            elif offset <= last:
+                status = BAD_OFFSET
+        if status != DONE:
+            return begin, position, count, first, last, offset, np.int64(1 + status - BAD_LENGTH)
+        if offset >= end:
+            break
+        position += size
+        last = offset
+        if offset < start:
+            begin = position
+        else:
+            first = offset if count == 0 else first
+            count += 1
+    return begin, position, count, first, last, np.int64(-1), np.int64(0)

@@ -1,0 +1,1 @@
+"""RocketMQ's name servers and brokers as the connector asks, reads and writes them."""

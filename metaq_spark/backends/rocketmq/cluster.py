@@ -1,0 +1,126 @@
+"""The brokers as a driver asks about them: which queues there are, and what they hold. Implements ``Cluster``.
+
+A queue that was listed once is asked for as long as this object lives: a broker that leaves the route is likely to be
+restarted, or its slave still has everything. If nobody answers for it, its broker is away, and the queue stays where it
+is. Queues that a query has in its checkpoint are made known by ``expect``, for a run that begins while their broker is
+away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import OffsetRange, PartitionState, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.retry import persist
+from metaq_spark.backends.rocketmq.connections import connections_of
+from metaq_spark.backends.rocketmq.options import ServerOptions
+from metaq_spark.backends.rocketmq.positions import QueuePositions
+from metaq_spark.errors import OptionError
+from metaq_spark.offsets import Holdings
+from metaq_spark.options.selection import Assigned, Matching, Named, Selection, chosen
+
+
+class Cluster:
+    """All brokers together.
+
+    All methods raise ``MetaqError``, naming the server, when retrying did not help.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        pool: SessionPool | None = None,
+        directory: NameServerDirectory | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if pool is None or directory is None:
+            pool, directory = connections_of(options)
+        self._pool, self.directory, self._policy, self._clock = pool, directory, options.retry_policy, clock
+        self.offsets = Offsets(pool, directory, options.retry_policy, options.asking_group)
+        self._group = options.asking_group
+        self._known: set[TopicPartition] = set()
+        self._last: Holdings = {}
+
+    @cached_property
+    def positions(self) -> QueuePositions:
+        """See ``Cluster``."""
+        return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._policy)
+
+    def expect(self, queues: Iterable[TopicPartition]) -> None:
+        """Ask for these queues from now on, whether they are listed or not."""
+        self._known.update(queues)
+
+    def available(self, selection: Selection) -> Holdings:
+        """See ``Cluster``."""
+        return self._noted(self.offsets.ranges(self._queues(selection)))
+
+    def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
+        """See ``Cluster``."""
+        ranges, away = self.offsets.ranges_now(self._queues(selection))
+        return self._noted(ranges), away
+
+    def broker_of(self, where: TopicPartition) -> str | None:
+        """See ``Cluster``."""
+        return where.partition.broker_name
+
+    def require(self, selection: Selection) -> None:
+        """Check what is named, as far as it can be.
+
+        Raises:
+            TopicNotFound: No name server knows a topic.
+            TopicListMissing: A pattern is given, and the name server lists no topics.
+            OptionError: A topic has no queue of that name.
+        """
+        if isinstance(selection, Matching):
+            self.topics()
+            return
+        topics = selection.topics if isinstance(selection, Named) else tuple(selection.partitions)
+        for topic in topics:
+            listed = persist(lambda name=topic: self.directory.queues(name), self._policy, self._clock)  # type: ignore[misc]
+            if isinstance(selection, Assigned) and (missing := selection.partitions[topic] - set(listed)):
+                names = ", ".join(map(str, sorted(missing)))
+                present = ", ".join(map(str, listed)) or "none"
+                raise OptionError("assign", f"topic {topic!r} has no queue {names}; there is {present}")
+
+    def require_writable(self, topic: str) -> None:
+        """Check that messages can be sent to ``topic``.
+
+        Raises:
+            TopicNotFound: No name server knows it, or no broker takes messages for it.
+        """
+        if not persist(lambda: self.directory.writable(topic), self._policy, self._clock):
+            raise TopicNotFound(topic, [f"{server} (with write permission)" for server in self.directory.servers], [])
+
+    def topics(self) -> list[str]:
+        """All topics that are listed. Raises ``TopicListMissing`` where none are."""
+        return persist(self.directory.topics, self._policy, self._clock)
+
+    def _queues(self, selection: Selection) -> list[TopicPartition]:
+        for topic in self._topics(selection):
+            try:
+                listed = self.directory.queues(topic)
+            except TopicNotFound:  # it is waited for, or was deleted: then the brokers hold nothing of it
+                continue
+            self._known.update(TopicPartition(topic, queue) for queue in listed)
+        return sorted(chosen(selection, dict.fromkeys(self._known)))
+
+    def _topics(self, selection: Selection) -> Iterable[str]:
+        match selection:
+            case Named(topics):
+                return topics
+            case Assigned(partitions):
+                return list(partitions)
+            case Matching(pattern):
+                return [topic for topic in self.directory.topics() if pattern.fullmatch(topic)]
+
+    def _noted(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Holdings:
+        found = {where: PartitionState(span, None) for where, span in ranges.items()}
+        if found != self._last:
+            self._last = found
+        return self._last

@@ -1,0 +1,101 @@
+"""What happens to records that cannot be used: the option ``onCorrupt`` as an object.
+
+A dead letter is one message. Its body is the record's bytes, as far as they are known; its properties say where it was
+(``origin_topic``, ``origin_queue``, ``origin_offset``) and why (``reason``). A task that runs again stores it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from typing import Protocol
+
+from metaq.backends.rocketmq.batch_writer import BatchWriter
+from metaq.backends.rocketmq.errors import SendFailed
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import CorruptFrame, TopicNotFound
+from metaq.model import TopicPartition
+from metaq_spark.backends.rocketmq.options import SourceOptions
+from metaq_spark.columns.rocketmq.checks import CorruptRecord
+from metaq_spark.errors import OptionError
+
+_log = logging.getLogger(__name__)
+
+
+class DamageHandler(Protocol):
+    """One way to go on. ``fails``: damage ends the task, and ``handle`` is not called."""
+
+    fails: bool
+
+    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+        """Do what is to be done before the record is passed over."""
+
+
+class Fail:
+    """``fail``."""
+
+    fails = True
+
+    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+        """Not called."""
+
+
+class Skip:
+    """``skip``."""
+
+    fails = False
+
+    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+        """Warn."""
+        _log.warning("%s. Skipped, because onCorrupt is skip", found)
+
+
+class DeadLetters:
+    """``deadletter``: stores bad records in ``topic``; those of one queue always in the same queue of it."""
+
+    fails = False
+
+    def __init__(self, topic: str, options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> None:
+        self._topic, self._options, self._pool, self._directory = topic, options, pool, directory
+
+    def handle(self, source: TopicPartition, found: CorruptRecord) -> None:
+        """Store a letter; returns when a broker has acknowledged it.
+
+        Raises:
+            TopicNotFound: No broker takes messages for the topic.
+            OptionError: The letter was refused.
+        """
+        queues = self._directory.writable(self._topic)
+        if not queues:
+            raise TopicNotFound(self._topic, list(map(str, self._directory.servers)), [])
+        queue = queues[zlib.crc32(str(source).encode()) % len(queues)]
+        writer = BatchWriter(
+            self._pool, self._directory, queue.broker_name,
+            group=self._options.asking_group, policy=self._options.retry_policy,
+        )  # fmt: skip
+        try:
+            writer.send(self._topic, queue.index, found.record or b" ", _properties(source, found))
+            (receipt,) = writer.flush()
+        except SendFailed as refusal:
+            raise OptionError("deadLetterTopic", f"{found}; that could not be stored: {refusal}") from refusal
+        finally:
+            writer.close()
+        _log.warning("%s. Stored in %s/%s at offset %d", found, self._topic, queue, receipt.offset)
+
+
+def _properties(source: TopicPartition, found: CorruptFrame) -> str:
+    pairs = {
+        "origin_topic": source.topic,
+        "origin_queue": str(source.partition),
+        "origin_offset": str(found.offset),
+        "reason": found.reason,
+    }
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+
+
+def damage_handler(options: SourceOptions, pool: SessionPool, directory: NameServerDirectory) -> DamageHandler:
+    """The handler that the options ask for."""
+    if options.dead_letter_topic is not None:
+        return DeadLetters(options.dead_letter_topic, options, pool, directory)
+    return Skip() if options.on_corrupt == "skip" else Fail()

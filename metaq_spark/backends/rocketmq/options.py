@@ -1,0 +1,383 @@
+"""The options of ``format("rocketmq")``: its table, and the frozen objects that the rest works with.
+
+Most rows are shared with other formats (``options/table.py``). ``docs/rocketmq.md`` is checked against the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark.sql.types import BinaryType, DataType, StringType
+
+from metaq.backends.rocketmq.account import Account
+from metaq.backends.rocketmq.pulls import GROUP, Subscription
+from metaq.discovery.name_server import parse_name_servers
+from metaq.model import Address, Partition
+from metaq_spark.backends.rocketmq.habits import HABITS
+from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
+from metaq_spark.columns.row_layout import RowLayout, choose_columns
+from metaq_spark.errors import OptionError
+from metaq_spark.options import values
+from metaq_spark.options.parsing import (
+    ConnectionOptions,
+    OptionTable,
+    ReadOptions,
+    WriteOptions,
+    check_choice,
+    check_positions,
+    check_read,
+    check_tls,
+    check_value,
+    read_values,
+)
+from metaq_spark.options.positions import Notation
+from metaq_spark.options.table import (
+    ANY,
+    BATCH_READ,
+    CONNECTION_ROWS,
+    FETCH_ROW,
+    LIMIT_ROWS,
+    LOSS_ROWS,
+    OFFSET_POLL_ROW,
+    READ,
+    STREAM_READ,
+    TOPIC_ROW,
+    UNSET,
+    VALUE_ROWS,
+    WRITE,
+    Option,
+    Use,
+    position_rows,
+    selection_rows,
+)
+
+NOTATION: Final = Notation(Partition.parse_queue, ("broker-a:0", "broker-a:1"), "queue offset")
+"""How the options write queues and offsets."""
+
+TOPIC_CHARS_MAX: Final = 127
+BLOCK_BYTES_MAX: Final = 3 << 20
+"""A broker takes 4 MiB of a batch, counted as it stores them: with what it adds to each message."""
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_EXACTLY_ONCE: Final = (
+    "a RocketMQ broker has no transactions over several messages, so a micro-batch cannot become readable as one; use "
+    "at_least_once: every message has a UNIQ_KEY that is the same when it is written again, so that "
+    'dropDuplicates("message_id") or the option dropRepeatedWithin of a read leaves one of each'
+)
+
+
+def _topic(text: str) -> str:
+    name = text.strip()
+    if not _NAME.fullmatch(name) or len(name) > TOPIC_CHARS_MAX:
+        allowed = f"up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -"
+        raise ValueError(f"expected the name of a topic, {allowed}")
+    return name
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = [part for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError("expected topic names, separated by commas")
+    return tuple(dict.fromkeys(map(_topic, names)))
+
+
+def _group(text: str) -> str:
+    try:
+        return _topic(text)
+    except ValueError:
+        raise ValueError(
+            f"expected the name of a group, up to {TOPIC_CHARS_MAX} letters, digits and any of % | _ -"
+        ) from None
+
+
+def _secret(text: str) -> str:
+    """A key. What is wrong with it is not shown."""
+    return text.strip()
+
+
+def _delivery(text: str) -> str:
+    word = text.strip().lower()
+    if word == "exactly_once":
+        raise ValueError(_EXACTLY_ONCE)
+    return values.one_of("at_least_once", "exactly_once")(word)
+
+
+def _tags(text: str) -> Subscription:
+    return Subscription(text.strip())
+
+
+def _sql(text: str) -> Subscription:
+    return Subscription(text.strip(), "SQL92")
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    return choose_columns(text, RECORD_COLUMNS)
+
+
+def _count_up_to(limit: int, what: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        word = text.strip()
+        if not re.fullmatch(r"\d{1,9}", word) or not 1 <= int(word) <= limit:
+            raise ValueError(f"expected a whole number of {what} from 1 to {limit}")
+        return int(word)
+
+    return parse
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "subscribe": _topics,
+    "topic": _topic,
+    "deadLetterTopic": _topic,
+}
+_DOCS: Final = {
+    "subscribePattern": "Regular expression (Python's) for the whole name of a topic; topics that appear later are "
+    "read too. Needs a name server that lists topics: proxies and hosted services do not.",
+    "waitForTopic": "Whether a topic that no name server knows yet is waited for (a batch reads nothing of it) instead "
+    "of an error.",
+    "maxBytesPerTrigger": "Most bytes of one micro-batch, shared out over the queues in proportion to their backlog. "
+    "Bytes are estimated from the size of a few messages of each range.",
+    "failOnDataLoss": "Whether a query fails when messages that it had to read are gone; `false` logs a warning and "
+    "reads on.",
+    "onCorrupt": "What is done with a message that does not match its checksum, or is not what was asked for: `fail`, "
+    "`skip` it with a warning, or store its bytes in `deadLetterTopic` and go on.",
+    "deadLetterTopic": "Topic for what `onCorrupt` = `deadletter` sets aside, with place and reason in the properties.",
+    "tlsCaFile": "Turns TLS on, to name servers and brokers: PEM file of the authority that signs their certificates, "
+    "on the driver and on every executor; `system` = those that the machine trusts.",
+}
+
+
+def _own(rows: tuple[Option, ...]) -> tuple[Option, ...]:
+    """Shared rows in the words and with the names of RocketMQ."""
+    return tuple(
+        replace(row, parse=_PARSERS.get(row.name, row.parse), doc=_DOCS.get(row.name, row.doc)) for row in rows
+    )
+
+
+OPTIONS: Final = (
+    Option(
+        "nameServers", "name_servers", parse_name_servers, UNSET, ANY,
+        "Name servers: `host:port`, separated by `;` or `,`. One that answers is enough. Required.",
+    ),
+    Option("namespace", "namespace", _group, UNSET, ANY, "Namespace of topics and groups: `NAMESPACE%` before each."),
+    Option(
+        "accessKey", "access_key", _secret, UNSET, ANY,
+        "Name of the account, where servers ask for one; with `secretKey`.",
+    ),
+    Option("secretKey", "secret_key", _secret, UNSET, ANY, "Its key; not shown in logs and plans."),
+    Option(
+        "securityToken", "security_token", _secret, UNSET, ANY,
+        "Token of a temporary account, with both keys; not shown in logs and plans.",
+    ),
+    *_own(selection_rows(NOTATION)),
+    *_own(position_rows(NOTATION)),
+    *_own(LIMIT_ROWS),
+    Option(
+        "columns", "columns", _columns, UNSET, READ,
+        "Columns to produce, separated by commas, in that order; all if not given. Leaving out what is not needed is "
+        "faster, because Spark tells a Python source nothing about it.",
+    ),
+    Option(
+        "tags", "tags", _tags, UNSET, READ,
+        "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
+        "again.",
+    ),
+    Option(
+        "sql", "sql", _sql, UNSET, READ,
+        "Read only messages whose properties fulfil this SQL92 condition; for brokers with `enablePropertyFilter`. A "
+        "broker of 4.x sends everything when it cannot read the condition.",
+    ),
+    Option(
+        "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
+        "Whether conditions on `tags`, `queue_offset` and `store_timestamp` narrow what is fetched. Needs "
+        "`spark.sql.python.filterPushdown.enabled=true`.",
+    ),
+    *VALUE_ROWS,
+    *_own(LOSS_ROWS),
+    Option(
+        "compactedTopics", "compacted_topics", values.boolean, "false", READ,
+        "Whether messages may be missing between others, as in a compacted topic; otherwise that is data loss.",
+    ),
+    Option(
+        "dropRepeatedWithin", "drop_repeated_within", values.messages, UNSET, READ,
+        "Drop a message whose `message_id` another one had among so many messages before it in its queue: what an "
+        "at-least-once sink wrote twice. That many messages are read again before each range.",
+    ),
+    Option(
+        "group", "group", _group, UNSET, ANY,
+        "Group in whose name servers are asked (`metaq-spark` if not given), for `startingOffsets` = `group`, "
+        "`commitGroupOffsets` and accounts. The read is no member of it.",
+    ),
+    Option(
+        "commitGroupOffsets", "commit_group_offsets", values.boolean, "false", STREAM_READ,
+        "Whether the group's offsets are set to what Spark has completed, for RocketMQ's own tools.",
+    ),
+    Option(
+        "readFrom", "read_from", values.one_of("suggested", "master"), "suggested", READ,
+        "Which of a broker's servers is read from: the one that it suggests (a slave when messages have left its "
+        "memory), or its `master` as long as that answers.",
+    ),
+    replace(
+        FETCH_ROW, default="8m",
+        doc="Bytes of messages that are under way to a task at a time.",
+    ),
+    Option(
+        "pullMessages", "pull_messages", _count_up_to(1 << 16, "messages"), "32", READ,
+        "Messages asked of a broker at a time; it gives 32 at most, unless it is configured to give more.",
+    ),
+    Option(
+        "pullsInFlight", "pulls_in_flight", _count_up_to(64, "pulls"), "16", READ,
+        "Such questions that are under way at a time for a queue.",
+    ),
+    OFFSET_POLL_ROW,
+    *_own((TOPIC_ROW,)),
+    Option(
+        "delivery", "delivery", _delivery, "at_least_once", WRITE,
+        "`at_least_once`. RocketMQ has no transaction over several messages, so `exactly_once` is refused.",
+    ),
+    Option(
+        "blockBytes", "block_bytes", values.size_up_to(BLOCK_BYTES_MAX), "2m", WRITE,
+        "Bytes of messages sent to a queue in one batch.",
+    ),
+    Option(
+        "blockMessages", "block_messages", values.messages, "100000", WRITE,
+        "Messages sent to a queue in one batch, at most.",
+    ),
+    *_own(CONNECTION_ROWS),
+)  # fmt: skip
+
+TABLE: Final = OptionTable(
+    OPTIONS,
+    HABITS,
+    (
+        "nameServers", "subscribe", "startingOffsets", "endingOffsets", "tags", "group", "accessKey", "topic",
+    ),
+    "docs/rocketmq.md",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions(ConnectionOptions):
+    """How to reach the servers, and who asks."""
+
+    name_servers: tuple[Address, ...]
+    namespace: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    group: str | None = None
+
+    @property
+    def account(self) -> Account | None:
+        """Whose keys requests are signed with."""
+        if self.access_key is None or self.secret_key is None:
+            return None
+        return Account(self.access_key, self.secret_key, self.security_token)
+
+    @property
+    def asking_group(self) -> str:
+        """The group in whose name servers are asked."""
+        return self.group or GROUP
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ServerOptions, ReadOptions):
+    """A read of RocketMQ."""
+
+    tags: Subscription | None
+    sql: Subscription | None
+    compacted_topics: bool
+    drop_repeated_within: int | None
+    read_from: str
+    pull_messages: int
+    pulls_in_flight: int
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The columns of the read."""
+        return _row_layout(self.columns, self.value_format, self.value_schema)
+
+    @property
+    def subscription(self) -> Subscription:
+        """Which messages a broker sends."""
+        return self.tags or self.sql or Subscription()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(ServerOptions, WriteOptions):
+    """A write to RocketMQ."""
+
+    delivery: str
+
+
+def source_layout(raw: Mapping[str, str]) -> RowLayout:
+    """Check what can be said before it is known whether the read is a batch or a stream; the columns that it has.
+
+    Raises:
+        OptionError: An option is unknown, is for writing, is missing or cannot be read.
+    """
+    found = _checked(TABLE.read(raw, Use.BATCH_READ, READ), raw)
+    check_choice(found)
+    chosen = [found[name] for name in ("columns", "value_format", "value_schema")]
+    check_value(*chosen[1:])
+    return _row_layout(*chosen)
+
+
+def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
+    """The options of a batch read or a streaming read.
+
+    Raises:
+        OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
+    """
+    found = _checked(TABLE.read(raw, use), raw)
+    check_choice(found)
+    options = SourceOptions(**found)
+    check_positions(options, use)
+    check_read(options)
+    check_tls(options)
+    if options.tags is not None and options.sql is not None:
+        raise OptionError("tags, sql", "only one of them can say which messages to read")
+    return options
+
+
+def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
+    """The options of a batch write or a streaming write. Raises as ``parse_source_options``."""
+    options = SinkOptions(**_checked(TABLE.read(raw, use), raw))
+    check_tls(options)
+    return options
+
+
+def parse_server_options(raw: Mapping[str, str]) -> ServerOptions:
+    """The options that say how to reach the servers, for what is neither a read nor a write.
+
+    Raises:
+        OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
+    """
+    allowed = [option for option in OPTIONS if option.uses == ANY]
+    names = [option.name for option in allowed]
+    for key in raw:
+        if key.lower() not in [name.lower() for name in names]:
+            raise OptionError(key, f"it says nothing about how to reach the servers. Allowed here: {', '.join(names)}")
+    options = ServerOptions(**_checked(read_values(allowed, raw, Use.BATCH_READ), raw))
+    check_tls(options)
+    return options
+
+
+def _checked(found: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
+    """Check that there are name servers, and whole accounts."""
+    if found["name_servers"] is None:
+        advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS" if not raw else ""
+        raise OptionError("nameServers", "it is required: host:port of each name server, separated by ;" + advice)
+    if (not found["access_key"]) != (not found["secret_key"]):
+        raise OptionError("accessKey, secretKey", "they are given together or not at all")
+    if found["security_token"] and not found["access_key"]:
+        raise OptionError("securityToken", "it has no effect without accessKey and secretKey; give those as well")
+    return found | {name: found[name] or None for name in ("access_key", "secret_key", "security_token")}
+
+
+def _row_layout(columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None) -> RowLayout:
+    value_type = value_schema or (StringType() if value_format == "string" else BinaryType())
+    types = {**RECORD_COLUMNS, "value": value_type}
+    return RowLayout(tuple((name, types[name]) for name in columns or RECORD_COLUMNS))

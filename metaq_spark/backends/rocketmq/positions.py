@@ -1,0 +1,122 @@
+"""Lookups of offsets in queues, whose offsets count messages: nobody is asked but for sizes and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_outcome
+from metaq.backends.rocketmq.record_walk import store_times
+from metaq.backends.rocketmq.routes import Routes
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
+from metaq.model import TopicPartition
+from metaq.net.retry import RetryPolicy, persist
+from metaq_spark.offsets import Ranges
+from metaq_spark.source.backend import DensePositions
+
+SAMPLE_MESSAGES: Final = 8
+"""How many messages at the start of a range are looked at to tell how large its messages are."""
+
+ASKED_MAX: Final = 64
+"""Pulls that are under way at once to one broker."""
+
+BYTES_UNKNOWN: Final = 1024.0
+"""What a message is taken for where none could be looked at."""
+
+
+class QueuePositions(DensePositions):
+    """Implements ``Positions``."""
+
+    def __init__(self, pool: SessionPool, routes: Routes, offsets: Offsets, group: str, policy: RetryPolicy) -> None:
+        self._pool, self._routes, self._offsets, self._policy = pool, routes, offsets, policy
+        self._group = with_namespace(group, routes.namespace)
+
+    def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
+        """See ``Positions``: the mean size of the first messages of each range, as they are stored.
+
+        The messages of a range do not change, and so the answer does not, unless retention removes them.
+        """
+        found = dict.fromkeys(ranges, BYTES_UNKNOWN)
+        by_broker: dict[str, list[TopicPartition]] = {}
+        for where in ranges:
+            by_broker.setdefault(where.partition.broker_name, []).append(where)
+        for broker_name, queues in by_broker.items():
+            for first in range(0, len(queues), ASKED_MAX):
+                some = queues[first : first + ASKED_MAX]
+                try:
+                    found |= persist(
+                        lambda name=broker_name, part=some: self._sampled(name, part, ranges),  # type: ignore[misc]
+                        self._policy,
+                        self._pool.clock,
+                    )
+                except (ConnectionFailed, DeadlineExceeded):
+                    continue  # the tasks will tell; no size is known until then
+        return found
+
+    def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """See ``Positions``."""
+        return self._offsets.at(times_ms)
+
+    def store_times_ms(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """When the message at each offset was stored; those that cannot be told are left out."""
+        found: dict[TopicPartition, int] = {}
+        for where, at in starts.items():
+            try:
+                with self._pool.lease(self._routes.read_address(where.partition.broker_name)) as session:
+                    command = self._pulled(where).pull(at, 1)
+                    response = session.call(command, describe(command))
+                    outcome = read_outcome(session, command, response)
+                    times = dict(store_times(outcome.data)) if isinstance(outcome, Found) else {}
+            except MetaqError:
+                continue
+            if at in times:
+                found[where] = times[at]
+        return found
+
+    def _sampled(
+        self, broker_name: str, queues: Sequence[TopicPartition], ranges: Ranges
+    ) -> dict[TopicPartition, float]:
+        address = self._routes.read_address(broker_name)
+        commands = [
+            self._pulled(where).pull(ranges[where].start, min(SAMPLE_MESSAGES, max(1, len(ranges[where]))))
+            for where in queues
+        ]
+        try:
+            with self._pool.lease(address) as session:
+                opaques = session.post_all(commands, "pulls of a few messages")
+                responses = [session.wait(opaque) for opaque in opaques]
+                outcomes = [read_outcome(session, *pair) for pair in zip(commands, responses, strict=True)]
+        except (ConnectionFailed, DeadlineExceeded):
+            self._routes.avoid(address)
+            raise
+        except ProtocolError:
+            return {}
+        sizes = {
+            where: _mean_size(outcome.data)
+            for where, outcome in zip(queues, outcomes, strict=True)
+            if isinstance(outcome, Found) and outcome.data
+        }
+        return {where: size for where, size in sizes.items() if size}
+
+    def _pulled(self, where: TopicPartition) -> PulledQueue:
+        topic = with_namespace(where.topic, self._routes.namespace)
+        return PulledQueue(topic, where.partition.broker_name, where.partition.index, self._group)
+
+
+def _mean_size(data: memoryview) -> float:
+    """Bytes of the whole records in ``data``, on average; 0 if the first is none."""
+    sizes = list(_sizes(data))
+    return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def _sizes(data: memoryview) -> Iterable[int]:
+    at = 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], signed=True)
+        if size <= 0 or at + size > len(data):
+            return
+        yield size
+        at += size

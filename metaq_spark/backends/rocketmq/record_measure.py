@@ -1,0 +1,72 @@
+"""Which records in the answer to a pull are wanted, by the fastest loop that this process has loaded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaq.backends.rocketmq.record_walk import Measured, Wanted
+from metaq_spark.columns.engine import shared_engine
+from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue
+from metaq_spark.columns.rocketmq.plain import Unusable, read_record
+
+
+class RecordMeasure:
+    """A ``Measure`` of the pull reader. A bad record ends the run before it; one at the start is raised.
+
+    Raises:
+        CorruptRecord: The first record that was asked for cannot be used.
+    """
+
+    def __init__(self, where: str, queue: Queue) -> None:
+        self._where, self._queue = where, queue
+
+    def __call__(self, data: memoryview, wanted: Wanted) -> Measured:
+        """See ``Measure``."""
+        kernels = shared_engine().kernels_for(0)
+        if kernels is None:
+            return self._walked(data, wanted)
+        from metaq_spark.columns.rocketmq.record_kernels import measure_records
+
+        run = np.frombuffer(data, dtype=np.uint8)
+        run.flags.writeable = False
+        topic = np.frombuffer(wanted.topic, dtype=np.uint8)
+        found = measure_records(run, topic, wanted.queue_id, wanted.start, wanted.end)
+        begin, stop, count, first, last, told, reason = map(int, found)
+        if reason and not count:
+            raise self._corrupt(bytes(data[stop:]), told, wanted, REASONS[_WORDS[reason - 1]])
+        return Measured(begin, stop, count, first, last)
+
+    def _walked(self, data: memoryview, wanted: Wanted) -> Measured:
+        run = bytes(data)
+        position = begin = count = 0
+        first = last = -1
+        while position < len(run):
+            try:
+                record = read_record(run, position)
+                for fits, word in (
+                    (record.topic == wanted.topic, "topic"),
+                    (record.queue_id == wanted.queue_id, "queue"),
+                    (record.offset > last, "offset"),
+                ):
+                    if not fits:
+                        raise Unusable(position, record.offset, REASONS[word])
+            except Unusable as found:
+                if not count:
+                    raise self._corrupt(run[position:], found.told, wanted, found.reason) from None
+                break
+            if record.offset >= wanted.end:
+                break
+            position, last = position + record.size, record.offset
+            if record.offset < wanted.start:
+                begin = position
+            else:
+                first, count = (first if count else record.offset), count + 1
+        return Measured(begin, position, count, first, last)
+
+    def _corrupt(self, record: bytes, told: int, wanted: Wanted, reason: str) -> CorruptRecord:
+        offset = told if not self._queue.dense and wanted.start <= told < wanted.end else wanted.start
+        size = int.from_bytes(record[:4], signed=True)
+        return CorruptRecord(self._where, offset, reason, record[: size if size > 0 else len(record)])
+
+
+_WORDS = ("length", "magic", "topic", "queue", "offset")

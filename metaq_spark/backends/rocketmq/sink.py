@@ -1,0 +1,209 @@
+"""A write to RocketMQ: implements ``sink.backend.Sink``. At least once.
+
+Every message has a UNIQ_KEY that is the same when a task or a micro-batch is written again, as long as its rows come in
+the same order.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType, StructType
+
+from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import TopicNotFound
+from metaq.model import Partition, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK
+from metaq.net.retry import persist
+from metaq_spark.backends.rocketmq.connections import connections_of
+from metaq_spark.backends.rocketmq.options import SinkOptions
+from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
+from metaq_spark.columns.rocketmq.unique_keys import key_prefix
+from metaq_spark.errors import ColumnError
+from metaq_spark.sink.backend import QUERY_ID, WriteTask
+from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
+
+SINK_COLUMNS: Final[ColumnTypes] = {
+    "value": (BinaryType, StringType),
+    "topic": (StringType,),
+    "tags": (StringType,),
+    "keys": (StringType, ArrayType),
+    "properties": (MapType,),
+    "key": (BinaryType, StringType, IntegerType, LongType),
+    "queue": (IntegerType,),
+    "delay_level": (IntegerType,),
+}
+"""Every column of a write and its types. Only ``value`` is required."""
+
+STORED_OVERHEAD: Final = 320
+"""Bytes that a broker adds at most to a message, beyond those in a batch: it counts them when it limits a batch."""
+
+
+@dataclass(frozen=True)
+class WrittenMessages(WriterCommitMessage):
+    """What a task has stored: how many messages, and their bytes as they were sent."""
+
+    message_count: int
+    sent_bytes: int
+
+
+class RocketMQSink:
+    """Writes with ``options``. ``pool`` and ``directory`` are for tests.
+
+    Raises:
+        ColumnError: The DataFrame's columns are not what a write takes.
+        TopicNotFound: No broker takes messages for the topic of the option.
+        MetaqError: No name server could be asked.
+    """
+
+    transaction = None
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        schema: StructType,
+        *,
+        streaming: bool,
+        pool: SessionPool | None = None,
+        directory: NameServerDirectory | None = None,
+    ) -> None:
+        self.options, self._pool, self._directory = options, pool, directory
+        self.columns: SinkColumns = find_sink_columns(schema, options.topic, SINK_COLUMNS, "queue")
+        _check_nested(schema)
+        self._write = None if streaming else uuid.uuid4().hex
+        if options.topic is not None:
+            writable_queues(self._connections()[1], options, options.topic)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        return self.__dict__ | {"_pool": None, "_directory": None}
+
+    def begin(self, task: WriteTask) -> RocketMQDelivery:
+        """See ``Sink``."""
+        write = self._write or task.local_property(QUERY_ID) or uuid.uuid4().hex
+        batch_id = 0 if self._write else task.batch_id or 0
+        prefix = key_prefix(write, batch_id, task.number)
+        return RocketMQDelivery(self.columns, self.options, prefix, task.number, *self._connections())
+
+    def _connections(self) -> tuple[SessionPool, NameServerDirectory]:
+        if self._pool is None or self._directory is None:
+            return connections_of(self.options)
+        return self._pool, self._directory
+
+
+def writable_queues(directory: NameServerDirectory, options: SinkOptions, topic: str) -> list[Partition]:
+    """The queues that take messages for ``topic``, at least one.
+
+    Raises:
+        TopicNotFound: There is none.
+    """
+    queues = persist(lambda: directory.writable(topic), options.retry_policy, SYSTEM_CLOCK)
+    if not queues:
+        raise TopicNotFound(topic, [f"{server} (with write permission)" for server in directory.servers], [])
+    return queues
+
+
+def _check_nested(schema: StructType) -> None:
+    """The parts of arrays and maps are strings."""
+    for column in schema.fields:
+        kind = column.dataType
+        parts = (
+            [kind.elementType] if isinstance(kind, ArrayType)
+            else [kind.keyType, kind.valueType] if isinstance(kind, MapType)
+            else []
+        )  # fmt: skip
+        if not all(isinstance(part, StringType) for part in parts):
+            wanted = "array<string>" if isinstance(kind, ArrayType) else "map<string,string>"
+            raise ColumnError(column.name, f"type {kind.simpleString()} is not allowed; it must be {wanted}")
+
+
+class RocketMQDelivery:
+    """Implements ``Delivery``: every block is stored when ``finish`` returns; some may be stored twice."""
+
+    def __init__(
+        self,
+        columns: SinkColumns,
+        options: SinkOptions,
+        prefix: bytes,
+        task: int,
+        pool: SessionPool,
+        directory: NameServerDirectory,
+    ) -> None:
+        self._columns, self._options, self._prefix = columns, options, prefix
+        self._place = f"the input of task {task}"
+        self._pool, self._directory = pool, directory
+        self._queues: dict[str, list[Partition]] = {}
+        self._writers: dict[str, BatchWriter] = {}
+        self._count = self._size = 0
+
+    def partitions_of(self, topic: str) -> Sequence[Partition]:
+        """See ``Delivery``."""
+        if topic not in self._queues:
+            self._queues[topic] = writable_queues(self._directory, self._options, topic)
+        return self._queues[topic]
+
+    def require(self, target: TopicPartition) -> None:
+        """See ``Delivery``: all queues of ``partitions_of`` take messages."""
+
+    def encoder(self, batch: pa.RecordBatch, first_row: int) -> ElementEncoder:
+        """See ``Delivery``."""
+        others = self._columns.others
+
+        def column(name: str) -> pa.Array | None:
+            return None if name not in others else batch.column(others[name])
+
+        rows = RowColumns(
+            batch.column(self._columns.value),
+            column("tags"),
+            column("keys"),
+            column("properties"),
+            column("delay_level"),
+        )
+        return ElementEncoder(rows, self._prefix, first_row, self._place)
+
+    def open_block(self) -> OpenBlock:
+        """See ``Delivery``: no more messages than a broker takes of this size, with what it adds to each."""
+        size = self._options.block_bytes
+        return OpenBlock(size, min(self._options.block_messages, (BATCH_BYTES_MAX - size) // STORED_OVERHEAD))
+
+    def put(self, target: TopicPartition, block: Block) -> None:
+        """See ``Delivery``."""
+        writer = self._writer(target.partition.broker_name)
+        if isinstance(block, SingleMessage) or (block.count == 1 and len(block.data) > self._options.block_bytes):
+            element = Element.of(block.data)
+            writer.send(target.topic, target.partition.index, element.body, element.properties.decode())
+        else:
+            writer.write(target.topic, target.partition.index, block.data, block.count)
+        self._count, self._size = self._count + block.count, self._size + len(block.data)
+
+    def _writer(self, broker_name: str) -> BatchWriter:
+        writer = self._writers.get(broker_name)
+        if writer is None:
+            writer = self._writers[broker_name] = BatchWriter(
+                self._pool, self._directory, broker_name,
+                group=self._options.asking_group, policy=self._options.retry_policy,
+            )  # fmt: skip
+        return writer
+
+    def finish(self) -> WrittenMessages:
+        """See ``Delivery``."""
+        for writer in self._writers.values():
+            writer.flush()
+        self._close()
+        return WrittenMessages(self._count, self._size)
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Delivery``."""
+        self._close()
+
+    def _close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()

@@ -1,0 +1,135 @@
+"""A read of RocketMQ: implements ``source.backend.Source``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from metaq.backends.rocketmq.errors import OffsetOutOfRange
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import Subscription
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import DataMissing, MetaqError
+from metaq.model import OffsetRange, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.rocketmq.cluster import Cluster
+from metaq_spark.backends.rocketmq.groups import BrokerGroups
+from metaq_spark.backends.rocketmq.options import NOTATION, SourceOptions
+from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
+from metaq_spark.offsets import Holdings
+from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
+
+SENTENCES: Final = LossSentences(
+    not_listed=(
+        "no name server lists it any more, and no broker has it. Either the topic was deleted, or it has fewer queues "
+        "than before. If that is meant to be so, start the query with a new checkpoint"
+    ),
+    made_again="the topic was deleted and made again. Start the query with a new checkpoint to read what is there now",
+    end_lost=(
+        "the topic was deleted and made again, or has fewer queues than before, or the broker lost its end, as when a "
+        "slave that was behind took over. If the topic was made again, start the query with a new checkpoint"
+    ),
+    removed="the messages between were removed by its retention",
+)
+
+
+def _topic(where: TopicPartition) -> Any:
+    return where.topic
+
+
+def _broker_name(where: TopicPartition) -> Any:
+    return where.partition.broker_name
+
+
+def _queue_id(where: TopicPartition) -> Any:
+    return where.partition.index
+
+
+def _is_tag(text: str) -> bool:
+    """Whether a text can be one tag of a subscription."""
+    return bool(text.strip()) and text == text.strip() and "|" not in text and text != "*"
+
+
+_CONSTANTS: Final = {"topic": (_topic, str), "broker_name": (_broker_name, str), "queue_id": (_queue_id, int)}
+_OF_PROCESS: Final = ("cluster", "groups")
+
+
+class RocketMQSource:
+    """Reads with ``options``. ``pool``, ``directory`` and ``clock`` are for tests."""
+
+    notation = NOTATION
+    sentences = SENTENCES
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pool: SessionPool | None = None,
+        directory: NameServerDirectory | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.options, self.clock, self._pool, self._directory = options, clock, pool, directory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to this process."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in _OF_PROCESS}
+        return kept | {"_pool": None, "_directory": None}
+
+    @property
+    def pushed_columns(self) -> PushedColumns:
+        """See ``Source``; where SQL picks the messages, no tag can be added to it."""
+        types = None if self.options.sql is not None else "tags"
+        return PushedColumns(_CONSTANTS, "queue_offset", "store_timestamp", types, _is_tag)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """See ``Source``."""
+        return Cluster(self.options, self._pool, self._directory, self.clock)
+
+    @cached_property
+    def groups(self) -> GroupOffsets | None:
+        """See ``Source``."""
+        return None if self.options.group is None else BrokerGroups(self.cluster.offsets, self.clock)
+
+    def check(self, *, streaming: bool) -> None:
+        """See ``Source``."""
+        options = self.options
+        if not options.wait_for_topic:
+            self.cluster.require(options.selection)
+        if options.dead_letter_topic is not None:
+            self.cluster.require_writable(options.dead_letter_topic)
+
+    def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
+        """See ``Source``: name servers list all queues."""
+
+    def is_data_loss(self, error: MetaqError) -> bool:
+        """See ``Source``."""
+        return isinstance(error, DataMissing | OffsetOutOfRange)
+
+    def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> QueuePartition:
+        """See ``Source``: tasks ask the name servers themselves where the broker is."""
+        return QueuePartition(where, offsets)
+
+    @property
+    def types(self) -> tuple[str, ...] | None:
+        """See ``Source``."""
+        tags = self.options.subscription.tags
+        return None if tags is None else tuple(sorted(tags))
+
+    def with_types(self, types: tuple[str, ...]) -> RocketMQSource:
+        """See ``Source``."""
+        options = replace(self.options, tags=Subscription(" || ".join(types)))
+        return RocketMQSource(options, self._pool, self._directory, self.clock)
+
+    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
+        """See ``Source``."""
+        assert isinstance(part, QueuePartition)
+        return read_queue(part, self.options, self._pool, self._directory)
+
+    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+        """See ``Source``: small ranges are pulled one after the other."""
+        return {}
