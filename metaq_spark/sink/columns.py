@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from metaq_spark.errors import ColumnError
 
@@ -47,7 +47,7 @@ def find_sink_columns(
         if name in places:
             raise ColumnError(column.name, "the DataFrame has it twice")
         if not isinstance(column.dataType, types[name]):
-            allowed = " or ".join(kind().simpleString() for kind in types[name])
+            allowed = " or ".join(map(_spelled, types[name]))
             raise ColumnError(
                 column.name, f"type {column.dataType.simpleString()} is not allowed; it must be {allowed}"
             )
@@ -71,6 +71,9 @@ def find_sink_columns(
 
 def describe_sink_columns(types: ColumnTypes) -> str:
     """The columns with their types, as messages show them."""
-    return ", ".join(
-        f"{name} ({' or '.join(kind().simpleString() for kind in kinds)})" for name, kinds in types.items()
-    )
+    return ", ".join(f"{name} ({' or '.join(map(_spelled, kinds))})" for name, kinds in types.items())
+
+
+def _spelled(kind: type[DataType]) -> str:
+    """A type as Spark SQL spells it; the parts of those that have parts are strings."""
+    return {ArrayType: "array<string>", MapType: "map<string,string>"}.get(kind) or kind().simpleString()

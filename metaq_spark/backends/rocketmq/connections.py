@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import functools
 
-from metaq.backends.rocketmq.account import Account
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.options import ServerOptions
 
 
 @functools.cache
-def pool_of(timeouts: Timeouts, tls: TlsSettings | None, account: Account | None) -> SessionPool:
+def pool_of(timeouts: Timeouts, tls: TlsSettings | None, credentials: Credentials | None) -> SessionPool:
     """The pool of this process for connections with these deadlines, secured if ``tls`` is given."""
     if tls is None:
-        return SessionPool(timeouts, account=account)
-    return SessionPool(timeouts, TlsTransport(tls), account=account)
+        return SessionPool(timeouts, credentials=credentials)
+    return SessionPool(timeouts, TlsTransport(tls), credentials=credentials)
 
 
 @functools.cache
@@ -31,5 +31,5 @@ def connections_of(options: ServerOptions) -> tuple[SessionPool, NameServerDirec
 
     Spark makes new readers and writers all the time; what they know stays.
     """
-    pool = pool_of(options.timeouts, options.tls, options.account)
+    pool = pool_of(options.timeouts, options.tls, options.credentials)
     return pool, _directory(options.name_servers, options.namespace, pool)

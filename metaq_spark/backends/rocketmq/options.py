@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from pyspark.sql.types import BinaryType, DataType, StringType
 
-from metaq.backends.rocketmq.account import Account
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
 from metaq.model import Address, Partition
+from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.habits import HABITS
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.columns.row_layout import RowLayout, choose_columns
@@ -270,11 +270,11 @@ class ServerOptions(ConnectionOptions):
     group: str | None = None
 
     @property
-    def account(self) -> Account | None:
+    def credentials(self) -> Credentials | None:
         """Whose keys requests are signed with."""
         if self.access_key is None or self.secret_key is None:
             return None
-        return Account(self.access_key, self.secret_key, self.security_token)
+        return Credentials(self.access_key, self.secret_key, self.security_token)
 
     @property
     def asking_group(self) -> str:

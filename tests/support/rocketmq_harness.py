@@ -1,0 +1,145 @@
+"""A scripted RocketMQ cluster, and what a driver and its tasks see of it; for stories of the source and the sink."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.model import Partition
+from metaq.net.transport import Timeouts
+from metaq.protocols.remoting.acl import Credentials
+from metaq.testing.manual_clock import ManualClock
+from metaq.testing.rocketmq_server import ScriptedCluster
+from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
+from metaq_spark.backends.rocketmq.sink import RocketMQSink
+from metaq_spark.backends.rocketmq.source import RocketMQSource
+from metaq_spark.options.table import Use
+from metaq_spark.sink.backend import BATCH_ID, QUERY_ID, WriteTask
+from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.stream_reader import StreamReader
+
+Tree = dict[str, Any]
+QUICK = {"retryIntervalMs": "5", "connectTimeoutMs": "2000", "requestTimeoutMs": "5000"}
+
+
+class RocketMQHarness:
+    """``broker-a`` and ``broker-b`` with two queues each of ``orders``; a run of the connector against them."""
+
+    def __init__(
+        self, brokers: Mapping[str, Sequence[int]] | None = None, *, namespace: str | None = None, **more: Any
+    ) -> None:
+        self.cluster = ScriptedCluster(brokers or {"broker-a": (), "broker-b": ()}, **more)
+        self.namespace = namespace
+        self.clock = ManualClock()
+
+    def __enter__(self) -> Self:
+        self.cluster.__enter__()
+        self.cluster.create_topic("orders", queues=2)
+        self.cluster.create_topic("out", queues=2)
+        self.restart()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pool.close()
+        self.cluster.__exit__(kind, error, trace)
+
+    def restart(self, credentials: Credentials | None = None) -> None:
+        """Forget what this process knew of the servers."""
+        if hasattr(self, "pool"):
+            self.pool.close()
+        self.pool = SessionPool(Timeouts(2.0, 5.0), credentials=credentials)
+        self.directory = NameServerDirectory(self.cluster.name_servers, self.pool, namespace=self.namespace)
+
+    def put(self, queue: str, *bodies: bytes, topic: str = "orders", **more: Any) -> int:
+        """Store messages in a queue, ``"a0"`` or ``"b1"``; the offset of the first."""
+        return self.cluster.append(topic, Partition(f"broker-{queue[0]}", int(queue[1:])), bodies, **more)
+
+    def raw(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Options with the servers' addresses and short pauses."""
+        servers = ";".join(map(str, self.cluster.name_servers))
+        space = {} if self.namespace is None else {"namespace": self.namespace}
+        return QUICK | space | {"nameServers": servers} | dict(options)
+
+    def source(self, use: Use, **options: str) -> RocketMQSource:
+        """A read of ``orders``, unless another topic is given."""
+        if not {"subscribe", "subscribePattern", "assign"} & options.keys():
+            options["subscribe"] = "orders"
+        return RocketMQSource(parse_source_options(self.raw(options), use), self.pool, self.directory, self.clock)
+
+    def stream(self, **options: str) -> StreamReader:
+        """A new run of a streaming query."""
+        return StreamReader(self.source(Use.STREAM_READ, **options))
+
+    def batch(self, **options: str) -> list[dict[str, Any]]:
+        """The rows of a batch read."""
+        reader = BatchReader(self.source(Use.BATCH_READ, **options))
+        return self.rows(reader, reader.partitions())
+
+    def rows(self, reader: BatchReader | StreamReader, partitions: Sequence[InputPartition]) -> list[dict[str, Any]]:
+        """The rows that some tasks read."""
+        partitions = pickle.loads(pickle.dumps(partitions))
+        return [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
+
+    def micro_batch(
+        self, reader: StreamReader, start: Tree, limit: ReadLimit | None = None
+    ) -> tuple[Tree, list[bytes]]:
+        """Plan one micro-batch a second later, and read it as Spark does."""
+        self.clock.advance(1)
+        end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
+        return end, self.replay(reader, start, end)
+
+    def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
+        """The bodies that the tasks of a batch between two offsets read."""
+        return [row["value"] for row in self.rows(reader, reader.partitions(start, end))]
+
+    def drain(self, reader: StreamReader, position: Tree | None = None) -> tuple[Tree, list[bytes]]:
+        """Micro-batches until there is nothing more to do: where that is, and what they read, sorted."""
+        position = reader.initialOffset() if position is None else position
+        bodies: list[bytes] = []
+        while (step := self.micro_batch(reader, position))[0] != position:
+            position = step[0]
+            bodies += step[1]
+        return position, sorted(bodies)
+
+    def sink(self, schema: StructType, *, streaming: bool = False, **options: str) -> RocketMQSink:
+        """A write to ``out``, unless another topic is given."""
+        given = self.raw({"topic": "out"} | options)
+        use = Use.STREAM_WRITE if streaming else Use.BATCH_WRITE
+        return RocketMQSink(
+            parse_sink_options(given, use), schema, streaming=streaming, pool=self.pool, directory=self.directory
+        )
+
+    def stored(self, topic: str = "out") -> dict[str, list[dict[str, Any]]]:
+        """All messages of a topic by queue, read by the connector itself."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in self.batch(subscribe=topic):
+            found.setdefault(f"{row['broker_name']}:{row['queue_id']}", []).append(row)
+        return found
+
+
+def offsets(position: Tree, topic: str = "orders") -> dict[str, int]:
+    """The offsets of a topic's queues in a position."""
+    return position["topics"].get(topic, {})
+
+
+def stream_task(number: int = 0, *, query: str = "q1", batch: int = 0, attempt: int = 0) -> WriteTask:
+    """A task of a streaming write."""
+    properties = {QUERY_ID: query, BATCH_ID: str(batch)}
+    return WriteTask(number, attempt, properties.get)
+
+
+def batches_of(table: pa.Table, rows: int = 1000) -> Iterable[pa.RecordBatch]:
+    """Record batches as Spark hands them to a writer."""
+    return table.to_batches(max_chunksize=rows)
