@@ -141,6 +141,13 @@ class Cluster(Protocol):
     def broker_of(self, where: TopicPartition) -> str | None:
         """The name of the broker that served a partition before, if one did; nobody is asked."""
 
+    def expect(self, partitions: Collection[TopicPartition]) -> None:
+        """The query reads these: where partitions are listed by others than their brokers, they are asked for too."""
+
+    @property
+    def missed(self) -> Mapping[str, MetaqError]:
+        """Brokers of such partitions that are listed no more and did not answer the last time, and why."""
+
 
 class GroupOffsets(Protocol):
     """The offsets of consumer groups. Like Spark's, each is the first one not yet read."""

@@ -79,7 +79,7 @@ class Lookup:
         asked_s = self._clock.monotonic()
         due = last is None or asked_s - last.since_s >= self._pause_s
         if last is None or fresh or due or (complete and last.away):
-            self._last = last = self._ask(complete or last is None)
+            self._last = last = self._ask(complete or last is None, complete)
             self._took_s = last.since_s - asked_s
         return last
 
@@ -92,16 +92,20 @@ class Lookup:
         """Whether the broker of a partition that is not listed did not answer the last time."""
         return self._last is not None and self._cluster.broker_of(where) in self._last.away
 
-    def _ask(self, complete: bool) -> Snapshot:
-        if complete or not self._away_since_s:
+    def _ask(self, at_once: bool, complete: bool) -> Snapshot:
+        """``at_once``: a broker that does not answer fails the lookup; ``complete``: one that is not listed as well."""
+        if at_once or not self._away_since_s:
             try:
-                found = Snapshot(self._cluster.available(self._selection), self._clock.monotonic())
+                available = self._cluster.available(self._selection)
             except MetaqError as error:
-                if complete or not error.retryable:
+                if at_once or not error.retryable:
                     raise
             else:
-                self._note({})
-                return found
+                missed = dict(self._cluster.missed)
+                if complete and missed:
+                    raise next(iter(missed.values()))
+                self._note(missed)
+                return Snapshot(available, self._clock.monotonic(), missed)
         available, away = self._cluster.available_now(self._selection)
         self._note(away)
         return Snapshot(available, self._clock.monotonic(), away)

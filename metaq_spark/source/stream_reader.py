@@ -52,6 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._clock = source.options, source.clock
         self._initial: Progress | None = None
         self._ceiling: Progress | None = None
+        self._expected = False
         self._suspect_since_s: dict[TopicPartition, float] = {}
         self._known, self._idling = ProgressMemory(source.notation.parse_partition), Idling(source.clock)
         self._ends: tuple[Holdings | None, Progress] = (None, Progress({}))
@@ -83,6 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to do now."""
         ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
         known = self._known.read(start)
+        if not self._expected:
+            self._source.cluster.expect(known.offsets.keys())
+            self._expected = True
         if known != self._initial:
             self._tell_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
         try:

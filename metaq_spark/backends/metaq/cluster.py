@@ -137,6 +137,14 @@ class Cluster:
             raise BrokerNotNamed(str(where), broker_id, [f"{at} ({known})" for known, at in self._addresses.items()])
         return self._addresses[broker_id]
 
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``source.backend.Cluster``: brokers list their partitions themselves."""
+
+    @property
+    def missed(self) -> Mapping[str, MetaqError]:
+        """See ``source.backend.Cluster``."""
+        return {}
+
     def broker_of(self, where: TopicPartition) -> str | None:
         """The address of the broker that served a partition before, if one did; nobody is asked."""
         address = self._addresses.get(where.partition.broker_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Final
 
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
@@ -24,6 +25,9 @@ from metaq_spark.backends.rocketmq.positions import QueuePositions
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Holdings
 from metaq_spark.options.selection import Assigned, Matching, Named, Selection, chosen
+
+LOOK_AGAIN_S: Final = 1.0
+"""How often name servers are asked while a broker is away."""
 
 
 class Cluster:
@@ -46,24 +50,44 @@ class Cluster:
         self._group = options.asking_group
         self._known: set[TopicPartition] = set()
         self._last: Holdings = {}
+        self._looked_s = -LOOK_AGAIN_S
+        self._missed: Mapping[str, MetaqError] = {}
 
     @cached_property
     def positions(self) -> QueuePositions:
         """See ``Cluster``."""
         return QueuePositions(self._pool, self.directory, self.offsets, self._group, self._policy)
 
-    def expect(self, queues: Iterable[TopicPartition]) -> None:
-        """Ask for these queues from now on, whether they are listed or not."""
-        self._known.update(queues)
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """See ``Cluster``."""
+        self._known.update(partitions)
+
+    @property
+    def missed(self) -> Mapping[str, MetaqError]:
+        """See ``Cluster``."""
+        return self._missed
 
     def available(self, selection: Selection) -> Holdings:
-        """See ``Cluster``."""
-        return self._noted(self.offsets.ranges(self._queues(selection)))
+        """See ``Cluster``. Brokers that no name server has are asked once, at the address that they had."""
+        queues, listed = self._queues(selection)
+        ranges = self.offsets.ranges([queue for queue in queues if queue.partition.broker in listed])
+        others = [queue for queue in queues if queue.partition.broker not in listed]
+        more, self._missed = self.offsets.ranges_now(others) if others else ({}, {})
+        self._look_again(self._missed)
+        return self._noted(ranges | more)
 
     def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
         """See ``Cluster``."""
-        ranges, away = self.offsets.ranges_now(self._queues(selection))
+        ranges, away = self.offsets.ranges_now(self._queues(selection)[0])
+        self._look_again(away)
         return self._noted(ranges), away
+
+    def _look_again(self, away: Mapping[str, MetaqError]) -> None:
+        """Ask the name servers soon where brokers are that do not answer."""
+        now_s = self._clock.monotonic()
+        if away and now_s - self._looked_s >= LOOK_AGAIN_S:
+            self._looked_s = now_s
+            self.directory.invalidate()
 
     def broker_of(self, where: TopicPartition) -> str | None:
         """See ``Cluster``."""
@@ -101,14 +125,17 @@ class Cluster:
         """All topics that are listed. Raises ``TopicListMissing`` where none are."""
         return persist(self.directory.topics, self._policy, self._clock)
 
-    def _queues(self, selection: Selection) -> list[TopicPartition]:
+    def _queues(self, selection: Selection) -> tuple[list[TopicPartition], set[int | str]]:
+        """The queues to ask for, and the brokers that are listed for any topic."""
+        brokers: set[int | str] = set()
         for topic in self._topics(selection):
             try:
                 listed = self.directory.queues(topic)
             except TopicNotFound:  # it is waited for, or was deleted: then the brokers hold nothing of it
                 continue
             self._known.update(TopicPartition(topic, queue) for queue in listed)
-        return sorted(chosen(selection, dict.fromkeys(self._known)))
+            brokers.update(queue.broker for queue in listed)
+        return sorted(chosen(selection, dict.fromkeys(self._known))), brokers
 
     def _topics(self, selection: Selection) -> Iterable[str]:
         match selection:

@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+from rocketmq_harness import RocketMQHarness, stream_task
 
 from metaq.backends.rocketmq.errors import SendFailed
 from metaq.errors import TopicNotFound
@@ -26,7 +27,6 @@ from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ColumnError, OptionError, RowError
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
-from rocketmq_harness import RocketMQHarness, stream_task
 
 TYPES = {
     "value": BinaryType(),
@@ -135,7 +135,7 @@ def test_flow_control_is_tried_again(harness: RocketMQHarness, code: int) -> Non
 @pytest.mark.parametrize("code", [2, 215])
 def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness, code: int) -> None:
     harness.cluster.broker("broker-a").refuse(RequestCode.SEND_BATCH_MESSAGE, code, "[OVERLOAD] too much", times=9)
-    with pytest.raises(SendFailed, match="1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
+    with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
 
@@ -149,7 +149,7 @@ def test_the_end_of_a_task_waits_for_every_send(harness: RocketMQHarness) -> Non
 
 def test_a_refused_message_among_others_fails_the_task(harness: RocketMQHarness) -> None:
     harness.cluster.broker("broker-b").refuse(RequestCode.SEND_BATCH_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, "too big")
-    with pytest.raises(SendFailed, match="MESSAGE_ILLEGAL .*too big"):
+    with pytest.raises(SendFailed, match=r"MESSAGE_ILLEGAL .*too big"):
         write(harness, [{"value": b"%d" % n, "queue": n} for n in range(4)])
 
 
@@ -174,7 +174,7 @@ def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: Rock
     values = [row["value"] for row in harness.stored()["broker-a:0"]]
     assert values == [b"0", b"1", b"2", b"3", b"4"] * 2
     kept = harness.batch(subscribe="out", dropRepeatedWithin="100", columns="value")
-    assert [row for row in kept] == [{"value": value} for value in values[:5]]
+    assert list(kept) == [{"value": value} for value in values[:5]]
     assert len(harness.batch(subscribe="out", dropRepeatedWithin="4")) == 10  # the first ones are further away
     second = '{"out": {"broker-a:0": 5, "broker-a:1": 0, "broker-b:0": 0, "broker-b:1": 0}}'
     assert harness.batch(subscribe="out", dropRepeatedWithin="100", startingOffsets=second) == []
