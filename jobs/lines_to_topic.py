@@ -3,6 +3,8 @@
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lines_to_topic.py \\
         --brokers 127.0.0.1:8123 --topic lines /var/log/app.log
 
+With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topic is RocketMQ's, and its queues are its partitions.
+
 A message is a line *with* its line end, so the messages of a file, joined, are the file: CR LF, blank lines, bytes that
 are no UTF-8 and a last line without an end all come through. The input is a file, or a folder (all files in and below
 it, in the order of their paths), local or at a URI that pyarrow opens (``s3://``, ``hdfs://``, ``gs://``); every
@@ -29,8 +31,10 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import MetaqError
+from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
+from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address
 from metaq.sizes import parse_size
 
@@ -130,15 +134,36 @@ def count_partitions(brokers: str, topic: str) -> int:
     return len(FixedDirectory(addresses, SessionPool()).writable(topic))
 
 
+def count_queues(name_servers: str, topic: str) -> int:
+    """How many queues of a RocketMQ topic can be written to.
+
+    Raises:
+        ValueError: ``name_servers`` is not host:port, separated by semicolons.
+        MetaqError: No name server can be reached, or none knows the topic.
+    """
+    pool = RocketMQPool()
+    queues = NameServerDirectory(parse_name_servers(name_servers), pool).writable(topic)
+    pool.close()
+    if not queues:
+        raise TopicNotFound(topic, [name_servers], [])
+    return len(queues)
+
+
 def run(spark: SparkSession, arguments: argparse.Namespace, report: JobReport | None = None) -> None:
     """Read and send everything; ``report`` counts it."""
-    partitions = count_partitions(arguments.brokers, arguments.topic)
+    from job_arguments import queue_system  # here: the tasks import this module
+
+    system, options = queue_system(arguments)
+    if system == "rocketmq":
+        partitions, number = count_queues(arguments.rocketmq, arguments.topic), "queue"
+    else:
+        partitions, number = count_partitions(arguments.brokers, arguments.topic), "partition"
     blocks = deal(list_files(arguments.input), partitions, arguments.block_bytes)
     lines = transform(spark.createDataFrame([astuple(block) for block in blocks], BLOCK_SCHEMA), partitions)
 
     def send(rows: DataFrame) -> None:
-        sending = rows.write.format("metaq").mode("append")
-        sending.option("brokers", arguments.brokers).option("topic", arguments.topic).save()
+        sending = rows.withColumnRenamed("partition", number).write.format(system).mode("append")
+        sending.options(**options).option("topic", arguments.topic).save()
 
     if report is None:
         send(lines)
@@ -155,9 +180,11 @@ def bytes_of_a_block(text: str) -> int:
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    from job_arguments import add_source
+
     parser = argparse.ArgumentParser(description="Send the lines of text files to a topic, byte for byte.")
     parser.add_argument("input", help="a file or a folder: a local path or a URI")
-    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    add_source(parser)
     parser.add_argument("--topic", required=True, help="the topic to send to")
     parser.add_argument(
         "--block-bytes", type=bytes_of_a_block, default=BLOCK_BYTES, help="bytes dealt at once (%(default)s)"

@@ -1,10 +1,13 @@
-"""Mirror topics to other brokers, each message exactly once, keeping partition and order.
+"""Mirror topics to other brokers, keeping partition and order; each message exactly once, where the target is MetaQ.
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/mirror_topics.py \\
         --from-brokers 10.0.0.1:8123 --to-brokers 10.1.0.1:8123 --topics orders,payments --checkpoint progress/mirror
 
 Payload and attribute are what they were; message ids and timestamps are those that the target gives. Run it again to go
 on where it was; with ``--every`` it keeps running. ``docs/jobs.md`` says what is promised.
+
+``--from-rocketmq`` and ``--to-rocketmq`` name the name servers of a RocketMQ cluster instead: in either direction, a
+tag is an attribute. RocketMQ has no transaction over several messages, so there a repeated batch is written again.
 
 Which partition goes where is settled when a partition is first seen (``partition_places.assign``) and remembered in the
 folder ``mirror`` of the checkpoint, with the name under which the micro-batches are written::
@@ -27,25 +30,16 @@ from typing import Any
 from job_arguments import pattern
 from job_failures import sentence
 from job_report import JobReport
+from mirror_sides import copies_between, side
 from numbered_files import NumberedFiles, spark_path
-from partition_places import (
-    Places,
-    all_targets,
-    assign,
-    ordered_partitions,
-    partitions_of,
-    place_messages,
-    whole_attribute,
-)
+from partition_places import Places, assign, place_messages, whole_attribute
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from metaq.backends.metaq.pool import SessionPool
-from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
-from metaq.model import Address, Partition
+from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.retry import Attempts, RetryPolicy
 
@@ -93,7 +87,7 @@ def places_to_tree(places: Mapping[str, Places]) -> dict[str, dict[str, str]]:
 def places_from_tree(tree: Mapping[str, Mapping[str, str]]) -> dict[str, Places]:
     """The reverse of ``places_to_tree``."""
     return {
-        topic: {Partition.parse(source): Partition.parse(target) for source, target in of_topic.items()}
+        topic: {Partition.parse_any(source): Partition.parse_any(target) for source, target in of_topic.items()}
         for topic, of_topic in tree.items()
     }
 
@@ -115,8 +109,8 @@ class Mirror:
         self._arguments = arguments
         self.rows_out = 0
         self._memory = Memory(arguments.checkpoint, arguments.prefix)
-        self._source = FixedDirectory(addresses(arguments.from_brokers), SessionPool())
-        self._target = FixedDirectory(addresses(arguments.to_brokers), SessionPool())
+        self.source = side(arguments.from_brokers, arguments.from_rocketmq)
+        self.target = side(arguments.to_brokers, arguments.to_rocketmq)
 
     def settle_places(self) -> None:
         """Give every partition of the topics to mirror its place; asks a few times if a broker does not answer.
@@ -135,24 +129,23 @@ class Mirror:
 
     def _all_places(self) -> dict[str, Places]:
         arguments, known = self._arguments, self._memory.places
-        topics = [topic for topic in self._source.topics() if is_chosen(topic, arguments)]
-        if {*self._source.brokers().values()} & {*self._target.brokers().values()}:
+        topics = [topic for topic in self.source.topics() if is_chosen(topic, arguments)]
+        if self.source.addresses() & self.target.addresses():
             refuse_circles(topics, arguments.prefix)
         places = dict(known)
         for topic in topics:
-            sources = partitions_of(self._source, topic)
+            sources = self.source.sources(topic)
             if set(sources) - set(known.get(topic, {})):
-                targets = list(self._target.writable(arguments.prefix + topic))
+                targets = self.target.targets(arguments.prefix + topic)
                 places[topic] = assign(topic, sources, targets, known.get(topic, {}), arguments.fold)
         return places
 
     def _has_news(self) -> bool:
         """Whether a broker that answers holds messages of a partition that has no place. Others do not stop a batch."""
-        available, _ = self._source.available_now()
         known = self._memory.places
         return any(
             where.partition not in known.get(where.topic, {})
-            for where in available
+            for where in self.source.news(known)
             if is_chosen(where.topic, self._arguments)
         )
 
@@ -161,17 +154,15 @@ class Mirror:
         if self._has_news():
             self.settle_places()
         arguments, memory = self._arguments, self._memory
-        copies = transform(rows, memory.places, arguments.prefix, arguments.replaced_attributes)
-        options: dict[str, Any] = {
-            "brokers": arguments.to_brokers,
-            "orderedPartitions": ordered_partitions(all_targets(memory.places)),
-            "delivery": "exactly_once",
-            "txnAppId": memory.name,
-            "txnVersion": batch_id,
-        }
+        if {self.source.format, self.target.format} == {"metaq"}:
+            copies = transform(rows, memory.places, arguments.prefix, arguments.replaced_attributes)
+        else:
+            numbers = self.target.numbers(memory.places, arguments.prefix)
+            copies = copies_between(rows, numbers, self.target.format, arguments.prefix)
+        options = {**self.target.options, **self.target.write_options(memory.places, memory.name, batch_id)}
         seen = Observation()
         counted = copies.observe(seen, F.count(F.lit(1)).alias("rows"))
-        counted.write.format("metaq").mode("append").options(**options).save()
+        counted.write.format(self.target.format).mode("append").options(**options).save()
         self.rows_out += int(seen.get["rows"])
 
 
@@ -203,8 +194,8 @@ def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | Non
     mirror = mirror or Mirror(arguments)
     mirror.settle_places()
     chosen = {"subscribe": arguments.topics} if arguments.topics else {"subscribePattern": arguments.pattern}
-    options = {"brokers": arguments.from_brokers, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
-    messages = spark.readStream.format("metaq").options(startingOffsets=arguments.start, **options).load()
+    options = {**mirror.source.options, "maxBytesPerTrigger": arguments.max_bytes_per_batch, **chosen}
+    messages = spark.readStream.format(mirror.source.format).options(startingOffsets=arguments.start, **options).load()
     trigger = {"processingTime": arguments.every} if arguments.every else {"availableNow": True}
     return (
         messages.writeStream.foreachBatch(mirror.write_batch)
@@ -215,15 +206,6 @@ def run(spark: SparkSession, arguments: argparse.Namespace, mirror: Mirror | Non
     )
 
 
-def addresses(brokers: str) -> list[Address]:
-    """Read ``host:port,host:port``.
-
-    Raises:
-        ValueError: It is not that.
-    """
-    return [Address.parse(broker) for broker in brokers.split(",")]
-
-
 def duration(text: str) -> str:
     """A Spark interval such as ``5 minutes``, for argparse."""
     if not re.fullmatch(r"[1-9]\d* (second|minute|hour|day)s?", text):
@@ -232,9 +214,12 @@ def duration(text: str) -> str:
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Mirror topics to other brokers, exactly once.")
-    parser.add_argument("--from-brokers", required=True, help="host:port of the source's brokers, separated by commas")
-    parser.add_argument("--to-brokers", required=True, help="the same of the target; all are brokers of this project")
+    parser = argparse.ArgumentParser(description="Mirror topics to other brokers.")
+    source, target = (parser.add_mutually_exclusive_group(required=True) for _ in range(2))
+    source.add_argument("--from-brokers", help="host:port of the source's MetaQ brokers, separated by commas")
+    source.add_argument("--from-rocketmq", metavar="NAME_SERVERS", help="host:port of its name servers, separated by ;")
+    target.add_argument("--to-brokers", help="MetaQ brokers of the target; all are brokers of this project")
+    target.add_argument("--to-rocketmq", metavar="NAME_SERVERS", help="host:port of the target's name servers")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--topics", help="topics to mirror, separated by commas")
     chosen.add_argument(

@@ -5,6 +5,8 @@
 
     lake/topic=lines/date=2026-11-20/hour=21/part-....parquet
 
+With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topics are RocketMQ's.
+
 Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id tells no time goes
 to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add what has come since; with ``--every`` it keeps running.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from job_arguments import add_source, queue_system
 from job_report import JobReport, count_rows_out
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,8 +30,11 @@ HOUR_S, DAY_S = 3600, 86_400
 
 
 def transform(messages: DataFrame) -> DataFrame:
-    """Adds ``date`` (date) and ``hour`` (text, two digits) of ``timestamp``, in UTC in every session time zone."""
-    seconds = F.unix_seconds("timestamp")
+    """Adds ``date`` (date) and ``hour`` (text, two digits) of ``timestamp``, in UTC in every session time zone.
+
+    Of RocketMQ's messages, of ``store_timestamp``.
+    """
+    seconds = F.unix_seconds("timestamp" if "timestamp" in messages.columns else "store_timestamp")
     date = F.date_from_unix_date(F.floor(seconds / DAY_S).cast("int"))
     hour = F.floor(F.pmod(seconds, F.lit(DAY_S)) / HOUR_S).cast("string")
     return messages.withColumns({"date": date, "hour": F.lpad(hour, 2, "0")})
@@ -36,9 +42,10 @@ def transform(messages: DataFrame) -> DataFrame:
 
 def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     """Start the query that reads and stores."""
+    system, options = queue_system(arguments)
     messages = (
-        spark.readStream.format("metaq")
-        .option("brokers", arguments.brokers)
+        spark.readStream.format(system)
+        .options(**options)
         .option("subscribe", arguments.topics)
         .option("startingOffsets", "earliest")
         .load()
@@ -65,7 +72,7 @@ def duration(text: str) -> str:
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Store the messages of topics as Parquet.")
-    parser.add_argument("--brokers", required=True, help="host:port of the brokers, separated by commas")
+    add_source(parser)
     parser.add_argument("--topics", required=True, help="topics to store, separated by commas")
     parser.add_argument("--output", required=True, help="folder or URI for the Parquet files")
     parser.add_argument("--checkpoint", required=True, help="folder or URI for Spark's progress, kept between runs")

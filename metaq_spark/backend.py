@@ -41,6 +41,13 @@ FORMATS: Final[Mapping[str, Format]] = {
     "metaq": Format(
         "metaq_spark.backends.metaq.backend", "brokers", "--brokers", "HOST:PORT,...", "all brokers of the topics"
     ),
+    "rocketmq": Format(
+        "metaq_spark.backends.rocketmq.backend",
+        "nameServers",
+        "--name-servers",
+        "HOST:PORT;...",
+        "the name servers of RocketMQ's brokers",
+    ),
 }
 """Every format, by its name."""
 

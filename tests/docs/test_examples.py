@@ -1,7 +1,7 @@
 """The Python, INI and JSON blocks of README and docs do what they say, as they stand.
 
-Those of README.md and docs/client.md have tests of their own, in tests/jobs/test_readme.py and
-tests/metaq/client/test_client_docs.py.
+Those of README.md, docs/client.md and docs/rocketmq.md have tests of their own, in tests/jobs/test_readme.py,
+tests/metaq/client/test_client_docs.py and tests/spark/test_spark_rocketmq.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
 from metaq_spark.backends.metaq.options import NOTATION
 
-OWN_TESTS = {"README.md", "docs/client.md"}
+OWN_TESTS = {"README.md", "docs/client.md", "docs/rocketmq.md"}
 CONFIGURATION = (
     "brokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\n"
     "maxSegmentSize=1024*1024*64\nmaxTransferSize=1024*1024\n"

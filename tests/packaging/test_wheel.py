@@ -30,7 +30,7 @@ def modules_in_wheel(wheel: Path) -> set[str]:
 
 def modules_imported_here() -> set[str]:
     """The modules of the installation that runs the tests, which is an editable one."""
-    found = {"pyspark_metaq"}
+    found = {"pyspark_metaq", "pyspark_rocketmq"}
     for package in (metaq, metaq_spark, metaq_broker):
         found.add(package.__name__)
         found.update(module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
@@ -44,6 +44,7 @@ def test_wheel_has_the_four_import_names_and_no_others(wheel: Path) -> None:
         "metaq_broker",
         "metaq_spark",
         "pyspark_metaq.py",
+        "pyspark_rocketmq.py",
     }
 
 

@@ -106,6 +106,8 @@ def _delivery(text: str) -> str:
 
 
 def _tags(text: str) -> Subscription:
+    if any("|" in tag or not tag.strip() for tag in text.split("||")):
+        raise ValueError("expected * or tags with || between, for example tea || scones")
     return Subscription(text.strip())
 
 

@@ -129,7 +129,7 @@ def test_show_move_and_undo_beside_a_broker(command: Command, dev_broker: Runnin
         ),
         (["move", "DIR", "--brokers", "b:1"], 2, "one of the arguments --to --to-time --to-batch is required"),
         (["move", "DIR", "--brokers", "b:1", "--to", "latest", "--to-batch", "1"], 2, "not allowed with argument"),
-        (["move", "DIR", "--to", "latest"], 2, "the following arguments are required: --brokers"),
+        (["move", "DIR", "--to", "latest"], 2, "one of the arguments --brokers --name-servers is required"),
         (["undo", "DIR", "--yes"], 1, "its last batch is no move that has not run yet; nothing to undo"),
         ([], 2, "VERB"),
     ],

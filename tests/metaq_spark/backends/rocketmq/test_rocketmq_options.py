@@ -1,0 +1,193 @@
+"""The options of ``format("rocketmq")``, what is refused with which sentence, and what docs/rocketmq.md says."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import ArrayType, MapType
+
+from metaq.model import Address, Partition, TopicPartition
+from metaq_spark.backends.rocketmq.habits import HABITS
+from metaq_spark.backends.rocketmq.options import (
+    OPTIONS,
+    parse_server_options,
+    parse_sink_options,
+    parse_source_options,
+    source_layout,
+)
+from metaq_spark.backends.rocketmq.sink import SINK_COLUMNS
+from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
+from metaq_spark.errors import OptionError
+from metaq_spark.options.positions import Specific
+from metaq_spark.options.selection import Assigned
+from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
+
+ROOT = Path(__file__).parents[4]
+DOCS = (ROOT / "docs" / "rocketmq.md").read_text(encoding="utf-8")
+READ_ALL = {"nameServers": "ns1:9876;ns2:9876", "subscribe": "orders"}
+WRITE_ALL = {"nameServers": "ns1:9876", "topic": "orders"}
+
+
+def section(title: str) -> list[list[str]]:
+    """The rows of the first table behind a heading."""
+    text = DOCS.split(f"## {title}\n", 1)[1]
+    lines = [line for line in re.split(r"\n##+ ", text, maxsplit=1)[0].splitlines() if line.startswith("|")]
+    return [[cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line[1:-1])] for line in lines[2:]]
+
+
+def use(option: Option) -> str:
+    for words, uses in (("any", ANY), ("read", READ), ("write", WRITE)):
+        if option.uses == uses:
+            return words
+    return ", ".join(each.value for each in Use if each in option.uses)
+
+
+def default(option: Option) -> str:
+    if isinstance(option.default, str):
+        return option.default or "none"
+    return ", ".join(f"{text} ({each.value})" for each, text in option.default.items())
+
+
+def test_the_page_has_every_option() -> None:
+    assert section("Options") == [[f"`{o.name}`", use(o), default(o), o.doc] for o in OPTIONS]
+
+
+def test_the_page_has_every_column() -> None:
+    read = [[f"`{name}`", kind.simpleString()] for name, kind in RECORD_COLUMNS.items()]
+    assert [row[:2] for row in section("Columns of a read")] == read
+    spelled = {ArrayType: "array<string>", MapType: "map<string,string>"}
+    written = [
+        [f"`{name}`", " or ".join(spelled.get(kind) or kind().simpleString() for kind in kinds)]
+        for name, kinds in SINK_COLUMNS.items()
+    ]
+    assert [row[:2] for row in section("Columns of a write")] == written
+
+
+def test_the_page_names_tests_that_are_there() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", DOCS)
+    assert len(named) > 10
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_a_read() -> None:
+    options = parse_source_options(READ_ALL, Use.STREAM_READ)
+    assert options.name_servers == (Address("ns1", 9876), Address("ns2", 9876))
+    assert (options.topics, options.credentials, options.namespace) == (("orders",), None, None)
+    assert (options.asking_group, options.subscription.is_all) == ("metaq-spark", True)
+    assert (options.pull_messages, options.pulls_in_flight, options.fetch_bytes) == (32, 16, 8 << 20)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_queues_are_named_by_broker_and_number() -> None:
+    given = READ_ALL | {"startingOffsets": '{"orders": {"broker-a:0": 7, "b:c:1": -2}}'}
+    options = parse_source_options(given, Use.BATCH_READ)
+    assert options.start == Specific(
+        {
+            TopicPartition("orders", Partition("broker-a", 0)): 7,
+            TopicPartition("orders", Partition("b:c", 1)): -2,
+        }
+    )
+    assigned = {"nameServers": "ns:1", "assign": '{"orders": ["broker-a:3"]}'}
+    found = parse_source_options(assigned, Use.BATCH_READ)
+    assert found.selection == Assigned({"orders": frozenset({Partition("broker-a", 3)})})
+
+
+def test_columns_are_chosen() -> None:
+    assert source_layout(READ_ALL).names == tuple(RECORD_COLUMNS)
+    assert source_layout(READ_ALL | {"columns": "value, TAGS"}).ddl == "`value` binary, `tags` string"
+    assert source_layout(READ_ALL | {"columns": "value", "valueFormat": "string"}).ddl == "`value` string"
+
+
+def test_secrets_are_not_shown() -> None:
+    keys = {"accessKey": "the-name", "secretKey": "the-key", "securityToken": "the-token"}
+    for options in (
+        parse_source_options(READ_ALL | keys, Use.BATCH_READ),
+        parse_sink_options(WRITE_ALL | keys, Use.BATCH_WRITE),
+        parse_server_options({"nameServers": "ns:1"} | keys),
+    ):
+        assert options.credentials is not None
+        assert options.credentials.secret_key == "the-key"
+        assert not re.search("the-name|the-key|the-token", f"{options!r} {options}")
+        assert not re.search("the-key|the-token", repr(options.credentials))
+    with pytest.raises(OptionError) as caught:
+        parse_source_options(READ_ALL | {"secretKey": "the-key"}, Use.BATCH_READ)
+    assert "the-key" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"subscribe": "t"}, "option nameServers: it is required: host:port of each name server"),
+        ({"nameServers": "ns1"} | READ_ALL | {"nameServers": "ns1"}, "name server 'ns1': expected host:port"),
+        (READ_ALL | {"nameServers": ";"}, "expected host:port"),
+        ({"nameServers": "ns:1"}, "option subscribe: it is required, or instead of it subscribePattern or assign"),
+        (READ_ALL | {"assign": '{"t": ["a:0"]}'}, "only one of them can say what to read"),
+        (READ_ALL | {"assign": '{"t": ["0-0"]}'}, "expected .*broker-a:0|queue .0-0."),
+        (READ_ALL | {"subscribe": "or ders"}, "expected the name of a topic, up to 127 letters, digits and any of"),
+        (READ_ALL | {"subscribe": "t" * 128}, "expected the name of a topic, up to 127"),
+        (READ_ALL | {"startingOffsets": '{"orders": 3}'}, "needs an object of partitions"),
+        (READ_ALL | {"startingOffsets": "{"}, "not valid JSON"),
+        (READ_ALL | {"startingOffsets": "group"}, "startingOffsets: it has no effect without group"),
+        (READ_ALL | {"tags": "a | b"}, r"expected \* or tags with \|\| between"),
+        (READ_ALL | {"sql": " "}, "expected an expression such as price > 10"),
+        (READ_ALL | {"tags": "a", "sql": "b > 1"}, "tags, sql: only one of them can say which messages to read"),
+        (READ_ALL | {"accessKey": "a"}, "accessKey, secretKey: they are given together or not at all"),
+        (READ_ALL | {"securityToken": "a"}, "securityToken: it has no effect without accessKey and secretKey"),
+        (READ_ALL | {"readFrom": "slave"}, "expected suggested or master"),
+        (READ_ALL | {"pullsInFlight": "65"}, "expected a whole number of pulls from 1 to 64"),
+        (READ_ALL | {"pullMessages": "0"}, "expected a whole number of messages from 1 to"),
+        (READ_ALL | {"onCorrupt": "deadletter"}, "onCorrupt: it has no effect without deadLetterTopic"),
+        (READ_ALL | {"columns": "body"}, "there is no column body; a read has topic, broker_name"),
+        (READ_ALL | {"tagz": "a"}, "did you mean tags"),
+        (READ_ALL | {"delivery": "exactly_once"}, "it is for a batch write or a streaming write, not for a batch read"),
+    ],
+)
+def test_what_a_read_refuses(given: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        parse_source_options(given, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("nameServer", "use nameServers"),
+        ("nameserver.address", "use nameServers"),
+        ("brokers", "use nameServers"),
+        ("consumer.topic", "use subscribe"),
+        ("consumer.group", "use group"),
+        ("subExpression", "use tags"),
+        ("pullBatchSize", "use pullMessages and pullsInFlight"),
+        ("rocketmq.client.endpoints", "use nameServers"),
+        ("rocketmq.source.startup.scan.mode", "use startingOffsets"),
+        ("rocketmq.source.filter.sql", "use sql"),
+        ("pop", "POP is not supported: a broker that hands messages out to a group cannot give the same ones again"),
+        ("localReads", "leave it out"),
+    ],
+)
+def test_habits_of_other_connectors(key: str, advice: str) -> None:
+    with pytest.raises(OptionError, match=f"option {re.escape(key)}: {advice}"):
+        parse_source_options(READ_ALL | {key: "x"}, Use.BATCH_READ)
+
+
+def test_habits_point_to_options_that_are_there() -> None:
+    names = {option.name for option in OPTIONS} | {"checkpointLocation", "column"}
+    for advice in HABITS.values():
+        for sentence in (advice,) if isinstance(advice, str) else advice:
+            for name in re.findall(r"\buse (?:a )?(\w+)", sentence):
+                assert name in names, sentence
+    assert {option.name.lower() for option in OPTIONS} & HABITS.keys() == {"subscribe", "topic"}  # the wrong way round
+
+
+def test_a_write_that_cannot_be() -> None:
+    with pytest.raises(OptionError, match="a RocketMQ broker has no transactions over several messages"):
+        parse_sink_options(WRITE_ALL | {"delivery": "exactly_once"}, Use.STREAM_WRITE)
+    with pytest.raises(OptionError, match="expected at_least_once or exactly_once"):
+        parse_sink_options(WRITE_ALL | {"delivery": "once"}, Use.STREAM_WRITE)
+    with pytest.raises(OptionError, match="expected at most 3145728 bytes"):
+        parse_sink_options(WRITE_ALL | {"blockBytes": "4m"}, Use.STREAM_WRITE)
+    with pytest.raises(OptionError, match="it says nothing about how to reach the servers"):
+        parse_server_options(WRITE_ALL)
