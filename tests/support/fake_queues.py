@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,11 @@ class FakeCluster:
     def broker_of(self, where: TopicPartition) -> str | None:
         """See ``Cluster``."""
         return where.partition.broker_name
+
+    def expect(self, partitions: Collection[TopicPartition]) -> None:
+        """See ``Cluster``: every queue is listed."""
+
+    missed: Mapping[str, MetaqError] = {}
 
 
 class FakeGroups:
