@@ -45,7 +45,10 @@ def by_place(rows: list[dict[str, Any]]) -> dict[tuple[str, int, int], dict[str,
 
 def as_java_sees(row: dict[str, Any]) -> dict[str, Any]:
     """A row in the form of a dumped message."""
-    times = {name: round((row[name] - EPOCH).total_seconds() * 1000) for name in ("born_timestamp", "store_timestamp")}
+    times = {
+        name: (row[name].astimezone(dt.UTC) - EPOCH) // dt.timedelta(milliseconds=1)
+        for name in ("born_timestamp", "store_timestamp")
+    }
     return {**row, **times, "value": base64.b64encode(bytes(row["value"])).decode()}
 
 
@@ -197,7 +200,7 @@ def test_a_queue_is_added_and_a_name_server_killed(rocketmq_cluster: Cluster) ->
 def test_a_master_is_killed_with_its_slave_up(rocketmq_cluster: Cluster) -> None:
     cluster = rocketmq_cluster
     cluster.start_name_server()
-    master = cluster.start_broker("broker-a", brokerRole="SYNC_MASTER")
+    master = cluster.start_broker("broker-a")
     slave = cluster.start_broker("broker-a", broker_id=1, slaveReadEnable="true")
     cluster.create_topic("orders", queues=2)
     programs = Programs(cluster.release, cluster.name_servers)
@@ -223,8 +226,8 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
     cluster.start_name_server()
     cluster.start_broker(
         accounts=(
-            "- accessKey: reader\n  secretKey: reader-secret\n  defaultTopicPerm: SUB\n  defaultGroupPerm: SUB\n"
-            "- accessKey: nobody\n  secretKey: nobody-secret\n  defaultTopicPerm: DENY\n  defaultGroupPerm: DENY\n"
+            "- accessKey: reader-key\n  secretKey: reader-secret\n  defaultTopicPerm: SUB\n  defaultGroupPerm: SUB\n"
+            "- accessKey: nobody-key\n  secretKey: nobody-secret\n  defaultTopicPerm: DENY\n  defaultGroupPerm: DENY\n"
         )
     )
     cluster.create_topic("orders", queues=1)
@@ -236,12 +239,12 @@ def test_accounts(rocketmq_cluster: Cluster) -> None:
         tasks = reader.partitions()
         return [v for task in tasks for batch in reader.read(task) for v in batch["value"].to_pylist()]
 
-    wait_until(lambda: len(values("reader", "reader-secret")) == 10, "ten messages")
+    wait_until(lambda: len(values("reader-key", "reader-secret")) == 10, "ten messages")
     with pytest.raises(AccessDenied, match="check accessKey and secretKey") as caught:
-        values("reader", "wrong-secret")
+        values("reader-key", "wrong-secret")
     assert "wrong-secret" not in str(caught.value)
     with pytest.raises(ReadFailed, match="a read needs SUB and GET on the topic, and SUB on its group"):
-        values("nobody", "nobody-secret")
+        values("nobody-key", "nobody-secret")
 
 
 @pytest.mark.rocketmq_only("5.5.0")
