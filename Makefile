@@ -63,5 +63,6 @@ faults: java $(READY)  ## Try to make the broker and the sink break a promise; F
 	@$(SPARK_PYTHON) -m faults $(FAULTS_ARGS)
 	@$(SPARK_PYTHON) -m faults.fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.remoting_fuzz $(FUZZ_ARGS)
+	@$(SPARK_PYTHON) -m faults.codec_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.fire $(FIRE_ARGS)
 	@$(SPARK_PYTHON) -m faults.fire --delivery at_least_once --kills 20

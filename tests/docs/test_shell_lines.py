@@ -78,6 +78,7 @@ def parsed(line: str) -> Callable[[], object] | None:
 
 def _parse_faults(module: str, arguments: list[str]) -> object:
     import faults.cli
+    import faults.codec_fuzz.__main__ as codec_fuzz
     import faults.fire.cli
     import faults.fuzz.__main__ as fuzz
     import faults.remoting_fuzz.__main__ as remoting_fuzz
@@ -87,6 +88,7 @@ def _parse_faults(module: str, arguments: list[str]) -> object:
         "faults.fire": faults.fire.cli,
         "faults.fuzz": fuzz,
         "faults.remoting_fuzz": remoting_fuzz,
+        "faults.codec_fuzz": codec_fuzz,
     }
     return parsers[module]._parser().parse_args([word.replace("N", "1") if word == "N" else word for word in arguments])
 

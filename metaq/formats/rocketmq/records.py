@@ -149,8 +149,8 @@ def _read(data: bytes | memoryview, at: int, check_crc: bool) -> Record:
     if properties_at + properties_length > end:
         raise CorruptRecord("records", at, size, f"its properties of {properties_length} bytes reach beyond it")
     body = bytes(data[body_at : body_at + length])
-    if check_crc and crc32(body) & CHECKSUM_MASK != crc & CHECKSUM_MASK:
-        raise CorruptRecord("records", at, size, f"its CRC is {crc & CHECKSUM_MASK}, not {crc32(body) & CHECKSUM_MASK}")
+    if check_crc and (expected := crc32(body) & CHECKSUM_MASK) != crc:
+        raise CorruptRecord("records", at, size, f"its CRC is {crc}, not {expected}")
     return Record(
         str(data[topic_at : topic_at + topic_length], "utf-8", "replace"),
         queue_id,

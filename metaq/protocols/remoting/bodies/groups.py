@@ -20,10 +20,11 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """Whether each member gets all messages, or the members share them."""
+    """Whether each member gets all messages, or the members share them. The last one is of 5.5."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
+    LITE_SELECTIVE = "LITE_SELECTIVE"
 
 
 class ConsumeFromWhere(Enum):

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from remoting_golden import lines
+from remoting_golden import content, lines
 
 from metaq.errors import FieldError, ProtocolError
 from metaq.protocols.remoting.command import Codec, RemotingCommand, request
@@ -195,3 +195,26 @@ class TestWrongFrames:
     def test_a_header_above_the_limit_is_refused_before_it_has_come(self) -> None:
         with pytest.raises(ProtocolError, match="header of 101 bytes, above the limit of 100"):
             decode(frame(bytes(101))[:8], header_bytes_max=100)
+
+
+NEITHER_CLIENT_NOR_5_X_WRITES_SO = "lenient JSON header: unquoted keys, single quotes"
+
+
+def test_what_closed_a_connection_of_a_real_name_server_ends_the_decoder() -> None:
+    closed = answered = 0
+    for row in lines("ns_routes.jsonl"):
+        step = row.get("step", {})
+        if step.get("op") != "raw" or step["label"] == NEITHER_CLIENT_NOR_5_X_WRITES_SO:
+            continue
+        decoder, commands = FrameDecoder(), []
+        try:
+            for piece in step["bytes"]:
+                commands += list(decoder.receive(content(piece)))
+        except ProtocolError:
+            assert step["conn"] in row["closed"], step["label"]
+            closed += 1
+            continue
+        assert row["closed"] == [], step["label"]
+        assert len(commands) >= len(row["replies"]), step["label"]
+        answered += len(row["replies"])
+    assert (closed, answered) == (12, 9)

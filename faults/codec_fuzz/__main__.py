@@ -1,0 +1,52 @@
+"""``python -m faults.codec_fuzz``: throws bytes of all kinds at the readers of RocketMQ's protocol."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from faults.codec_fuzz.inputs import Inputs, recorded
+from faults.codec_fuzz.trial import Finding, Trial
+from faults.console import EXIT_FOUND, EXIT_OK, tell
+
+FRAMES: Final = 1_000_000
+STEP: Final = 10_000
+HANG_S: Final = 120
+"""After so long on one step the process says where it is, and ends."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status: 0 nothing was found, 1 something was, 2 wrong arguments."""
+    options = _parser().parse_args(arguments)
+    print(f"codec fuzz: seed {options.seed}", flush=True)
+    trial = Trial(Inputs(options.seed, recorded()), options.seed, options.seconds, options.memory)
+    try:
+        for done in range(0, options.frames, STEP):
+            faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__ or sys.stderr)
+            trial.run(min(STEP, options.frames - done))
+            if done % (STEP * 10) == 0:
+                tell(f"codec fuzz: {trial.tally}")
+    except Finding as finding:
+        print(f"codec fuzz: {finding}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
+        return EXIT_FOUND
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    tell(f"codec fuzz: {trial.tally}")
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m faults.codec_fuzz", description="Fuzz the readers of RocketMQ.")
+    parser.add_argument("--frames", type=int, default=FRAMES, help=f"inputs, default {FRAMES:,}")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
+    parser.add_argument("--seconds", type=float, default=20.0, help="longest time for one input, default 20")
+    parser.add_argument("--memory", type=int, default=700, help="most memory of the process in MiB, default 700")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
