@@ -32,7 +32,7 @@ from machine import command_line, commit, load, machine
 
 FOLDER: Final = Path(__file__).parent
 
-Peer = Literal["kafka", "java-broker"]
+Peer = Literal["kafka", "java-broker", "rocketmq"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Program:
     several. ``runs``, ``scale`` and ``more`` are chosen so that the suite takes about
     twelve minutes on two cores without those that are ``extra``, which only ``--all`` and ``--only`` run;
     ``quick`` replaces ``more`` in a smoke run. ``takes`` names the optional peers whose addresses it wants; with
-    ``needs_peer`` it has nothing to do without.
+    ``needs_peer`` it has nothing to do without the first.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Settings:
 
     def has_peer_for(self, program: Program) -> bool:
         """Whether a program that needs a peer has one; true for all others."""
-        return not program.needs_peer or any(peer in program.takes for peer, _ in self.peers)
+        return not program.needs_peer or program.takes[0] in [peer for peer, _ in self.peers]
 
 
 QUICK_SCALE: Final = 0.02
@@ -186,6 +186,14 @@ SUITE: Final[tuple[Program, ...]] = (
         "java_peer.py",
         "puts, gets, reads and writes beside a Java MetaQ broker; only with --java-broker",
         takes=("java-broker",),
+        needs_peer=True,
+    ),
+    Program(
+        "rocketmq",
+        "rocketmq_peer.py",
+        "RocketMQ's source and sink beside its Java client, the MetaQ source and Kafka's; only with --rocketmq",
+        runs=3,
+        takes=("rocketmq", "kafka"),
         needs_peer=True,
     ),
     Program("broker", "puts_and_gets.py broker", "the broker alone: puts, batched puts, gets", scale=0.8),
@@ -327,6 +335,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"see that all work: 1 run, scale {QUICK_SCALE:g}")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker to compare with, or 'local'")
     parser.add_argument("--java-broker", metavar="HOST:PORT", help="a MetaQ broker in Java to compare with")
+    parser.add_argument("--rocketmq", metavar="VERSION", help="a release of RocketMQ to start and to compare with")
     parser.add_argument("--out", type=Path, default=Path("bench"), help="folder for the results (default: bench)")
     return parser.parse_args(arguments)
 
@@ -351,7 +360,7 @@ def main(arguments: Sequence[str] | None = None, programs: Sequence[Program] = S
         wanted = chosen(programs, given.only, folder)
         if not given.only and not given.all:
             wanted = [program for program in wanted if not program.extra]
-        peers = peers_for(wanted, {"kafka": given.kafka, "java-broker": given.java_broker})
+        peers = peers_for(wanted, {"kafka": given.kafka, "java-broker": given.java_broker, "rocketmq": given.rocketmq})
     except UnknownProgram as unknown:
         print(unknown, file=sys.stderr)
         return 2

@@ -203,6 +203,11 @@ class Cluster:
             if broker.running and broker.folder.name.endswith("-0"):
                 ask(broker.address, DELETE_TOPIC, {"topic": topic}, account=self.administrator).checked()
 
+    def knows(self, name_server: JavaServer) -> bool:
+        """Whether a name server lists all brokers that run."""
+        listed = _asked(name_server.address, GET_CLUSTER).body
+        return all(f'"{each.address}"'.encode() in listed for each in self.brokers if each.running)
+
     def ask(
         self, server: JavaServer, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
     ) -> Answer:

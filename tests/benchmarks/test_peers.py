@@ -8,10 +8,11 @@ import java_peer
 import kafka_broker
 import kafka_peer
 import pytest
+import rocketmq_peer
 from kafka_broker import PROPERTIES, Artifact, NoJars, fetch
 
 
-@pytest.mark.parametrize("program", [java_peer, kafka_peer])
+@pytest.mark.parametrize("program", [java_peer, kafka_peer, rocketmq_peer])
 def test_without_a_peer_it_says_so_and_measures_nothing(
     program: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -24,6 +25,8 @@ def test_without_a_peer_it_says_so_and_measures_nothing(
 def test_options() -> None:
     java = java_peer.options(["--java-broker", "127.0.0.1:8123", "--topic", "orders", "--runs", "2"])
     assert (java.java_broker, java.topic, java.runs) == ("127.0.0.1:8123", "orders", 2)
+    rocketmq = rocketmq_peer.options(["--rocketmq", "5.5.0", "--kafka", "local", "--only", "sink"])
+    assert (rocketmq.rocketmq, rocketmq.kafka, rocketmq.only) == ("5.5.0", "local", "sink")
     kafka = kafka_peer.options(["--kafka", "local", "--scale", "0.5"])
     assert (kafka.kafka, kafka.scale, Artifact.parse(kafka.connector).name) == (
         "local",

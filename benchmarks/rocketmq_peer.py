@@ -1,0 +1,231 @@
+"""The RocketMQ source and sink beside RocketMQ's Java client, Spark's Kafka source, and this project's MetaQ source.
+
+    python benchmarks/rocketmq_peer.py --rocketmq 4.9.7 [--kafka local] [--runs 3] [--scale 1] [--json FILE]
+
+Without ``--rocketmq`` there is nothing to compare with, and nothing is measured. It starts a name server and a broker
+of that release, fetched with Maven (docs/testing.md, "RocketMQ"), with a Java of 1 GiB; the broker gives 32 messages a
+pull, as it does unless it is configured otherwise. Messages have a tag and a key.
+
+* **one queue**: a batch read of all columns to ``noop``, beside a Java pull consumer that asks for the next 32 messages
+  when it has the last ones, and throws them away. Same broker, same messages; the Java program's second pass counts.
+* **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores.
+  CPU is that of the broker, the JVM and the Python workers.
+* **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
+* **micro-batch**: 1,000 rows each to ``noop``, beside the same query on the MetaQ source and this project's broker; the
+  median of ``triggerExecution`` in Spark's progress.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from figures import Figure, Report, arguments, in_turn, seconds
+from kafka_broker import Artifact, NoJars, fetch, kafka_jars, local_kafka
+from kafka_peer import BESIDE_CONNECTOR, CONNECTOR, Queue, costs, scaled
+from pyspark.sql import DataFrame, SparkSession
+from spark_read import to_noop
+from stage import PARTITIONS, Case, broker, spark
+
+from peers.rocketmq.jars import MODULES, Unavailable, release
+from peers.rocketmq.jvm import FAST
+from peers.rocketmq.programs import Programs
+from peers.rocketmq.servers import Cluster
+
+READS: Final = (Case(100, 1_000_000), Case(1000, 200_000))
+WRITES: Final = (Case(100, 400_000), Case(1000, 80_000))
+FILL_BATCH: Final = 500
+JAVA_BATCH: Final = 1000
+BATCH_ROWS: Final = 1000
+BATCHES: Final = 20
+WARM_UP_BATCHES: Final = 6
+RUNS: Final = 3
+PULLS: Final = "Java pull consumer"
+SENDS: Final = "Java producer, waiting"
+NOBODY: Final = "rocketmq_peer: nothing is measured without --rocketmq VERSION"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What runs: a session, RocketMQ with its Java programs, our broker, and Kafka if it is wanted."""
+
+    session: SparkSession
+    cluster: Cluster
+    programs: Programs
+    metaq: str
+    kafka: Queue | None
+
+    def read(self, topic: str) -> DataFrame:
+        """All that is in the topic."""
+        options = {"nameServers": self.cluster.name_servers, "subscribe": topic}
+        return self.session.read.format("rocketmq").options(**options).load()
+
+    def write(self, rows: DataFrame, topic: str) -> None:
+        """Append the rows."""
+        options = {"nameServers": self.cluster.name_servers, "topic": topic}
+        rows.write.format("rocketmq").mode("append").options(**options).save()
+
+    def filled(self, topic: str, queues: int, case: Case) -> str:
+        """A new topic with the messages, a tag and a key in each."""
+        self.cluster.create_topic(topic, queues)
+        self.programs.write(topic, case.rows, size=case.payload_bytes, batch=FILL_BATCH, tags=8, keys=1)
+        return topic
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Makes the figures."""
+
+    report: Report
+    stage: Stage
+    runs: int
+
+    def one_queue(self, case: Case) -> None:
+        """Our source beside a Java consumer, both on one queue."""
+        topic = self.stage.filled(f"one-{case.payload_bytes}", 1, case)
+        rows = self.stage.read(topic)
+        assert rows.count() == case.rows
+
+        def java() -> float:
+            rate = self.stage.programs.pull_rates(topic, runs=2)[-1]
+            assert rate.messages == case.rows
+            return rate.seconds
+
+        ours_s, java_s = in_turn([partial(seconds, partial(to_noop, rows)), java], self.runs)
+        self._rate(f"read, one queue, {case.payload_bytes} B", case, ours_s, java_s, PULLS, 1.0)
+
+    def beside_kafka(self, case: Case) -> None:
+        """Our source beside Spark's Kafka source on the same messages."""
+        kafka = self.stage.kafka
+        if kafka is None:
+            return
+        topic = self.stage.filled(f"two-{case.payload_bytes}", PARTITIONS, case)
+        rows = self.stage.read(topic)
+        kafka.write(rows.select("value", rows.queue_id.alias("partition")), topic)
+        others = kafka.read(topic)
+        assert [rows.count(), others.count()] == [case.rows] * 2
+        ours, theirs = costs([partial(to_noop, rows), partial(to_noop, others)], self.runs)
+        name = f"read, {PARTITIONS} queues, {case.payload_bytes} B, beside Spark's Kafka source"
+        self._rate(name, case, ours.wall_s, theirs.wall_s, kafka.name, 1.0)
+        gigabytes = case.rows * case.payload_bytes / 1e9
+        cpu, their_cpu = ours.cpu_s / gigabytes, theirs.cpu_s / gigabytes
+        self.report.add(Figure(f"rocketmq, {name}, CPU", "CPU s/GB", cpu, their_cpu, kafka.name, "less", 1.0))
+
+    def sink(self, case: Case) -> None:
+        """Our sink beside a Java producer that waits for each batch."""
+        topic = f"sink-{case.payload_bytes}"
+        self.stage.cluster.create_topic(topic, PARTITIONS)
+        value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
+        columns = [value, "concat('tag', id % 8) tags", "concat('key', id) keys"]
+        rows = self.stage.session.range(case.rows, numPartitions=PARTITIONS).selectExpr(*columns)
+
+        def java() -> float:
+            size, batch = case.payload_bytes, JAVA_BATCH
+            more = {"size": size, "batch": batch, "tags": 8, "keys": 1}
+            return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
+
+        ours_s, java_s = in_turn([partial(seconds, partial(self.stage.write, rows, topic)), java], self.runs)
+        self._rate(f"write, {case.payload_bytes} B", case, ours_s, java_s, SENDS, 2.0)
+
+    def micro_batches(self, rows_max: int) -> None:
+        """Small micro-batches beside those of the MetaQ source."""
+        batches = BATCHES + WARM_UP_BATCHES
+        case = Case(100, rows_max * batches)
+        topic = self.stage.filled("micro", 1, case)
+        values = self.stage.session.range(case.rows, numPartitions=1)
+        values = values.selectExpr("cast(lpad(string(id), 100, '0') as binary) value", "0 partition")
+        Queue.metaq(self.stage.session, self.stage.metaq).write(values, topic)
+        options = {
+            "rocketmq": {"nameServers": self.stage.cluster.name_servers},
+            "metaq": {"brokers": self.stage.metaq},
+        }
+        ours, metaq = in_turn(
+            [partial(self._block, form, where, topic, rows_max) for form, where in options.items()], self.runs
+        )
+        name = f"rocketmq, micro-batch, {rows_max} rows, beside the MetaQ source"
+        self.report.add(Figure(name, "ms", ours, metaq, "MetaQ source", "less", 1.2))
+
+    def _block(self, form: str, where: dict[str, str], topic: str, rows_max: int) -> float:
+        """Read the topic in micro-batches; the median of their milliseconds without the first ones."""
+        source = self.stage.session.readStream.format(form).options(**where, subscribe=topic, columns="value")
+        rows = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(rows_max)).load()
+        with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
+            writer = rows.writeStream.format("noop").option("checkpointLocation", folder)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            times = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
+        return statistics.median(times[WARM_UP_BATCHES:])
+
+    def _rate(self, name: str, case: Case, ours_s: float, theirs_s: float, peer: str, aim: float) -> None:
+        megarows = case.rows / 1e6
+        self.report.add(Figure(f"rocketmq, {name}", "M rows/s", megarows / ours_s, megarows / theirs_s, peer, aim=aim))
+
+
+@contextmanager
+def staged(version: str, kafka: str | None) -> Iterator[Stage]:
+    """Start everything that is not there."""
+    if kafka:
+        jars = fetch(map(Artifact.parse, (CONNECTOR, *BESIDE_CONNECTOR)))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, jars))} pyspark-shell"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="metaq-bench-")))
+        cluster = stack.enter_context(Cluster(release(version), folder))
+        cluster.start_name_server()
+        cluster.start_broker(jvm=FAST, mappedFileSizeCommitLog=1 << 28, mappedFileSizeConsumeQueue=6_000_000)
+        metaq = stack.enter_context(broker(1))
+        if kafka == "local":
+            kafka = stack.enter_context(local_kafka(kafka_jars(), PARTITIONS))
+        session = stack.enter_context(spark())
+        session.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
+        programs = Programs(cluster.release, cluster.name_servers, deadline_s=600)
+        yield Stage(session, cluster, programs, metaq, Queue.kafka(session, kafka) if kafka else None)
+
+
+def measure(bench: Bench, scale: float, only: str | None) -> None:
+    """All figures, or those of one kind."""
+    kinds: dict[str, list[Callable[[], None]]] = {
+        "one-queue": [partial(bench.one_queue, scaled(case, scale)) for case in READS],
+        "sink": [partial(bench.sink, scaled(case, scale)) for case in WRITES],
+        "micro-batch": [partial(bench.micro_batches, max(20, int(BATCH_ROWS * min(1.0, scale * 5))))],
+        "kafka": [partial(bench.beside_kafka, scaled(case, scale)) for case in READS],
+    }
+    for kind, figures in kinds.items():
+        if only in (None, kind):
+            for figure in figures:
+                figure()
+
+
+def options(given: Sequence[str] | None = None) -> Any:
+    """What the command line asks for."""
+    parser = arguments(__doc__, RUNS)
+    parser.add_argument("--rocketmq", choices=MODULES, help="the release to start")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="a Kafka broker, too, or 'local' to start one")
+    parser.add_argument("--only", choices=["one-queue", "sink", "micro-batch", "kafka"], help="figures of one kind")
+    return parser.parse_args(given)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    given = options(arguments)
+    if not given.rocketmq:
+        print(NOBODY)
+        return 0
+    try:
+        with staged(given.rocketmq, given.kafka) as stage, Report("Beside RocketMQ", given.json) as report:
+            measure(Bench(report, stage, given.runs), given.scale, given.only)
+    except (NoJars, Unavailable) as reason:
+        print(f"rocketmq_peer: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

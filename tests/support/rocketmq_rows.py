@@ -1,0 +1,118 @@
+"""Rows of ``format("rocketmq")`` beside what the Java client decodes of the same messages: all fields of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from peers.rocketmq.programs import Programs
+
+FULL: Final = os.environ.get("METAQ_ROCKETMQ_FULL") == "1"
+"""Whether tests take the sizes that take minutes."""
+
+SMALL_MESSAGES: Final = 1_000_000 if FULL else 20_000
+LARGE_MESSAGES: Final = 100_000 if FULL else 4_000
+
+COLUMNS: Final = (
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "message_id",
+    "offset_message_id",
+    "keys",
+    "tags",
+    "properties",
+    "born_timestamp",
+    "store_timestamp",
+    "born_host",
+    "reconsume_times",
+    "flag",
+    "value",
+)
+
+DUMPED: Final = (
+    "topic string, broker_name string, queue_id int, queue_offset long, message_id string, offset_message_id string, "
+    "keys string, tags string, properties map<string,string>, born_timestamp long, store_timestamp long, "
+    "born_host string, reconsume_times int, flag int, value string"
+)
+ADDED_BY_THE_CLIENT: Final = "MIN_OFFSET", "MAX_OFFSET"
+"""Properties that no message has: the Java client adds them to what it pulls."""
+
+
+@dataclass(frozen=True)
+class RocketMQTopic:
+    """A topic as Spark sees it. ``options`` go with every read and write."""
+
+    spark: SparkSession
+    name: str
+    name_servers: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def _where(self) -> dict[str, str]:
+        return {"nameServers": self.name_servers, **dict(self.options)}
+
+    def read(self, **options: str) -> DataFrame:
+        """A batch read of everything, unless options say otherwise."""
+        given = self._where | {"subscribe": self.name} | options
+        return self.spark.read.format("rocketmq").options(**given).load()
+
+    def stream(self, **options: str) -> DataFrame:
+        """A streaming read from the beginning, unless options say otherwise."""
+        given = self._where | {"subscribe": self.name, "startingOffsets": "earliest"} | options
+        return self.spark.readStream.format("rocketmq").options(**given).load()
+
+    def write(self, rows: DataFrame, **options: str) -> None:
+        """Append the rows."""
+        rows.write.format("rocketmq").mode("append").options(**self._where, topic=self.name, **options).save()
+
+    def copied(self, folder: Path, available_now: bool = True, **options: str) -> StreamingQuery:
+        """Start copying the topic to Parquet in ``folder``, or go on from there; the rows are in ``copy(folder)``."""
+        writer = self.stream(**options).writeStream.format("parquet").option("path", str(folder / "rows"))
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def copy(self, folder: Path) -> DataFrame:
+        """What was copied so far."""
+        return self.spark.read.parquet(str(folder / "rows"))
+
+
+def dumped_rows(spark: SparkSession, programs: Programs, topic: str, file: Path) -> DataFrame:
+    """The messages of a topic as the Java client decodes them, with the columns and types of a read."""
+    programs.dump(topic, file)
+    rows = spark.read.schema(DUMPED).json(str(file))
+    return rows.withColumns(
+        {
+            "properties": f.map_filter("properties", lambda key, _: ~key.isin(*ADDED_BY_THE_CLIENT)),
+            "born_timestamp": f.timestamp_millis("born_timestamp"),
+            "store_timestamp": f.timestamp_millis("store_timestamp"),
+            "value": f.unbase64("value"),
+        }
+    ).select(*COLUMNS)
+
+
+def differences(ours: DataFrame, theirs: DataFrame, columns: Sequence[str] = COLUMNS) -> list[str]:
+    """The first rows that only one side has, and counts that differ; none if both have the same rows."""
+    sides = [_comparable(rows.select(*columns)).persist() for rows in (ours, theirs)]
+    counts = [rows.count() for rows in sides]
+    found = [f"{counts[0]} and {counts[1]} rows"] if counts[0] != counts[1] else []
+    for name, rows, others in (("ours", *sides), ("theirs", *reversed(sides))):
+        found += [f"only {name}: {row}" for row in rows.exceptAll(others).limit(3).collect()]
+    for rows in sides:
+        rows.unpersist()
+    return found
+
+
+def _comparable(rows: DataFrame) -> DataFrame:
+    """Maps cannot be compared: their entries, in order, can."""
+    if "properties" not in rows.columns:
+        return rows
+    return rows.withColumn("properties", f.array_sort(f.map_entries("properties")))
