@@ -86,6 +86,7 @@ def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> N
 
 def _records_and_elements() -> None:
     """RocketMQ's loops."""
+    from metaq_spark.columns.rocketmq import record_kernels
     from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
     from metaq_spark.columns.rocketmq.checks import Queue
     from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder
@@ -94,6 +95,9 @@ def _records_and_elements() -> None:
     maker = RecordBatchMaker(TopicPartition("t", Partition("b", 0)), pa.schema(list(RAW_TYPES.items())), BinaryType())
     decoder = CompiledRecordDecoder(Queue(b"t", 0, dense=False), maker, 1, 1)
     assert list(decoder.decode(b"", 0, 1, lambda *_: None)) == []
+    nothing = np.zeros(0, dtype=np.uint8)
+    nothing.flags.writeable = False
+    assert record_kernels.measure_records(nothing, nothing, 0, 0, 1)[2] == 0
     encoder = ElementEncoder(RowColumns(pa.array([b"payload"])), b"0" * 20, 0, "", Engine(0))
     block = OpenBlock(100, 1)
     assert list(encoder.append(np.zeros(1, dtype=np.int64), block)) == []
