@@ -31,13 +31,12 @@ from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.net.loopback import disable_pacing
 from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
 from metaq_spark.backends.metaq.options import parse_sink_options
-from metaq_spark.backends.metaq.sessions import RetryingSessions
-from metaq_spark.columns.blocks import Block
-from metaq_spark.columns.fingerprint import of_block
+from metaq_spark.columns.blocks import Block, of_block
 from metaq_spark.options.table import Use
 
 # ---- write

@@ -37,7 +37,7 @@ from metaq_spark.columns.addresses import (
     load,
     put_big_endian,
 )
-from metaq_spark.columns.fingerprint import MULTIPLIERS as _MULTIPLIERS
+from metaq_spark.columns.blocks import MULTIPLIERS as _MULTIPLIERS
 
 HEADER_BYTES: Final = 20
 CHECKSUM_MASK: Final = np.uint32(0x7FFFFFFF)
@@ -152,7 +152,7 @@ def decode_frames(
 
 @numba.njit(inline="always")
 def _fingerprint(head, flag):
-    """See ``metaq_spark.columns.fingerprint.of_frame``."""
+    """See ``metaq_spark.columns.blocks.of_frame``."""
     mixed = (np.uint64(head) ^ (np.uint64(flag) << np.uint64(63))) * FINGERPRINT_MULTIPLIERS[0]
     mixed = (mixed ^ (mixed >> np.uint64(32))) * FINGERPRINT_MULTIPLIERS[1]
     return np.int64(mixed ^ (mixed >> np.uint64(29)))

@@ -71,7 +71,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(process: str, ours: str) 
 
 
 def test_the_process_that_plans_does_not_load_what_only_tasks_need() -> None:
-    new = imported([WORKERS + "plan_data_source_read"], [SOURCE])
+    new = imported([WORKERS + "plan_data_source_read"], [SOURCE, BATCH_SOURCE])
     of_tasks = {
         "metaq_spark.backends.metaq.range_task",
         "metaq_spark.columns.decode",

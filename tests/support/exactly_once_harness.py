@@ -19,14 +19,13 @@ from metaq.errors import TransactionError
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition, Xid
 from metaq.net.transport import Timeouts
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation, Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
 from metaq_spark.backends.metaq.options import SinkOptions, parse_sink_options
-from metaq_spark.backends.metaq.sessions import RetryingSessions
-from metaq_spark.columns.blocks import Block
-from metaq_spark.columns.fingerprint import of_block
+from metaq_spark.columns.blocks import Block, of_block
 from metaq_spark.options.table import Use
 
 TOPIC = "t"

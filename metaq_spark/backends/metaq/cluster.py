@@ -1,20 +1,26 @@
 """The brokers as the connector asks about them: who they are, what they hold, which topics they accept.
 
 Every question is asked again after a lost connection or no answer, as the options ``retries`` and ``retryIntervalMs``
-say. Nothing is cached here but the brokers' addresses; sockets are pooled for the whole process.
+say. Nothing is cached here but the brokers' addresses; sockets are pooled for the whole process. Brokers are found by
+the addresses that the options name, or in ZooKeeper.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
-from typing import TypeVar
+from types import TracebackType
+from typing import Final, TypeVar
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.zk_cache import TreeCache
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -22,13 +28,15 @@ from metaq.net.retry import persist
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
-from metaq_spark.backends.metaq.discovery import directory_of
 from metaq_spark.backends.metaq.frame_lookup import FrameLookup
 from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.errors import BrokerNotNamed, OptionError
 from metaq_spark.options.selection import Assigned, Matching, Selection, chosen, topics_of
 
 __all__ = ["Cluster", "SessionPool", "pool_with"]
+
+ROUTE_AGE_S_MAX: Final = 10.0
+"""How long a process believes what it has found out about the brokers of a write."""
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -178,3 +186,62 @@ class Cluster:
 
     def _persist(self, ask: Callable[[], T]) -> T:
         return persist(ask, self._policy, self._clock)
+
+
+@functools.cache
+def tree_cache(address: ZooKeeperAddress, timeout_s: float) -> TreeCache:
+    """What this process knows of a tree. Spark makes new readers and writers all the time; what they know stays."""
+    return TreeCache(address, timeout_s)
+
+
+def directory_of(options: BrokerOptions, pool: SessionPool) -> Directory:
+    """The brokers of a read or a write, asked over connections of ``pool``."""
+    return FixedDirectory(options.brokers, pool) if options.zookeeper is None else _in_zookeeper(options, pool)
+
+
+def masters_of(options: BrokerOptions, pool: SessionPool) -> tuple[Address, ...]:
+    """Every broker that a write may have to do with, whether it answers now or not; named ones may also be slaves.
+
+    Raises:
+        ZooKeeperAway, ZooKeeperRefused: ZooKeeper cannot be asked, and could not before.
+    """
+    return options.brokers if options.zookeeper is None else tuple(_in_zookeeper(options, pool).masters().values())
+
+
+def _in_zookeeper(options: BrokerOptions, pool: SessionPool) -> ZooKeeperDirectory:
+    assert options.zookeeper is not None  # the caller looked
+    return ZooKeeperDirectory(tree_cache(options.zookeeper, options.timeouts.connect_s), pool)
+
+
+class RetryingSessions:
+    """Leases sessions of a pool, for work that goes on after a broker's restart; connects as ``policy`` says."""
+
+    def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.pool = pool or pool_with(options.timeouts, options.tls)
+        self.policy = options.retry_policy
+        self.clock = clock
+
+    def lease(self, address: Address) -> AbstractContextManager[Session]:
+        """An open session, as ``SessionPool.lease``; it is opened here, and given back by the ``with`` block.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded: There is none, even after retries.
+        """
+        stack = ExitStack()
+        session = persist(lambda: stack.enter_context(self.pool.lease(address)), self.policy, self.clock)
+        return _Opened(session, stack)
+
+
+class _Opened(AbstractContextManager[Session]):
+    """A lease that has been entered already."""
+
+    def __init__(self, session: Session, stack: ExitStack) -> None:
+        self._session, self._stack = session, stack
+
+    def __enter__(self) -> Session:
+        return self._session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)

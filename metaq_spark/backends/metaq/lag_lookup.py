@@ -16,8 +16,7 @@ from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.protocols.text.extensions import EXT_ORDINAL
-from metaq_spark.backends.metaq.cluster import pool_with
-from metaq_spark.backends.metaq.discovery import directory_of
+from metaq_spark.backends.metaq.cluster import directory_of, pool_with
 from metaq_spark.backends.metaq.options import BrokerOptions
 from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
 from metaq_spark.offsets import Progress

@@ -21,9 +21,8 @@ from pyspark.sql.datasource import InputPartition
 
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
-from metaq_spark.backends.metaq.cluster import SessionPool, pool_with
+from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.errors import ReadFailed
 
@@ -51,8 +50,7 @@ def read_partition(
         CorruptFrame: A message does not match its checksum, or is none, and the option ``onCorrupt`` is ``fail``.
         ReadFailed: The broker could not be asked, even after retries, or refused.
     """
-    from metaq_spark.backends.metaq.dead_letters import damage_handler
-    from metaq_spark.backends.metaq.range_task import RangeTask
+    from metaq_spark.backends.metaq.range_task import RangeTask, damage_handler
 
     keep_freed_memory()
     pool = pool or pool_with(options.timeouts, options.tls)

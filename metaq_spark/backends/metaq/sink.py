@@ -1,27 +1,32 @@
-"""A write to MetaQ: implements ``sink.backend.Sink``."""
+"""A write to MetaQ: implements ``sink.backend.Sink``, for at-least-once delivery by itself.
+
+Where a topic can be written is remembered for a few seconds. Spark makes a new writer for every micro-batch, twice;
+asking the brokers each time would cost more than it tells. A topic that gets more partitions is noticed when the memory
+is that old.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.model import Address, Partition, TopicPartition, Xid
-from metaq_spark.backends.metaq.acknowledged_puts import AcknowledgedPuts
-from metaq_spark.backends.metaq.cluster import pool_with
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, Cluster, RetryingSessions, SessionPool, pool_with
 from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, batch_of_task, plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
-from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.backends.metaq.routes import Route, RouteMemory, address_of, shared_routes
-from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.backends.metaq.options import BrokerOptions, SinkOptions
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
+from metaq_spark.errors import PartitionAway
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.columns import ColumnTypes, SinkColumns, find_sink_columns
 
@@ -172,3 +177,81 @@ class MetaQDelivery:
     def give_up(self, error: BaseException) -> None:
         """See ``Delivery``."""
         self._puts.give_up(error)
+
+
+class AcknowledgedPuts:
+    """Every block is stored when ``finish`` returns; some may be stored twice, and those of a failed task stay."""
+
+    def __init__(self, options: SinkOptions, pool: SessionPool) -> None:
+        self._options, self._pool = options, pool
+        self._sessions = ExitStack()
+        self._writers: dict[Address, BatchWriter] = {}
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """See ``Puts``."""
+        writer = self._writers.get(address) or self._connect(address, target.topic)
+        writer.write(target.partition.index, block.data, block.count, target.topic)
+
+    def _connect(self, address: Address, topic: str) -> BatchWriter:
+        options = self._options
+        session = self._sessions.enter_context(self._pool.lease(address))
+        pause_s = options.retry_interval_ms / 1000
+        writer = BatchWriter(session, topic, retries=options.retries, retry_interval_s=pause_s)
+        self._writers[address] = writer
+        return self._writers[address]
+
+    def finish(self) -> tuple[Xid, ...]:
+        """See ``Puts``; there is nothing to commit."""
+        for writer in self._writers.values():
+            writer.flush()
+        self._sessions.close()
+        return ()
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Puts``."""
+        self._sessions.__exit__(type(error), error, error.__traceback__)
+
+
+Route = dict[Partition, Address]
+"""A topic's writable partitions in order, each with its broker."""
+
+
+class RouteMemory:
+    """One for each process; see ``shared_routes``."""
+
+    def __init__(self, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._pool, self._clock = pool, clock
+        self._known: dict[tuple[tuple[str, ...], str], tuple[float, Route]] = {}
+
+    def find(self, options: BrokerOptions, topic: str) -> Route:
+        """The route of ``topic``, at most ``ROUTE_AGE_S_MAX`` old.
+
+        Raises:
+            TopicNotFound: No broker accepts the topic.
+            ConnectionFailed, DeadlineExceeded: A broker could not be asked.
+        """
+        key, now_s = (options.places, topic), self._clock.monotonic()
+        since_s, route = self._known.get(key, (-ROUTE_AGE_S_MAX, {}))
+        if not route or now_s - since_s >= ROUTE_AGE_S_MAX:
+            route = Cluster(options, self._pool, self._clock).writable(topic)
+            self._known[key] = now_s, route
+        return route
+
+
+def address_of(target: TopicPartition, route: Route) -> Address:
+    """The broker that takes messages for ``target``, whose topic has this route.
+
+    Raises:
+        PartitionAway: None does; a row got there by ``orderedPartitions``, which is no list of what is there.
+    """
+    if target.partition not in route:
+        raise PartitionAway(str(target), [str(partition) for partition in route])
+    return route[target.partition]
+
+
+_SHARED: Final = RouteMemory()
+
+
+def shared_routes() -> RouteMemory:
+    """The memory of this process."""
+    return _SHARED

@@ -10,10 +10,9 @@ from metaq.model import Address
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
 from metaq_spark.backends.metaq.options import parse_sink_options
-from metaq_spark.backends.metaq.routes import ROUTE_AGE_S_MAX
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.options.table import Use
 

@@ -23,11 +23,10 @@ from metaq.formats.native_crc import crc32_address
 from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns import addresses, kernels
 from metaq_spark.columns.batches import BatchMaker
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import Block, OpenBlock, of_block
 from metaq_spark.columns.decode import CompiledDecoder, RunDecoder
 from metaq_spark.columns.encode import FrameEncoder, VariableColumn, hash_keys
 from metaq_spark.columns.engine import FIRST_BYTES, NO_NUMBA, TASK_BYTES_MIN, Engine, numba_kernels
-from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.columns.plain import PlainDecoder
 from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from metaq.formats.frames import HEADER_BYTES, encode_frame, walk
 from metaq.model import Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import Block, OpenBlock, of_block
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.engine import Engine
-from metaq_spark.columns.fingerprint import of_block
 from metaq_spark.sink.task import OPEN_BYTES_MAX, OPEN_S_MAX, OpenBlocks
 
 TARGETS = [TopicPartition("orders", Partition(0, index)) for index in range(4)]

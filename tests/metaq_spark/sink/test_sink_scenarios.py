@@ -16,10 +16,10 @@ from metaq.model import Address, Message
 from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages
 from metaq_spark.backends.metaq.options import parse_sink_options
-from metaq_spark.backends.metaq.routes import ROUTE_AGE_S_MAX, RouteMemory
-from metaq_spark.backends.metaq.sink import MetaQSink
+from metaq_spark.backends.metaq.sink import MetaQSink, RouteMemory
 from metaq_spark.errors import PartitionAway, RowError
 from metaq_spark.options.table import Use
 from metaq_spark.sink.task import write_batches

@@ -23,7 +23,7 @@ from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address, TopicPartition, Xid
 from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import Transaction
-from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.columns.blocks import Block
 from metaq_spark.errors import BranchLost
 

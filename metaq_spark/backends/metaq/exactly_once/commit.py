@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from metaq.model import Xid
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Counts
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
 from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.sink.backend import Messages
 

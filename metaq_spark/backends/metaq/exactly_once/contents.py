@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.columns.fingerprint import MASK
+from metaq_spark.columns.blocks import MASK
 
 _VERSION: Final = 1
 _SHOWN_MAX: Final = 10

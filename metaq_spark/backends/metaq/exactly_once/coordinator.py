@@ -36,10 +36,10 @@ from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
 from metaq.net.retry import persist
 from metaq.protocols.text.commands import Transaction, TransactionType
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, by_broker, own_positions, superseded
 from metaq_spark.backends.metaq.exactly_once.participants import Participants
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchConflict, BatchSuperseded, ExactlyOnceError
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from metaq.errors import DirectoryConflict
 from metaq.model import Address
 from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import EXT_CONTENTS, EXT_DECIDE, EXT_DECISIONS, EXT_PUT_BATCH
-from metaq_spark.backends.metaq.routes import ROUTE_AGE_S_MAX
-from metaq_spark.backends.metaq.sessions import RetryingSessions
+from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 
 Participants = dict[int, Address]

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metaq_spark.backends.metaq.discovery import masters_of
+from metaq_spark.backends.metaq.cluster import RetryingSessions, masters_of
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.backends.metaq.exactly_once.participants import Participants, shared_participants
 from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
 from metaq_spark.sink.backend import BATCH_ID, QUERY_ID
 

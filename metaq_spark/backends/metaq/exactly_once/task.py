@@ -20,10 +20,10 @@ from uuid import uuid4
 
 from metaq.errors import MetaqError
 from metaq.model import Address, TopicPartition, Xid
+from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits, BrokerBranches
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, BranchName
 from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.backends.metaq.sessions import RetryingSessions
 from metaq_spark.columns.blocks import Block
 
 AGE_SHARE: Final = 0.25

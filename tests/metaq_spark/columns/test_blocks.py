@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
-from metaq_spark.columns.blocks import OpenBlock
+from metaq_spark.columns.blocks import MASK, OpenBlock, of_block
 from metaq_spark.columns.encode import FrameEncoder
 from metaq_spark.columns.engine import Engine
-from metaq_spark.columns.fingerprint import MASK, of_block
 
 ROWS = st.lists(st.tuples(st.binary(max_size=40), st.none() | st.text(max_size=5)), min_size=1, max_size=30)
 
