@@ -60,7 +60,7 @@ class ServerSettings:
 
 
 class BrokerProcess:
-    """One broker: the same configuration, data and port through all its lives. Its standard error goes to ``log``."""
+    """One broker: the same configuration, data and port through all its runs. Its standard error goes to ``log``."""
 
     def __init__(self, folder: Path, settings: ServerSettings, data: Path | None = None) -> None:
         """Write ``folder``/server.ini and start nothing. ``data`` is ``folder``/data unless given."""

@@ -50,8 +50,8 @@ def _run(options: argparse.Namespace, base: Path) -> None:
     if KILL in parts:
         duration_s = options.duration or 0.0
         rounds = options.rounds if options.rounds is not None else (0 if duration_s else ROUNDS)
-        chapter, haste = options.rounds_per_chapter, options.haste
-        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, chapter, options.retention, haste), base, tell)
+        series, haste = options.rounds_per_series, options.haste
+        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, series, options.retention, haste), base, tell)
         try:
             loop.run()
         finally:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--duration", type=_duration, help="begin no round of the kill loop after this: 90, 30m, 2h")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
     parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
-    parser.add_argument("--rounds-per-chapter", type=count, default=12, help="rounds on one data folder, default 12")
+    parser.add_argument("--rounds-per-series", type=count, default=12, help="rounds on one data folder, default 12")
     parser.add_argument("--retention", action="store_true", help="let the broker delete old segments in the kill loop")
     parser.add_argument("--haste", action="store_true", help="shorter rounds and scenarios")
     parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")

@@ -1,4 +1,4 @@
-"""What was done and what came of it: the material that the checker judges.
+"""What was done and what came of it: the material that the checker checks.
 
 Every operation has a ``started`` and an ``ended`` stamp from one counter, so "A was acknowledged before B began" is a
 comparison of two numbers. An operation without an answer (no reply in time, connection lost, broker killed) stays

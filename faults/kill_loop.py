@@ -1,6 +1,6 @@
 """The kill loop: load, a kill at a random moment, a restart under the same load, a look at everything; and again.
 
-Rounds are grouped into chapters. A chapter has its own data folder and history, so that every round can be judged
+Rounds are grouped into series. A series has its own data folder and history, so that every round can be checked
 against all that ever happened to its folder, and a long run needs no more memory than a short one.
 """
 
@@ -30,7 +30,7 @@ START_KILL_CHANCE: Final = 0.2
 START_KILL_S: Final = (0.0, 0.35)
 CLEAN_STOP_CHANCE: Final = 0.1
 THRESHOLD_CHANCE: Final = 0.25
-"""How often a chapter acknowledges puts before they are synced; a kill of the process must not lose them either."""
+"""How often a series acknowledges puts before they are synced; a kill of the process must not lose them either."""
 
 THRESHOLD_INTERVAL_MS: Final = 100
 SEGMENT_BYTES: Final = (8 << 10, 64 << 10, 64 << 10, 1 << 20)
@@ -43,7 +43,7 @@ class KillOptions:
     seed: int
     rounds: int
     duration_s: float = 0.0
-    rounds_per_chapter: int = 12
+    rounds_per_series: int = 12
     retention: bool = False
     haste: bool = False
 
@@ -66,10 +66,10 @@ class KillLoop:
             BrokerTrouble: It did not start or stop; the data folder is kept.
             WorkersFailed: A worker is stuck or broke; the data folder is kept.
         """
-        chapter = 0
+        series = 0
         while self._left():
-            chapter += 1
-            self._chapter(f"{self._options.seed}.{chapter}")
+            series += 1
+            self._series(f"{self._options.seed}.{series}")
         if self._options.retention and not self.figures.deleted_bytes:
             raise BrokerTrouble("retention was asked for, and the broker deleted nothing")
 
@@ -79,10 +79,10 @@ class KillLoop:
             return 0
         return self._options.rounds - self.figures.rounds if self._options.rounds else 1 << 30
 
-    def _chapter(self, seed: str) -> None:
+    def _series(self, seed: str) -> None:
         folder, random = self._base / f"kill-{seed}", Random(seed)
         settings, rules = choose_settings(random, self._options.retention)
-        self._tell(f"chapter {seed}: {settings.describe()}")
+        self._tell(f"series {seed}: {settings.describe()}")
         trial = Trial(folder, settings, seed, rules)
         try:
             self._rounds(trial, random, seed)
@@ -94,7 +94,7 @@ class KillLoop:
 
     def _rounds(self, trial: Trial, random: Random, seed: str) -> None:
         trial.broker.start()
-        for number in range(1, self._options.rounds_per_chapter + 1):
+        for number in range(1, self._options.rounds_per_series + 1):
             if not self._left():
                 break
             self._round(trial, random, f"{seed}.{number}")
@@ -113,7 +113,7 @@ class KillLoop:
         with trial.session() as session:
             trial.wait_until_quiet(session)
             workers.sort_out(session)
-            trial.judge(session)
+            trial.check(session)
         self.figures.rounds += 1
         text = (
             f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {workers.desk.prepared_count} branches wait"
@@ -146,15 +146,15 @@ class KillLoop:
         with trial.session() as session:
             trial.workers.conclude(session)
             trial.wait_until_quiet(session)
-            image = trial.judge(session)
+            image = trial.check(session)
         self.figures.deleted_bytes += sum(partition.start for partition in image.values())
         trial.broker.stop()
         self.figures.stops += 1
-        trial.judge_files()
+        trial.check_files()
 
 
 def choose_settings(random: Random, retention: bool) -> tuple[ServerSettings, Rules]:
-    """Return the configuration of a chapter and what it means for the judge."""
+    """Return the configuration of a series and what it means for the checker."""
     extra: dict[str, object] = {}
     rules = Rules(retention=retention)
     if retention:

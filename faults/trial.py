@@ -1,6 +1,6 @@
 """One broker on one data folder with everything that is known about it, and the verdict on both.
 
-A ``Trial`` is judged while nobody works. What was found is written beside the data: ``history.txt`` has every record.
+A ``Trial`` is checked while nobody works. What was found is written beside the data: ``history.txt`` has every record.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class AnomaliesFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the judge takes for granted, see ``Case``. On a full disk commits may wait and partitions be read-only."""
+    """What the checker takes for granted, see ``Case``. On a full disk commits may wait and partitions be read-only."""
 
     retention: bool = False
     readable_at_once: bool = True
     disk_is_full: bool = False
     quiet_s: float = 0.02
-    """How long partitions must not have grown before they are judged, in seconds."""
+    """How long partitions must not have grown before they are checked, in seconds."""
 
 
 class Trial:
@@ -107,8 +107,8 @@ class Trial:
             time.sleep(QUIET_INTERVAL_S)
         raise self.fail([f"the broker is not quiet {QUIET_PATIENCE_S:g} s after the last client left"], {})
 
-    def judge(self, session: Session) -> Image:
-        """Read everything and judge it; return what is stored.
+    def check(self, session: Session) -> Image:
+        """Read everything and check it; return what is stored.
 
         Raises:
             AnomaliesFound: The report is in the exception, everything in the folder.
@@ -120,7 +120,7 @@ class Trial:
             raise self.fail([f"the broker cannot be read: {error}"], {}) from error
         for partition_key, partition in image.items():
             self.history.seen(partition_key, partition.frames)
-        self._judge(image, [f"the broker says: {line}" for line in described])
+        self._check(image, [f"the broker says: {line}" for line in described])
         return image
 
     def _survey(self, session: Session) -> Image:
@@ -131,15 +131,15 @@ class Trial:
             image = survey(session)
         return image
 
-    def judge_files(self) -> None:
-        """Judge the files that a stopped broker left.
+    def check_files(self) -> None:
+        """Check the files that a stopped broker left.
 
         Raises:
-            AnomaliesFound: As ``judge``.
+            AnomaliesFound: As ``check``.
         """
-        self._judge(survey_files(self.broker.data), [])
+        self._check(survey_files(self.broker.data), [])
 
-    def _judge(self, image: Image, described: list[str]) -> None:
+    def _check(self, image: Image, described: list[str]) -> None:
         rules = self.rules
         case = Case(self.history, image, rules.retention, rules.readable_at_once, rules.disk_is_full)
         anomalies = check(case)

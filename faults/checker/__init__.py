@@ -25,9 +25,9 @@ LINES_MAX: Final = 40
 
 
 def check(case: Case) -> list[Anomaly]:
-    """Judge a history against what is stored at its end. Every operation that can still end must have ended."""
+    """Check a history against what is stored at its end. Every operation that can still end must have ended."""
     odd = [Anomaly(Kind.ODD, f"{kind}: {text}") for kind, text in case.history.oddities]
-    return odd + [anomaly for judge in CHECKS for anomaly in judge(case)]
+    return odd + [anomaly for find in CHECKS for anomaly in find(case)]
 
 
 def lines_about(anomaly: Anomaly, case: Case) -> list[str]:

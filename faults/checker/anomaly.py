@@ -56,7 +56,7 @@ class Anomaly(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is to be judged.
+    """What is to be checked.
 
     ``retention``: old segments may have been deleted. ``readable_at_once``: an acknowledged message can be read at once
     (group commit); in threshold mode it can after the next sync. ``commits_may_wait``: the disk is full, so of a commit

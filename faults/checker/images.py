@@ -9,7 +9,7 @@ from faults.stored import Image, PartitionImage, PartitionKey, StoredFrame
 
 
 def check_images(case: Case) -> list[Anomaly]:
-    """Judge what is stored without looking at who put it."""
+    """Check what is stored without looking at who put it."""
     found: list[Anomaly] = []
     for image in case.image.values():
         found += _shape(image, case.retention)

@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 def check_listings(case: Case) -> list[Anomaly]:
-    """Judge every answer to RECOVER."""
+    """Check every answer to RECOVER."""
     spans: dict[str | None, list[Span]] = defaultdict(list)
     for record in case.history.transactions.values():
         spans[record.unique].append(_span(record))

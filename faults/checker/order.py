@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 
 def check_order(case: Case) -> list[Anomaly]:
-    """Judge the order of everything whose place in the log is known beyond doubt."""
+    """Check the order of everything whose place in the log is known beyond doubt."""
     by_partition = stored_by_partition(case)
     found: list[Anomaly] = []
     for partition_key, stored in by_partition.items():

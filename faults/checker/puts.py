@@ -29,7 +29,7 @@ Claims = dict[tuple[PartitionKey, int], Put]
 
 
 def check_puts(case: Case) -> list[Anomaly]:
-    """Judge everything that was put outside transactions."""
+    """Check everything that was put outside transactions."""
     claims: Claims = {}
     found = list(_claim(case, claims))
     attempts: dict[MessageKey, list[Put]] = defaultdict(list)
@@ -106,7 +106,7 @@ def _absent(put: Put, key: MessageKey, offset: int, image: Image) -> Anomaly:
 def _unclaimed(
     attempts: Sequence[Put], stored: Sequence[tuple[PartitionKey, StoredFrame]], members: dict[MessageKey, Copies]
 ) -> Iterator[Anomaly]:
-    """Judge the copies of one unit that no acknowledgement explains."""
+    """Check the copies of one unit that no acknowledgement explains."""
     keys = tuple(sorted({frame.key for _, frame in stored if frame.key is not None}))
     partition_key = stored[0][0]
     runs = list(_runs(stored, members))

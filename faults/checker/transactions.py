@@ -33,7 +33,7 @@ class Fate(Enum):
 
 
 def check_transactions(case: Case) -> list[Anomaly]:
-    """Judge the messages of every transaction."""
+    """Check the messages of every transaction."""
     records = case.history.transactions.values()
     fates = {record.key: fate(record, case.history) for record in records}
     stored = _stored(case.image)

@@ -107,7 +107,7 @@ def _fill(trial: Trial) -> int:
     with trial.session() as session:
         trial.wait_until_quiet(session)
         trial.workers.sort_out(session)
-        trial.judge(session)
+        trial.check(session)
     return _refusals(trial)
 
 
@@ -117,7 +117,7 @@ def _restart_while_full(trial: Trial) -> None:
     trial.broker.start()
     with trial.session() as session:
         trial.workers.sort_out(session)
-        trial.judge(session)
+        trial.check(session)
 
 
 def _after(trial: Trial, random: Random) -> None:
@@ -131,7 +131,7 @@ def _after(trial: Trial, random: Random) -> None:
     trial.rules = Rules()
     with trial.session() as session:
         trial.workers.sort_out(session)
-        trial.judge(session)
+        trial.check(session)
         _put_everywhere(trial, session)
     last_page(trial)
 

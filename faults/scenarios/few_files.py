@@ -49,7 +49,7 @@ def few_files(stage: Stage) -> str:
         with trial.session() as session:
             trial.wait_until_quiet(session)
             trial.workers.sort_out(session)
-            trial.judge(session)
+            trial.check(session)
         trial.broker.kill()
         trial.broker.files_max = None
         trial.shift.refusals_expected, trial.rules = False, Rules()

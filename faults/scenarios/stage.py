@@ -79,8 +79,8 @@ def last_page(trial: Trial) -> None:
     """
     with trial.session() as session:
         trial.wait_until_quiet(session)
-        trial.judge(session)
+        trial.check(session)
         trial.workers.conclude(session)
-        trial.judge(session)
+        trial.check(session)
     trial.broker.stop()
-    trial.judge_files()
+    trial.check_files()

@@ -23,10 +23,10 @@ def stop_under_load(stage: Stage) -> str:
             trial.shift.over.wait(random.uniform(0.0, 0.5))
             stops_s.append(trial.broker.stop())
             trial.workers.stop()
-            trial.judge_files()
+            trial.check_files()
             trial.broker.start()
             with trial.session() as session:
                 trial.workers.sort_out(session)
-                trial.judge(session)
+                trial.check(session)
         last_page(trial)
     return f"stopped {times} times under load, in {max(stops_s):.2f} s at most; the files had everything"

@@ -79,13 +79,13 @@ def parsed(line: str) -> Callable[[], object] | None:
 def _parse_faults(module: str, arguments: list[str]) -> object:
     import faults.cli
     import faults.codec_fuzz.__main__ as codec_fuzz
-    import faults.fire.cli
+    import faults.exactly_once.cli
     import faults.fuzz.__main__ as fuzz
     import faults.remoting_fuzz.__main__ as remoting_fuzz
 
     parsers = {
         "faults": faults.cli,
-        "faults.fire": faults.fire.cli,
+        "faults.exactly_once": faults.exactly_once.cli,
         "faults.fuzz": fuzz,
         "faults.remoting_fuzz": remoting_fuzz,
         "faults.codec_fuzz": codec_fuzz,

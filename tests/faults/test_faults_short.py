@@ -19,7 +19,7 @@ SEED = 20
 
 def test_ten_kills_under_load_lose_nothing(tmp_path: Path) -> None:
     described: list[str] = []
-    loop = KillLoop(KillOptions(SEED, ROUNDS, rounds_per_chapter=5, haste=True), tmp_path, described.append)
+    loop = KillLoop(KillOptions(SEED, ROUNDS, rounds_per_series=5, haste=True), tmp_path, described.append)
     loop.run()
     assert sum("all is there" in line for line in described) == loop.figures.rounds == ROUNDS
     assert loop.figures.kills + loop.figures.stops >= ROUNDS

@@ -115,10 +115,10 @@ def lose_the_journal(trial: Trial, image: Image) -> None:
 
 
 def look(trial: Trial) -> None:
-    """Judge a trial as after a round."""
+    """Check a trial as after a round."""
     with trial.session() as session:
         trial.workers.sort_out(session)
-        trial.judge(session)
+        trial.check(session)
 
 
 FAULTS = (

@@ -107,6 +107,7 @@ def test_the_script_keeps_its_promises_without_accidents(tmp_path: Path) -> None
     check_and_go_on(open_harness(root, files.restart()), promises, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.97])
 def test_kill_at_every_call(tmp_path: Path, kept: float) -> None:
     """The process dies inside call N; a write has arrived in part. What was written before stays."""

@@ -1,4 +1,4 @@
-"""One life of the Spark driver: a child process in a session of its own, told what to do and watched by threads."""
+"""One run of the Spark driver: a child process in a session of its own, controlled by lines and watched by threads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from faults.fire import query
-from faults.fire.processes import members, signal_all, task_workers
-from faults.fire.shots import Delivery
+from faults.exactly_once import query
+from faults.exactly_once.planned_kills import Delivery
+from faults.exactly_once.processes import members, signal_all, task_workers
 
 ROOT: Final = Path(__file__).parents[2]
 TRIGGER_BYTES: Final = 4000
@@ -31,14 +31,14 @@ _POLL_S: Final = 0.05
 class Drained:
     """A driver has copied all that was there."""
 
-    life: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """A driver's query has failed, and the driver waits to be told to start it again."""
 
-    life: int
+    number: int
     reason: str
 
 
@@ -46,13 +46,13 @@ class Failed:
 class Ended:
     """A driver's Python has ended, with this status."""
 
-    life: int
+    number: int
     status: int
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every life of a query has in common. ``sink`` are further options of the sink."""
+    """What every run of the driver has in common. ``sink`` are further options of the sink."""
 
     brokers: str
     folder: Path
@@ -87,10 +87,10 @@ class SparkDriver:
     """A running driver. What happens to it is put into ``events``: ``Drained``, ``Failed`` and,
     once, ``Ended``."""
 
-    def __init__(self, job: Job, life: int, events: queue.Queue[object]) -> None:
+    def __init__(self, job: Job, number: int, events: queue.Queue[object]) -> None:
         """Start it."""
-        self.life = life
-        self.log = job.folder / f"driver-{life}.log"
+        self.number = number
+        self.log = job.folder / f"driver-{number}.log"
         self._events = events
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
         with self.log.open("w") as log:
@@ -162,11 +162,11 @@ class SparkDriver:
         with stdout:
             for line in stdout:
                 if line.strip() == query.DRAINED:
-                    self._events.put(Drained(self.life))
+                    self._events.put(Drained(self.number))
                 elif line.startswith(query.FAILED):
-                    self._events.put(Failed(self.life, line.removeprefix(query.FAILED).strip()))
+                    self._events.put(Failed(self.number, line.removeprefix(query.FAILED).strip()))
 
     def _wait(self) -> None:
         status = self._process.wait()
         self._tell("")
-        self._events.put(Ended(self.life, status))
+        self._events.put(Ended(self.number, status))

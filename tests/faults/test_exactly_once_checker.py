@@ -1,11 +1,11 @@
-"""The judge of the Spark query under fire: each way for an output to be wrong is found, and a right one is not."""
+"""The checker of what the query has written: each way for an output to be wrong is found, and a right one is not."""
 
 from __future__ import annotations
 
 import pytest
 
-from faults.fire.broker_pair import partition_of
-from faults.fire.checker import Kind, Seen, check
+from faults.exactly_once.broker_pair import partition_of
+from faults.exactly_once.checker import Kind, Seen, check
 from faults.payload import MessageKey
 
 SENT = {"p0-0": 4, "p1-1": 2}

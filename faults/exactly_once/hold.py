@@ -1,4 +1,4 @@
-"""Holds a request back at the wiretap, as a network may that delivers late, and hears what follows its release."""
+"""Holds a request back at the proxy, as a network may that delivers late, and hears what follows its release."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from faults.fire.proxy import Sighting
-from faults.fire.steps import Step
+from faults.exactly_once.proxy import Sighting
+from faults.exactly_once.steps import Step
 from metaq.protocols.text.commands import Reply
 
 

@@ -1,4 +1,4 @@
-"""The wiretap: passes every byte on, tells of every step, and holds, cuts and shoots exactly where it should."""
+"""The inspecting proxy: passes every byte on, tells of every step, holds, cuts and kills exactly where it should."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 
-from faults.fire.hold import DelayedRequest, Hold
-from faults.fire.injector import FaultInjector, Fired, Record
-from faults.fire.processes import members, port_owner, signal_all, task_workers
-from faults.fire.proxy import Cut, InspectingProxy, Sighting, Units
-from faults.fire.shots import Shot, Victim
-from faults.fire.steps import Moment, Step
+from faults.exactly_once.hold import DelayedRequest, Hold
+from faults.exactly_once.injector import FaultInjector, KillDone, Record
+from faults.exactly_once.planned_kills import PlannedKill, Victim
+from faults.exactly_once.processes import members, port_owner, signal_all, task_workers
+from faults.exactly_once.proxy import Cut, InspectingProxy, Sighting, Units
+from faults.exactly_once.steps import Moment, Step
 from metaq.model import Xid
 from metaq.protocols.text.commands import Put, Quit, Reply, Result, Transaction, Version
 from metaq.protocols.text.decode import CommandDecoder, ReplyDecoder
@@ -113,24 +113,24 @@ def test_a_cut_drops_the_request_or_its_answer(
 
 
 class Range:
-    """A gunner between a client and a broker whose kills are only written down."""
+    """An injector between a client and a broker whose kills are only written down."""
 
     def __init__(self, broker: RunningBroker, folder: Path) -> None:
-        self.fired: queue.Queue[Fired] = queue.Queue()
+        self.done: queue.Queue[KillDone] = queue.Queue()
         self.hits: list[Sighting] = []
         self.present = True
         self.record = Record(folder / "steps.log")
-        self.injector = FaultInjector(self.record, self._kill, self.fired.put)
+        self.injector = FaultInjector(self.record, self._kill, self.done.put)
         self.tap = InspectingProxy(0, broker.address, self.injector)
 
-    def _kill(self, shot: Shot, sighting: Sighting) -> bool:
+    def _kill(self, planned: PlannedKill, sighting: Sighting) -> bool:
         if self.present:
             self.hits.append(sighting)
         return self.present
 
 
 @pytest.fixture
-def shooting_range(dev_broker: RunningBroker, tmp_path: Path) -> Iterator[Range]:
+def rig(dev_broker: RunningBroker, tmp_path: Path) -> Iterator[Range]:
     made = Range(dev_broker, tmp_path)
     yield made
     made.tap.close()
@@ -139,30 +139,30 @@ def shooting_range(dev_broker: RunningBroker, tmp_path: Path) -> Iterator[Range]
 
 @pytest.mark.process
 @pytest.mark.parametrize(("moment", "answers"), [(Moment.BEFORE, 1), (Moment.UNANSWERED, 1), (Moment.AFTER, 2)])
-def test_a_shot_hits_the_nth_request_of_its_step(shooting_range: Range, moment: Moment, answers: int) -> None:
-    shot = Shot(Victim.BROKER, Step.PUT, moment, nth=2)
-    shooting_range.injector.arm(shot)
-    with contextlib.closing(WireClient(shooting_range.tap.address)) as client:
+def test_a_shot_hits_the_nth_request_of_its_step(rig: Range, moment: Moment, answers: int) -> None:
+    planned = PlannedKill(Victim.BROKER, Step.PUT, moment, nth=2)
+    rig.injector.arm(planned)
+    with contextlib.closing(WireClient(rig.tap.address)) as client:
         client.ask(BEGIN)
         received = [reply for _ in range(2) for reply in _ask_unless_cut(client, PUT)]
         assert len(received) == answers
-        assert shooting_range.fired.get(timeout=10) == Fired(shot)
-    assert len(shooting_range.hits) == 1
-    assert not shooting_range.injector.disarm()
+        assert rig.done.get(timeout=10) == KillDone(planned)
+    assert len(rig.hits) == 1
+    assert not rig.injector.disarm()
 
 
 @pytest.mark.process
-def test_a_shot_that_finds_no_victim_waits_for_the_next(shooting_range: Range) -> None:
-    shooting_range.present = False
-    shooting_range.injector.arm(Shot(Victim.WORKER, Step.PUT, Moment.AFTER))
-    with contextlib.closing(WireClient(shooting_range.tap.address)) as client:
+def test_a_shot_that_finds_no_victim_waits_for_the_next(rig: Range) -> None:
+    rig.present = False
+    rig.injector.arm(PlannedKill(Victim.WORKER, Step.PUT, Moment.AFTER))
+    with contextlib.closing(WireClient(rig.tap.address)) as client:
         client.ask(BEGIN)
         client.ask(PUT)
-        with shooting_range.injector.ceasefire() as armed:
+        with rig.injector.ceasefire() as armed:
             assert armed
-        shooting_range.present = True
+        rig.present = True
         client.ask(PUT)
-        shooting_range.fired.get(timeout=10)
+        rig.done.get(timeout=10)
 
 
 def _ask_unless_cut(client: WireClient, request: bytes) -> list[Reply]:
@@ -174,11 +174,11 @@ def _ask_unless_cut(client: WireClient, request: bytes) -> list[Reply]:
 
 
 @pytest.mark.process
-def test_a_request_that_is_held_arrives_late(shooting_range: Range, dev_broker: RunningBroker) -> None:
+def test_a_request_that_is_held_arrives_late(rig: Range, dev_broker: RunningBroker) -> None:
     caught: queue.Queue[DelayedRequest] = queue.Queue()
     hold = Hold(Step.COMMIT, 1, caught.put)
-    shooting_range.injector.hold = hold
-    with contextlib.closing(WireClient(shooting_range.tap.address)) as client:
+    rig.injector.hold = hold
+    with contextlib.closing(WireClient(rig.tap.address)) as client:
         for request in (BEGIN, PUT, PREPARE):
             client.ask(request)
         client.send(COMMIT)

@@ -1,4 +1,4 @@
-"""Who is killed when: a schedule of shots, made from a seed alone."""
+"""Which process is killed when: a schedule that depends on a seed alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain, product
 from random import Random
 from typing import Final
 
-from faults.fire.steps import Moment, Step
+from faults.exactly_once.steps import Moment, Step
 
 
 class Delivery(Enum):
@@ -19,7 +19,7 @@ class Delivery(Enum):
 
 
 class Victim(Enum):
-    """Who dies of a shot."""
+    """The process that is killed."""
 
     DRIVER = "driver"
     """The driver's Python and its JVM, at once. Its Python workers live on until they notice."""
@@ -30,7 +30,7 @@ class Victim(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class PlannedKill:
     """One kill. With a ``step``: at the ``nth`` such request from now on. Without: after ``delay_s`` seconds.
 
     ``outage_s`` is how long a killed broker stays away, in seconds.
@@ -67,30 +67,30 @@ DELAY_S_MAX: Final = 10.0
 OUTAGE_S_MAX: Final = 1.5
 
 SHORT: Final = (
-    Shot(Victim.WORKER, Step.PREPARE, Moment.UNANSWERED, 2),
-    Shot(Victim.BROKER, Step.PREPARE, Moment.AFTER, 3),
-    Shot(Victim.WORKER, Step.DECIDE, Moment.UNANSWERED, 1),
-    Shot(Victim.BROKER, Step.COMMIT, Moment.AFTER, 1),  # between two commits of the batch that is run again
-    Shot(Victim.DRIVER, Step.RECOVER, Moment.BEFORE, 3),  # all is committed, and Spark has not noted it
+    PlannedKill(Victim.WORKER, Step.PREPARE, Moment.UNANSWERED, 2),
+    PlannedKill(Victim.BROKER, Step.PREPARE, Moment.AFTER, 3),
+    PlannedKill(Victim.WORKER, Step.DECIDE, Moment.UNANSWERED, 1),
+    PlannedKill(Victim.BROKER, Step.COMMIT, Moment.AFTER, 1),  # between two commits of the batch that is run again
+    PlannedKill(Victim.DRIVER, Step.RECOVER, Moment.BEFORE, 3),  # all is committed, and Spark has not noted it
 )
-"""The five kills of the short test: prepared, decided and not told, half committed, committed and not noted."""
+"""The five kills of the short test: prepared, decided and not reported, half committed, committed and not noted."""
 
 
-def schedule(seed: int, kills: int, delivery: Delivery) -> list[Shot]:
-    """Return ``kills`` shots: first every victim at every moment of every step, in a random order, then chances."""
+def schedule(seed: int, kills: int, delivery: Delivery) -> list[PlannedKill]:
+    """Return so many: first every victim at every moment of every step, in a random order, then random ones."""
     random = Random(f"fire {seed}")
     rounds = [[_at(random, *target)] for target in product(Victim, STEPS[delivery], Moment)]
     rounds += [[_any_time(random, victim)] for victim in Victim]
     if delivery is Delivery.EXACTLY_ONCE:
         rounds += [_at_rollback(random, *target) for target in product(Victim, Moment)]
     random.shuffle(rounds)
-    shots = list(chain.from_iterable(rounds))
-    while len(shots) < kills:
-        shots += _chance(random, delivery)
-    return shots[:kills]
+    plan = list(chain.from_iterable(rounds))
+    while len(plan) < kills:
+        plan += _chance(random, delivery)
+    return plan[:kills]
 
 
-def _chance(random: Random, delivery: Delivery) -> list[Shot]:
+def _chance(random: Random, delivery: Delivery) -> list[PlannedKill]:
     chance, victim, moment = random.random(), random.choice(list(Victim)), random.choice(list(Moment))
     if chance < ANY_TIME_CHANCE:
         return [_any_time(random, victim)]
@@ -99,17 +99,17 @@ def _chance(random: Random, delivery: Delivery) -> list[Shot]:
     return [_at(random, victim, random.choice(STEPS[delivery]), moment)]
 
 
-def _at_rollback(random: Random, victim: Victim, moment: Moment) -> list[Shot]:
+def _at_rollback(random: Random, victim: Victim, moment: Moment) -> list[PlannedKill]:
     """A kill that leaves branches which the next decision makes void, and one while they are rolled back."""
-    first = Shot(Victim.DRIVER, Step.DECIDE, Moment.BEFORE)
+    first = PlannedKill(Victim.DRIVER, Step.DECIDE, Moment.BEFORE)
     outage_s = random.uniform(0, OUTAGE_S_MAX)
-    return [first, Shot(victim, Step.ROLLBACK, moment, random.randint(1, 2), outage_s=outage_s)]
+    return [first, PlannedKill(victim, Step.ROLLBACK, moment, random.randint(1, 2), outage_s=outage_s)]
 
 
-def _at(random: Random, victim: Victim, step: Step, moment: Moment) -> Shot:
-    return Shot(victim, step, moment, random.randint(1, NTH_MAX), outage_s=random.uniform(0, OUTAGE_S_MAX))
+def _at(random: Random, victim: Victim, step: Step, moment: Moment) -> PlannedKill:
+    return PlannedKill(victim, step, moment, random.randint(1, NTH_MAX), outage_s=random.uniform(0, OUTAGE_S_MAX))
 
 
-def _any_time(random: Random, victim: Victim) -> Shot:
+def _any_time(random: Random, victim: Victim) -> PlannedKill:
     delay_s = random.uniform(0, DELAY_S_MAX)
-    return Shot(victim, delay_s=delay_s, outage_s=random.uniform(0, OUTAGE_S_MAX))
+    return PlannedKill(victim, delay_s=delay_s, outage_s=random.uniform(0, OUTAGE_S_MAX))

@@ -1,4 +1,4 @@
-"""``python -m faults.fire``: reads the arguments, runs the fight and the zombies, prints what came of them."""
+"""``python -m faults.exactly_once``: reads the arguments, runs the kills and the zombies, prints the results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 
 from faults.broker_process import BrokerTrouble
 from faults.console import EXIT_OK, complain, count, tell
-from faults.fire.fault_run import FaultRun, FireTrouble, PromiseBroken
-from faults.fire.shots import SHORT, Delivery, schedule
-from faults.fire.zombie import RETURNS, bring_back
+from faults.exactly_once.fault_run import FaultRun, PromiseBroken, RunTrouble
+from faults.exactly_once.planned_kills import SHORT, Delivery, schedule
+from faults.exactly_once.zombie import RETURNS, bring_back
 from metaq.errors import MetaqError
 
 KILLS: Final = 100
@@ -23,23 +23,25 @@ KILLS: Final = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
-    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fire-"))
-    tell(f"fire: {options.delivery.value}, seed {options.seed}, data in {base}")
+    base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-exactly-once-"))
+    tell(f"exactly once: {options.delivery.value}, seed {options.seed}, data in {base}")
     try:
         _run(options, base)
     except PromiseBroken as broken:
-        return complain("fire", [*broken.report, f"kept: {broken.folder} (steps.log has every step)"], options.seed)
-    except (FireTrouble, BrokerTrouble, MetaqError) as trouble:
-        return complain("fire", [str(trouble), f"kept: {base}"], options.seed)
+        return complain(
+            "exactly once", [*broken.report, f"kept: {broken.folder} (steps.log has every step)"], options.seed
+        )
+    except (RunTrouble, BrokerTrouble, MetaqError) as trouble:
+        return complain("exactly once", [str(trouble), f"kept: {base}"], options.seed)
     if not options.folder:
         shutil.rmtree(base)
-    tell("fire: every promise was kept")
+    tell("exactly once: every promise was kept")
     return EXIT_OK
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
-    shots = list(SHORT) if options.short else schedule(options.seed, options.kills, options.delivery)
-    fault_run = FaultRun(base / "fight", options.seed, options.delivery, tell)
+    plan = list(SHORT) if options.short else schedule(options.seed, options.kills, options.delivery)
+    fault_run = FaultRun(base / "kills", options.seed, options.delivery, tell)
     returns = RETURNS if options.delivery is Delivery.EXACTLY_ONCE and not options.no_zombies else ()
 
     def zombies(fault_run: FaultRun) -> None:
@@ -48,7 +50,7 @@ def _run(options: argparse.Namespace, base: Path) -> None:
             tell(f"zombie {number}/{len(returns)}: {bring_back(fault_run, at)}")
 
     try:
-        fault_run.run(shots, zombies)
+        fault_run.run(plan, zombies)
     finally:
         for line in fault_run.figures.lines():
             tell(line)
@@ -56,7 +58,7 @@ def _run(options: argparse.Namespace, base: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m faults.fire", description="Try to make a Spark query lose or repeat a message."
+        prog="python -m faults.exactly_once", description="Try to make a Spark query lose or repeat a message."
     )
     parser.add_argument("--kills", type=count, default=KILLS, help=f"default {KILLS}")
     parser.add_argument("--short", action="store_true", help="the five kills of the short test instead")

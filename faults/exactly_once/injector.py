@@ -1,4 +1,4 @@
-"""Fires a shot when the wiretaps see its moment, and writes down every step that passes."""
+"""Kills a process when the inspecting proxies see the planned moment, and writes down every step that passes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.fire.hold import Hold
-from faults.fire.proxy import Cut, Sighting
-from faults.fire.shots import Shot
-from faults.fire.steps import Moment, Step, described
+from faults.exactly_once.hold import Hold
+from faults.exactly_once.planned_kills import PlannedKill
+from faults.exactly_once.proxy import Cut, Sighting
+from faults.exactly_once.steps import Moment, Step, described
 from metaq.protocols.text.commands import Reply, Result
 
-Kill = Callable[[Shot, Sighting], bool]
+Kill = Callable[[PlannedKill, Sighting], bool]
 """Kills the victim; ``False`` if it is not there (any more): then the next such request is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
-    """A shot has hit."""
+class KillDone:
+    """A planned kill was carried out."""
 
-    shot: Shot
+    planned: PlannedKill
 
 
 class Record:
@@ -45,32 +45,32 @@ class Record:
 
 
 class FaultInjector:
-    """The observer of all taps. ``fired`` is called after a kill, in the thread of the tap."""
+    """The observer of all proxies. ``done`` is called after a kill, in the thread of the proxy."""
 
-    def __init__(self, record: Record, kill: Kill, fired: Callable[[Fired], None]) -> None:
-        self._record, self._kill, self._fired = record, kill, fired
+    def __init__(self, record: Record, kill: Kill, done: Callable[[KillDone], None]) -> None:
+        self._record, self._kill, self._done = record, kill, done
         self._lock = threading.Lock()
-        self._shot: Shot | None = None
+        self._planned: PlannedKill | None = None
         self._left = 0
         self.hold: Hold | None = None
-        """A request to hold back, besides all shots."""
+        """A request to hold back, besides all planned kills."""
 
-    def arm(self, shot: Shot) -> None:
-        """Fire ``shot`` at the next request that fits it."""
+    def arm(self, planned: PlannedKill) -> None:
+        """Kill at the next request that fits ``planned``."""
         with self._lock:
-            self._shot, self._left = shot, shot.nth
+            self._planned, self._left = planned, planned.nth
 
     def disarm(self) -> bool:
-        """Do not fire any more; return whether there was a shot that had not been fired."""
+        """Kill no more; return whether a planned kill was still due."""
         with self._lock:
-            was_armed, self._shot = self._shot is not None, None
+            was_armed, self._planned = self._planned is not None, None
             return was_armed
 
     @contextmanager
     def ceasefire(self) -> Iterator[bool]:
-        """Let no step pass meanwhile, so that nothing is fired; yields whether a shot waits."""
+        """Let no step pass meanwhile, so that nothing is killed; yields whether a kill is due."""
         with self._lock:
-            yield self._shot is not None
+            yield self._planned is not None
 
     def asked(self, sighting: Sighting) -> None:
         self._record.write(_line("->", sighting, ""))
@@ -92,15 +92,15 @@ class FaultInjector:
 
     def _look(self, moment: Moment, sighting: Sighting) -> None:
         with self._lock:
-            shot = self._shot
-            if shot is None or (shot.step, shot.moment) != (sighting.step, moment):
+            planned = self._planned
+            if planned is None or (planned.step, planned.moment) != (sighting.step, moment):
                 return
             self._left -= 1
-            if self._left > 0 or not self._kill(shot, sighting):
+            if self._left > 0 or not self._kill(planned, sighting):
                 return
-            self._shot = None
-            self._record.write(f"## killed: {shot}")
-        self._fired(Fired(shot))
+            self._planned = None
+            self._record.write(f"## killed: {planned}")
+        self._done(KillDone(planned))
         if moment is not Moment.AFTER:
             raise Cut
 

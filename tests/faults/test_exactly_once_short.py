@@ -1,4 +1,4 @@
-"""A short version of `python -m faults.fire`: five kills and a driver that comes back from the dead, in one query."""
+"""A short `python -m faults.exactly_once`: five kills, and a driver that comes back from the dead, in one query."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from faults.fire.fault_run import FaultRun
-from faults.fire.shots import SHORT, Delivery
-from faults.fire.steps import Step
-from faults.fire.zombie import Return, bring_back
+from faults.exactly_once.fault_run import FaultRun
+from faults.exactly_once.planned_kills import SHORT, Delivery
+from faults.exactly_once.steps import Step
+from faults.exactly_once.zombie import Return, bring_back
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 

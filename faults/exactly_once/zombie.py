@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from faults.fire.broker_pair import PORTION
-from faults.fire.driver import Drained, Ended, Failed
-from faults.fire.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, FireTrouble, PromiseBroken
-from faults.fire.hold import DelayedRequest, Hold
-from faults.fire.steps import Step, described
+from faults.exactly_once.broker_pair import PORTION
+from faults.exactly_once.driver import Drained, Ended, Failed
+from faults.exactly_once.fault_run import PATIENCE_S, WORKER_PATIENCE_S, FaultRun, PromiseBroken, RunTrouble
+from faults.exactly_once.hold import DelayedRequest, Hold
+from faults.exactly_once.steps import Step, described
 from metaq.protocols.text.commands import Result
 
 
@@ -43,7 +43,7 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
 
     Raises:
         PromiseBroken: Something of the zombie can be seen, or was accepted.
-        FireTrouble, BrokerTrouble, MetaqError: It could not be carried out.
+        RunTrouble, BrokerTrouble, MetaqError: It could not be carried out.
     """
     hold = Hold(at.step, 1, lambda held: _caught(fault_run, held))
     fault_run.injector.hold = hold
@@ -58,15 +58,15 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
             fault_run.drain()
         before = fault_run.broker_pair.output()
         if not hold.release(LATE_S):
-            raise FireTrouble(f"the late {at.step.value} was not answered in {LATE_S:g} s")
+            raise RunTrouble(f"the late {at.step.value} was not answered in {LATE_S:g} s")
         zombie.resume()
-        reason = _end_of(fault_run, zombie.life)
+        reason = _end_of(fault_run, zombie.number)
         zombie.kill()
         zombie.sweep(WORKER_PATIENCE_S)
     finally:
         hold.release(0.0)
         fault_run.injector.hold = None
-    _judge(fault_run, at, hold, changed=fault_run.broker_pair.output() != before)
+    _check(fault_run, at, hold, changed=fault_run.broker_pair.output() != before)
     return f"a driver that came back at {at} ended: {reason}"
 
 
@@ -79,22 +79,22 @@ def _caught(fault_run: FaultRun, held: DelayedRequest) -> None:
 def _wait_until_delayed(fault_run: FaultRun) -> None:
     while not isinstance(fault_run.next_event(PATIENCE_S), DelayedRequest):
         if fault_run.idle:
-            raise FireTrouble("a batch went by without the request that was to be held")
+            raise RunTrouble("a batch went by without the request that was to be held")
 
 
-def _end_of(fault_run: FaultRun, life: int) -> str:
+def _end_of(fault_run: FaultRun, number: int) -> str:
     """Wait until the query of a driver fails; return what with."""
     while True:
         event = fault_run.next_event(PATIENCE_S)
-        if isinstance(event, Failed) and event.life == life:
+        if isinstance(event, Failed) and event.number == number:
             return event.reason
-        if isinstance(event, Drained | Ended) and event.life == life:
+        if isinstance(event, Drained | Ended) and event.number == number:
             raise PromiseBroken(
                 fault_run.folder, ["a driver that had been replaced went on as if nothing had happened"]
             )
 
 
-def _judge(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
+def _check(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
     told_yes = [
         f"a driver that had been replaced was told yes: {described(sighting.command)}"
         for sighting, reply in hold.heard

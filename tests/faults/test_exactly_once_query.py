@@ -1,10 +1,10 @@
-"""What the query under fire says of a failure: one sentence, the same for the same failure of every run."""
+"""What the query says of a failure: one sentence, the same for the same failure of every run."""
 
 from __future__ import annotations
 
 import pytest
 
-from faults.fire.query import reason_of
+from faults.exactly_once.query import reason_of
 
 HEAD = "[STREAM_FAILED] Query [id = 489e5e37-44c4, runId = cb635051-a67d] terminated with exception: "
 PYTHON = """[RUNTIME_ERROR] Failed when Python streaming data source perform commit: Traceback

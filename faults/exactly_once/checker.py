@@ -1,4 +1,4 @@
-"""What is wrong with an output topic, judged by what went into the input topic. Pure: lists in, anomalies out.
+"""What is wrong with an output topic, checked by what went into the input topic. Pure: lists in, anomalies out.
 
 The query copies every message of a source (an input partition, the ``producer`` of its payloads) to output partitions
 that a message's source and sequence determine. So each output partition must hold the sequences of a source in rising

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from faults.fire.steps import Step, step_of
+from faults.exactly_once.steps import Step, step_of
 from metaq.errors import ProtocolError
 from metaq.model import Address
 from metaq.protocols.text.commands import Command, Oversized, Quit, Reply

@@ -1,4 +1,4 @@
-"""Where it happens: two brokers with a wiretap before each, the messages that go in, and what has come out."""
+"""Where it happens: two brokers with a inspecting proxy before each, the messages that go in, and what has come out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metaq_broker.admin.client import ControlClient
 from metaq_broker.admin.messages import Request
 
 from faults.broker_process import BrokerProcess, ServerSettings
-from faults.fire.checker import Seen
-from faults.fire.proxy import InspectingProxy, Observer
-from faults.fire.query import PARTITIONS, SOURCE, TARGET
+from faults.exactly_once.checker import Seen
+from faults.exactly_once.proxy import InspectingProxy, Observer
+from faults.exactly_once.query import PARTITIONS, SOURCE, TARGET
 from faults.payload import MessageKey, make_payload
 from faults.stored import PartitionKey
 from faults.survey import failures, survey

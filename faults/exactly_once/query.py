@@ -1,4 +1,4 @@
-"""The Spark job under fire: copies one topic to another, and says on standard output how it goes.
+"""The Spark job whose processes are killed: copies one topic to another, and says on standard output how it goes.
 
 Usage: ``query.py '{"brokers": ..., "checkpoint": ..., "delivery": ..., "trigger_bytes": ...}'``. Run by the harness in
 a process of its own. It copies what is there, prints ``drained``, or ``failed: `` and the reason, and waits for a line
@@ -34,7 +34,7 @@ _RUN: Final = re.compile(r" \[id = [^]]*\]")
 _SEQUENCE: Final = "cast(regexp_extract(cast(substring(value, 1, 40) as string), '/([0-9]+)/', 1) as int)"
 COLUMNS: Final = (
     "value",
-    # Each task writes to both brokers, so each has branches on both. See partition_of in faults/fire/broker_pair.py.
+    # Each task writes to both brokers, so each has branches on both. See ``broker_pair.partition_of``.
     f"cast(pmod(broker_id * {PARTITIONS} + partition + {PARTITIONS} * pmod({_SEQUENCE}, 2), 4) as int) as partition",
 )
 
@@ -66,7 +66,7 @@ def _session() -> SparkSession:
         SparkSession.builder.master(f"local[2,{FAILURES_MAX}]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # lives are short
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it runs for seconds
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.streaming.minBatchesToRetain", "10000")  # so that they can be counted, and looked at

@@ -1,7 +1,7 @@
-"""The fight: a query that has to get its work done while somebody kills its processes, one shot after the other.
+"""One run: a query copies messages while its processes are killed, one after another, as planned.
 
-Input is put in portions, so that there is always something to do for the next shot to hit. When all shots are fired, a
-last portion is copied in peace, and the output is judged.
+Input is put in portions, so that the query is always at work when the next kill is due. After all kills, a last
+portion is copied without disturbance, and the output is checked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from faults.fire.broker_pair import PORTION, BrokerPair, partition_of
-from faults.fire.checker import check
-from faults.fire.driver import Drained, Ended, Failed, Job, SparkDriver
-from faults.fire.injector import FaultInjector, Fired, Record
-from faults.fire.processes import port_owner, signal_all
-from faults.fire.proxy import Sighting
-from faults.fire.shots import Delivery, Shot, Victim
+from faults.exactly_once.broker_pair import PORTION, BrokerPair, partition_of
+from faults.exactly_once.checker import check
+from faults.exactly_once.driver import Drained, Ended, Failed, Job, SparkDriver
+from faults.exactly_once.injector import FaultInjector, KillDone, Record
+from faults.exactly_once.planned_kills import Delivery, PlannedKill, Victim
+from faults.exactly_once.processes import port_owner, signal_all
+from faults.exactly_once.proxy import Sighting
 
 PATIENCE_S: Final = 240.0
 """Longest wait for anything to happen."""
@@ -31,10 +31,10 @@ WORKER_PATIENCE_S: Final = 30.0
 """How long workers may live on without a driver, and how long one is looked for that could be killed."""
 
 PORTIONS_MAX: Final = 4
-"""So many portions are copied for a shot to find its moment; then it is given up, and counted as such."""
+"""So many portions are copied until a kill finds its moment; then it is given up, and counted as missed."""
 
 EXCUSES_MAX: Final = 2
-"""Failures of queries that the kills before them excuse: two may be killed before the first failure is told."""
+"""Failures of queries that the kills before them excuse: two may be killed before the first failure is reported."""
 
 SHOWN_MAX: Final = 20
 _POLL_S: Final = 0.1
@@ -48,17 +48,17 @@ class PromiseBroken(Exception):
         super().__init__(f"{len(report)} findings; everything is kept in {folder}")
 
 
-class FireTrouble(Exception):
+class RunTrouble(Exception):
     """The query does not get on: it failed without a kill to blame, or nothing happens any more."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """A fight in numbers. ``missed`` are shots whose moment did not come; ``failures`` what queries failed with."""
+    """A run in numbers. ``missed`` are kills whose moment did not come; ``failures`` what queries failed with."""
 
     kills: Counter[tuple[Victim, str]] = field(default_factory=Counter)
-    missed: list[Shot] = field(default_factory=list)
-    lives: int = 0
+    missed: list[PlannedKill] = field(default_factory=list)
+    drivers: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     batches: int = 0
     messages: int = 0
@@ -71,12 +71,12 @@ class Figures:
         for (victim, partition_key), count in sorted(self.kills.items(), key=lambda item: item[0][1]):
             by_partition.setdefault(partition_key, Counter())[victim] += count
         lines = [f"  {partition_key:19} {_by_victim(victims)}" for partition_key, victims in by_partition.items()]
-        lines += [f"  not reached: {shot}" for shot in self.missed]
+        lines += [f"  not reached: {planned}" for planned in self.missed]
         lines += [f"  a query failed, {count} times: {reason}" for reason, count in self.failures.most_common()]
         victims = Counter(victim for (victim, _), count in self.kills.items() for _ in range(count))
         return [
             *lines,
-            f"{self.kills.total()} kills ({_by_victim(victims)}), {self.lives} lives of the driver, {self.batches:,} "
+            f"{self.kills.total()} kills ({_by_victim(victims)}), {self.drivers} runs of the driver, {self.batches:,} "
             f"micro-batches, {self.messages:,} messages, {self.copies:,} copies found, {self.seconds:.0f} s",
         ]
 
@@ -86,7 +86,7 @@ def _by_victim(victims: Mapping[Victim, int]) -> str:
 
 
 class FaultRun:
-    """One query on one arena. ``tell`` gets a line for every shot."""
+    """One query on one pair of brokers. ``tell`` gets a line for every kill."""
 
     def __init__(
         self,
@@ -111,22 +111,22 @@ class FaultRun:
         self._excuses = 0
         self._began = time.monotonic()
 
-    def run(self, shots: Sequence[Shot], then: Callable[[FaultRun], None] = lambda fault_run: None) -> None:
-        """Fire all shots, do what is to be done ``then``, let the query finish, and judge.
+    def run(self, plan: Sequence[PlannedKill], then: Callable[[FaultRun], None] = lambda fault_run: None) -> None:
+        """Carry out the plan, do what is to be done ``then``, let the query finish, and check the output.
 
         Raises:
             PromiseBroken: The output is wrong, or something was left behind.
-            FireTrouble, BrokerTrouble, MetaqError: It could not be carried out.
+            RunTrouble, BrokerTrouble, MetaqError: It could not be carried out.
         """
         try:
             self.broker_pair.start()
             self.broker_pair.feed()
             self.launch()
-            for number, shot in enumerate(shots, 1):
-                self._shoot(f"{number}/{len(shots)}", shot)
+            for number, planned in enumerate(plan, 1):
+                self._carry_out(f"{number}/{len(plan)}", planned)
             then(self)
             self.finish()
-            self.judge()
+            self.check()
         finally:
             self.close()
 
@@ -141,65 +141,65 @@ class FaultRun:
 
     @property
     def driver(self) -> SparkDriver:
-        """The driver that lives, or died last."""
+        """The driver that runs, or ended last."""
         return self.drivers[-1]
 
     def launch(self) -> SparkDriver:
         """Start a driver; return it."""
         self.idle = False
         self.drivers.append(SparkDriver(self.job, len(self.drivers), self.events))
-        self.record.write(f"## driver {self.driver.life} starts")
-        self.figures.lives += 1
+        self.record.write(f"## driver {self.driver.number} starts")
+        self.figures.drivers += 1
         return self.driver
 
-    def _shoot(self, number: str, shot: Shot) -> None:
+    def _carry_out(self, number: str, planned: PlannedKill) -> None:
         began = time.monotonic()
-        hit = self._in_time(shot) if shot.step is None else self._at_step(shot)
+        hit = self._in_time(planned) if planned.step is None else self._at_step(planned)
         if hit:
-            self.figures.kills[shot.victim, shot.target] += 1
+            self.figures.kills[planned.victim, planned.target] += 1
             self._excuses = min(EXCUSES_MAX, self._excuses + 1)
-            if shot.victim is Victim.DRIVER:
+            if planned.victim is Victim.DRIVER:
                 self.launch()
-            elif shot.victim is Victim.BROKER:
-                time.sleep(shot.outage_s)
+            elif planned.victim is Victim.BROKER:
+                time.sleep(planned.outage_s)
                 self._start_brokers()
         else:
-            self.figures.missed.append(shot)
-        self._tell(f"{number} {shot}: {'hit' if hit else 'not reached'} after {time.monotonic() - began:.1f} s")
+            self.figures.missed.append(planned)
+        self._tell(f"{number} {planned}: {'hit' if hit else 'not reached'} after {time.monotonic() - began:.1f} s")
 
-    def _at_step(self, shot: Shot) -> bool:
-        """Wait until the gunner has fired; return whether it has."""
-        self.injector.arm(shot)
+    def _at_step(self, planned: PlannedKill) -> bool:
+        """Wait until the injector has killed; return whether it has."""
+        self.injector.arm(planned)
         for _ in range(PORTIONS_MAX):
             self.go_on()
             while not self.idle:
-                if isinstance(self.next_event(PATIENCE_S), Fired):
+                if isinstance(self.next_event(PATIENCE_S), KillDone):
                     return True
         if self.injector.disarm():
             return False
-        while not isinstance(self.next_event(PATIENCE_S), Fired):
+        while not isinstance(self.next_event(PATIENCE_S), KillDone):
             pass
         return True
 
-    def _in_time(self, shot: Shot) -> bool:
-        """Fire after the shot's delay, whatever goes on then; return whether there was a victim."""
-        end = time.monotonic() + shot.delay_s
+    def _in_time(self, planned: PlannedKill) -> bool:
+        """Kill after the planned delay, whatever goes on then; return whether there was a victim."""
+        end = time.monotonic() + planned.delay_s
         patience_end = end + WORKER_PATIENCE_S
         while time.monotonic() < patience_end:
             self.go_on()
             self.next_event(max(_POLL_S, end - time.monotonic()), patient=False)
-            if time.monotonic() >= end and self._kill_any(shot):
-                self.record.write(f"## killed: {shot}")
+            if time.monotonic() >= end and self._kill_any(planned):
+                self.record.write(f"## killed: {planned}")
                 return True
         return False
 
     def go_on(self, count: int = PORTION) -> None:
-        """Put ``count`` messages into each input partition for an idle driver, unless a shot has just been fired."""
+        """Put ``count`` messages into each input partition for an idle driver, unless one was just killed."""
         if not self.idle:
             return
         with self.injector.ceasefire():
             if any(not broker.alive for broker in self.broker_pair.brokers.values()):
-                return  # Fired is in the queue
+                return  # the event is in the queue
             self.broker_pair.feed(count)
         self.idle = False
         self.driver.again()
@@ -208,21 +208,21 @@ class FaultRun:
         """Take the next event and do what it asks for; return it.
 
         Raises:
-            FireTrouble: None in ``patience_s``, if ``patient``; or a query failed, or a driver ended, and no kill is
+            RunTrouble: None in ``patience_s``, if ``patient``; or a query failed, or a driver ended, and no kill is
                 to blame.
         """
         try:
             event = self.events.get(timeout=patience_s)
         except queue.Empty:
             if patient:
-                raise FireTrouble(f"nothing for {patience_s:g} s; the driver's log ends:\n{self._tail()}") from None
+                raise RunTrouble(f"nothing for {patience_s:g} s; the driver's log ends:\n{self._tail()}") from None
             return None
-        if isinstance(event, Drained) and event.life == self.driver.life:
+        if isinstance(event, Drained) and event.number == self.driver.number:
             self.idle = True
-        elif isinstance(event, Failed) and event.life == self.driver.life:
+        elif isinstance(event, Failed) and event.number == self.driver.number:
             self._forgive(event.reason)
             self.driver.again()
-        elif isinstance(event, Ended) and event.life == self.driver.life and event.status >= 0:
+        elif isinstance(event, Ended) and event.number == self.driver.number and event.status >= 0:
             self._forgive(f"the driver ended with status {event.status}")
             self.driver.kill()  # its JVM
             self.launch()
@@ -233,7 +233,7 @@ class FaultRun:
         self.figures.failures[reason] += 1
         self.record.write(f"## failed: {reason}")
         if not self._excuses:
-            raise FireTrouble(f"the query failed and nobody was killed: {reason}\n{self._tail()}")
+            raise RunTrouble(f"the query failed and nobody was killed: {reason}\n{self._tail()}")
         self._excuses -= 1
 
     def _tail(self) -> str:
@@ -248,7 +248,7 @@ class FaultRun:
         """Copy a last portion in peace, and let the driver end.
 
         Raises:
-            FireTrouble: The driver does not end, or not with status 0.
+            RunTrouble: The driver does not end, or not with status 0.
         """
         self.injector.disarm()
         for driver in self.drivers[:-1]:
@@ -260,18 +260,18 @@ class FaultRun:
         self.driver.finish()
         status = self._status_of_last()
         if status != 0:
-            raise FireTrouble(f"the driver ended with status {status}:\n{self._tail()}")
+            raise RunTrouble(f"the driver ended with status {status}:\n{self._tail()}")
 
     def _status_of_last(self) -> int:
         while True:
             try:
                 event = self.events.get(timeout=PATIENCE_S)
             except queue.Empty:
-                raise FireTrouble(f"the driver does not end; its log ends:\n{self._tail()}") from None
-            if isinstance(event, Ended) and event.life == self.driver.life:
+                raise RunTrouble(f"the driver does not end; its log ends:\n{self._tail()}") from None
+            if isinstance(event, Ended) and event.number == self.driver.number:
                 return event.status
 
-    def judge(self) -> None:
+    def check(self) -> None:
         """Look at what is there.
 
         Raises:
@@ -297,8 +297,8 @@ class FaultRun:
             if not broker.alive:
                 broker.start()
 
-    def _kill(self, shot: Shot, sighting: Sighting) -> bool:
-        match shot.victim:
+    def _kill(self, planned: PlannedKill, sighting: Sighting) -> bool:
+        match planned.victim:
             case Victim.DRIVER:
                 self.driver.kill()
             case Victim.BROKER:
@@ -309,8 +309,8 @@ class FaultRun:
                 return worker is not None
         return True
 
-    def _kill_any(self, shot: Shot) -> bool:
-        match shot.victim:
+    def _kill_any(self, planned: PlannedKill) -> bool:
+        match planned.victim:
             case Victim.DRIVER:
                 self.driver.kill()
             case Victim.BROKER:

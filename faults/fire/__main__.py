@@ -1,7 +1,0 @@
-"""Makes ``python -m faults.fire`` run."""
-
-import sys
-
-from faults.fire.cli import main
-
-sys.exit(main())
