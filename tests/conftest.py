@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from examples import examples
+from hypothesis import settings
 
 pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
 
@@ -34,6 +36,9 @@ ARCHIVED_JAVA = Path(sys.prefix) / "java-from-archive"
 if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() == _java_home():
     os.environ["JAVA_HOME"] = str(ARCHIVED_JAVA)
 
+
+settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
+settings.load_profile("usual")
 
 PYSPARK_LEAVES = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 """PySpark leaves sockets to the garbage collector. In all tests but those with Spark, both warnings are errors."""

@@ -38,7 +38,13 @@ class Source:
 def sources(*folders: str) -> tuple[Source, ...]:
     """Return the files of some folders, in the order of their paths."""
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return tuple(parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
+    return tuple(_parsed(path) for path in paths)
+
+
+@cache
+def _parsed(path: Path) -> Source:
+    """One file; folders that are asked for overlap."""
+    return parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def parse(path: str, text: str) -> Source:

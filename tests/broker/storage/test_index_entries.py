@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.engine.block_kernel import compiled
@@ -39,7 +40,7 @@ def test_entries_can_be_compared_dropped_and_counted_anew() -> None:
     assert list(entries) == [entry._replace(ordinal=entry.ordinal + 7) for entry in SOME[2:]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     blocks=st.integers(1, 4),

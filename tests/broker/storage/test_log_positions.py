@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_broker.clock import ManualClock
@@ -137,7 +138,7 @@ class Subject:
                 path.write_bytes(content)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(STEPS, min_size=1, max_size=12),
     st.sampled_from([300, 1500, 1 << 20]),

@@ -7,6 +7,7 @@ restart, kill and power cut.
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -52,7 +53,7 @@ class WholeBroker(Transactions):
 
 
 WholeBroker.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

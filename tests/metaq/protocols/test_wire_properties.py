@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import get_args
 
+from examples import examples
 from feeding import byte_by_byte, feed, take
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,7 +148,7 @@ usual_put = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(line | usual_put, min_size=1, max_size=3), st.integers(0, 12))
 def test_the_short_way_for_puts_means_what_the_long_one_means(lines: list[bytes], body_bytes_max: int) -> None:
     """Whole chunks may take the short way; byte by byte nothing does."""
@@ -162,7 +163,7 @@ noise = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(noise, st.data())
 def test_any_bytes_end_in_commands_or_a_protocol_error(stream: bytes, data: st.DataObject) -> None:
     for decoder in (CommandDecoder(LINE_MAX, BODY_MAX), ReplyDecoder(LINE_MAX, BODY_MAX)):

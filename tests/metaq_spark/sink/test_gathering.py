@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def bodies(blocks: Iterator[Block] | list[Block]) -> list[bytes]:
     block_bytes=st.integers(1, 900),
     block_messages=st.integers(1, 40),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_every_partition_gets_its_rows_in_order_in_blocks_within_their_bounds(
     plain_bytes: int, batches: list[tuple[int, list[bytes]]], block_bytes: int, block_messages: int
 ) -> None:

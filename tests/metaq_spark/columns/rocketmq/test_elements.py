@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def columns_of(items: list[Any], slice_at: int = 0) -> RowColumns:
 
 
 @given(st.lists(row, max_size=12), st.integers(0, 3), st.integers(0, 2**40), st.randoms())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_both_encoders_write_the_same_messages(items: list[Any], cut: int, first_row: int, random: Any) -> None:
     cut = min(cut, len(items))
     columns, kept = columns_of(items, cut), items[cut:]
