@@ -98,6 +98,7 @@ class NameServer:
             await self._server.stop(STOP_S)
         if self._remoting is not None:
             self._remoting.stop()
+        self._requests.close()
         await self.key_values.close()
 
     def scan(self) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.bodies.json_body import JsonBody
@@ -49,6 +50,12 @@ from metaq_broker.nameserver.routes import (
 
 _LOG: Final = logging.getLogger(__name__)
 
+READ_AT_ONCE_BYTES: Final = 1 << 16
+"""Registrations up to this length are read on the event loop, in about a millisecond."""
+
+WAITING_BYTES_MAX: Final = 64 << 20
+"""Of longer ones that wait for the thread, about; when there are more, the next are read on the loop all the same."""
+
 STANDARD_JSON_FROM: Final = 401
 """Clients of this version (4.9.4) and above get keys in quotation marks."""
 
@@ -74,6 +81,8 @@ class NameServerRequests:
     def __init__(self, routes: RouteTable, key_values: KeyValues, settings: Settings) -> None:
         self._routes, self._key_values, self._settings = routes, key_values, settings
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="registrations")
         self.dispatcher = Dispatcher()
         for code, handler in self._handlers().items():
             self.dispatcher.add([code], handler)
@@ -104,14 +113,44 @@ class NameServerRequests:
             code.GET_NAMESRV_CONFIG: self._show_settings,
         }
 
+    def close(self) -> None:
+        """End the thread that reads large bodies."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     # ---- brokers
 
-    def _register(self, call: Call) -> RemotingCommand:
+    def _register(self, call: Call) -> RemotingCommand | None:
         command = call.request
         header = RegisterBroker.from_ext({"haServerAddr": "", **command.ext})
         _check_body(command, header.body_crc32 or 0)
-        body: RegisterBrokerBody = read_registration(command.body, bool(header.compressed), command.version)
-        topics = body.topic_config_serialize_wrapper
+        if len(command.body) > READ_AT_ONCE_BYTES and self._waiting_bytes < WAITING_BYTES_MAX:
+            self._waiting_bytes += len(command.body)
+            self._keep(self._register_large(call, header))
+            return None
+        body = read_registration(command.body, bool(header.compressed), command.version)
+        return self._registered(call, header, body)
+
+    async def _register_large(self, call: Call, header: RegisterBroker) -> None:
+        """Read the body in a thread: others are served meanwhile. One at a time, so those of a broker stay in order."""
+        command, loop = call.request, asyncio.get_running_loop()
+        try:
+            body = await loop.run_in_executor(
+                self._reader, read_registration, command.body, bool(header.compressed), command.version
+            )
+            if not call.session.finished:  # else its connection ended meanwhile, and nobody would remove it
+                call.answer(self._registered(call, header, body))
+        except FieldError as error:
+            call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))
+        finally:
+            self._waiting_bytes -= len(command.body)
+
+    def _registered(self, call: Call, header: RegisterBroker, body: RegisterBrokerBody) -> RemotingCommand:
+        command, topics = call.request, body.topic_config_serialize_wrapper
         who = Registration(
             header.cluster_name,
             header.broker_name,
@@ -238,9 +277,7 @@ class NameServerRequests:
         return call.request.reply(0, body=self._settings.to_text().encode())
 
     def _update_settings(self, call: Call) -> None:
-        task = asyncio.get_running_loop().create_task(self._change_settings(call))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._keep(self._change_settings(call))
 
     async def _change_settings(self, call: Call) -> None:
         refusal = await self._settings.change(call.request.body.decode("utf-8", "replace"))

@@ -184,6 +184,31 @@ class TestClocksAndConnections:
             data = TopicRouteData.from_json(client.call(server.address, route("topic-4999")).body)
             assert [each.read_queue_nums for each in data.queue_datas] == [4]
 
+    def test_a_large_registration_of_who_left_meanwhile_is_dropped(self, tmp_path: Path) -> None:
+        with running_name_server(tmp_path) as server, RemotingClient(timeouts=TIMEOUTS) as client:
+            with socket.create_connection((server.address.host, server.address.port), 20) as broker:
+                broker.sendall(encode(registration("a", 5000)))
+            server.wait_for(lambda: not server.server._requests._tasks and server.server.counts.connections == 0)
+            assert server.server.routes.broker_count == 0
+            assert client.call(server.address, registration("b", 5000)).code == 0
+            wrong = registration("c", 5000)
+            wrong = request(wrong.code, {**wrong.ext, "bodyCrc32": "0"}, wrong.body[:-9])
+            answer = client.call(server.address, wrong)
+            assert (answer.code, "JSON" in str(answer.remark)) == (1, True)
+            assert server.server._requests._waiting_bytes == 0
+
+    def test_large_registrations_ahead_do_not_pile_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        limit = 1 << 20
+        monkeypatch.setattr("metaq_broker.nameserver.requests.WAITING_BYTES_MAX", limit)
+        with running_name_server(tmp_path) as server, RemotingClient(timeouts=TIMEOUTS) as client:
+            command = registration("a", 2000)
+            futures = [client.submit(server.address, command) for _ in range(30)]  # 9 MB
+            most = 0
+            while not all(future.done() for future in futures):
+                most = max(most, server.do(lambda: server.server._requests._waiting_bytes))
+            assert [future.result().code for future in futures] == [0] * 30
+            assert most < limit + len(command.body)
+
 
 class TestHostilePeers:
     @pytest.fixture
