@@ -9,19 +9,21 @@ Source: docs/adr/0014; the frame is in docs/protocol.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES, Frame, encode_frame, walk
-from metaq.formats.message_id import EPOCH_MS, IdRange
+from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, IdRange
 from metaq.model import Buffer
 from metaq_broker.engine import block_kernel
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 from metaq_broker.engine.outcomes import ChecksumMismatch, Refusal, TooLarge
 from metaq_broker.storage.index import IndexBuilder, IndexEntry
 from metaq_broker.storage.marks import Marks
+
+COMPILED_BYTES_MIN: Final = 2048
+"""Shorter blocks are numbered by the plain loop: a call of the compiled one costs as much as a dozen frames."""
 
 Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 
@@ -31,9 +33,8 @@ _ID_AT: Final = 8
 _LENGTH: Final = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """``count`` whole frames for one partition, back to back. The message ids in them are replaced.
+class Block(NamedTuple):
+    """``messages`` whole frames for one partition, back to back. The message ids in them are replaced.
 
     ``frames`` that can be written get their ids where they are; nothing of them is kept. A block is one unit: stored
     whole, in one segment, or not at all. ``independent``: its messages were put one by one. Then a wrong one is left
@@ -43,7 +44,7 @@ class Block:
     topic: str
     partition: int
     frames: Buffer
-    count: int
+    messages: int
     independent: bool = False
 
 
@@ -77,13 +78,13 @@ class BlockNumbering(LazyLoop[Kernel]):
         Raises:
             BlockRefused: A frame is cut, too long or fails its checksum, or there are not exactly ``count`` of them.
         """
-        if self.loop is not None:
+        if self.loop is not None and len(block) >= COMPILED_BYTES_MIN:
             numbered = _writable(block)
             marks = self.loop(numbered, count, ids, message_bytes_max, mark_bytes)
             if marks is not None:
                 return numbered, marks
             # Something is wrong with the block: the plain loop says what.
-        else:
+        elif self.loop is None:
             self.went_without(len(block))
         return number_plainly(block, count, ids, message_bytes_max, mark_bytes)
 
@@ -94,25 +95,32 @@ def number_plainly(
     """Do what ``BlockNumbering.number`` promises, in plain Python."""
     numbered = _writable(block)
     total, start, next_mark = len(block), 0, 0
-    marks = Marks()
-    for ordinal, message_id in enumerate(ids):
+    marks, unpack, pack, crc = Marks(), _HEADER.unpack_from, _ID.pack_into, crc32
+    for ordinal, message_id in enumerate(consecutive(ids)):
         body_start = start + HEADER_BYTES
         if body_start > total:
             raise BlockRefused(f"frame {ordinal} of {count} begins at byte {start}, but the block has {total} bytes")
-        length, stored, _, _ = _HEADER.unpack_from(block, start)
+        length, stored, _, _ = unpack(block, start)
         end = body_start + length
         if not 0 <= length <= message_bytes_max or end > total:
             raise BlockRefused(_length_fault(ordinal, start, length, message_bytes_max, total))
-        if crc32(block[body_start:end]) & CHECKSUM_MASK != stored:
+        if crc(block[body_start:end]) & CHECKSUM_MASK != stored:
             raise BlockRefused(f"frame {ordinal} at byte {start} fails its checksum")
         if start >= next_mark:
             marks.add(start, ordinal)
             next_mark = start + mark_bytes
-        _ID.pack_into(numbered, start + _ID_AT, message_id)
+        pack(numbered, start + _ID_AT, message_id)
         start = end
     if start != total:
         raise BlockRefused(f"{count} frames take {start} bytes, but the block has {total} bytes")
     return numbered, marks
+
+
+def consecutive(ids: IdRange) -> Sequence[int]:
+    """Return the ids. Within one millisecond they are consecutive integers, and a range costs nothing to make."""
+    if ids.first_sequence + ids.count <= IDS_PER_MS:
+        return range(ids.first, ids.first + ids.count)
+    return list(ids)
 
 
 def _writable(block: Buffer) -> bytearray | memoryview:
@@ -168,14 +176,14 @@ def sort_out(block: Block, message_bytes_max: int) -> tuple[Block | None, dict[i
     """Return a block without the wrong messages, ``None`` if none is left, and why these are wrong, by position.
 
     Raises:
-        BlockRefused: It is not ``count`` whole frames.
+        BlockRefused: It is not so many whole frames.
         CorruptFrame: A length is negative.
     """
     correct: list[Frame] = []
     rejected: dict[int, Refusal] = {}
     found = list(walk(block.frames, verify=False))
-    if len(found) != block.count or sum(HEADER_BYTES + len(frame.body) for frame in found) != len(block.frames):
-        raise BlockRefused(f"the block of {len(block.frames)} bytes is not {block.count} whole frames")
+    if len(found) != block.messages or sum(HEADER_BYTES + len(frame.body) for frame in found) != len(block.frames):
+        raise BlockRefused(f"the block of {len(block.frames)} bytes is not {block.messages} whole frames")
     for position, frame in enumerate(found):
         if crc32(frame.body) & CHECKSUM_MASK != frame.checksum:
             rejected[position] = ChecksumMismatch()
@@ -184,4 +192,4 @@ def sort_out(block: Block, message_bytes_max: int) -> tuple[Block | None, dict[i
         else:
             correct.append(frame)
     frames = b"".join(encode_frame(0, frame.flag, frame.body, frame.checksum) for frame in correct)
-    return (replace(block, frames=frames, count=len(correct)) if correct else None), rejected
+    return (block._replace(frames=frames, messages=len(correct)) if correct else None), rejected

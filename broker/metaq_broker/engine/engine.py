@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -125,7 +124,7 @@ class Engine:
         After a refusal nothing is stored, and ``on_durable`` is not called. Otherwise it is called exactly once, after
         this has returned.
         """
-        topic, count = block.topic, block.count
+        topic, count = block.topic, block.messages
         self.statistics.puts(topic, count, max(0, len(block.frames) - count * HEADER_BYTES))
         outcome = self.put_refusal(topic, block.partition) or self._append(block, on_durable)
         failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
@@ -134,7 +133,7 @@ class Engine:
         return outcome
 
     def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
-        topic, count = block.topic, block.count
+        topic, count = block.topic, block.messages
         try:
             check_count(block.frames, count)  # first: ids that are taken for nothing are gone
             ids = self.reserve_ids(count)
@@ -176,7 +175,7 @@ class Engine:
         if correct is None:
             return AllRejected(rejected)
         outcome = self._append(correct, on_durable)
-        return outcome if isinstance(outcome, Refusal) else replace(outcome, rejected=rejected)
+        return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
 
     def append_committed(
         self, topic: str, partition: int, parts: Sequence[BlockPart], done: Callable[[Exception | None], None]

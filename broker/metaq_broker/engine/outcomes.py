@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from metaq.formats.message_id import IdRange
 
@@ -144,16 +145,15 @@ class AllRejected(Refusal):
     rejected: Mapping[int, Refusal]
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """A block that is written to partition ``index``, not yet durable.
+class Appended(NamedTuple):
+    """A block that is written to ``partition``, not yet durable.
 
     Its messages have the ids ``ids``, the ordinals from ``first_ordinal`` on, and their frames stand back to back from
     byte ``first_offset`` to ``end_offset``. Messages of an independent block that could not be stored are in
     ``rejected``, by position in the block; nothing of theirs is counted in the rest.
     """
 
-    index: int
+    partition: int
     ids: IdRange
     first_offset: int
     end_offset: int

@@ -123,7 +123,8 @@ class TopicStores:
 
     def get(self, topic: str, index: int) -> PartitionLog | None:
         """Return an open partition, ``None`` if there is none."""
-        return self.store_of(topic).get(topic, index)
+        store = self._only or self._stores[self._config.topic_settings(topic).data_path]
+        return store.get(topic, index)
 
     def get_or_create(self, topic: str, index: int) -> PartitionLog:
         """Return a partition, made when there is none. Raises as ``LogStore.get_or_create``."""

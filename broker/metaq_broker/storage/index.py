@@ -381,6 +381,13 @@ class IndexBuilder:
             self.entries.records += records
             self.offset, self.ordinal, self.time_ms, self._marked, self._span = behind
             return
+        last = marks.pairs[-2]
+        while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
+            last = end
+        if len(marks) == 1 and len(block) < self.free_bytes:
+            time_ms = _time_at(block, 0, now_ms)
+            self.advance(block, count, max(time_ms, _time_at(block, last, now_ms)) if last else time_ms)
+            return
         view, done, counted = memoryview(block), 0, 0
         for offset, ordinal in marks:
             # Ids ascend, so nothing before the frame at a mark is later than that frame.
@@ -388,9 +395,6 @@ class IndexBuilder:
             done, counted = offset, ordinal
             if self.free_bytes <= 0:
                 self.mark()
-        last = done
-        while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
-            last = end
         self.advance(view[done:], count - counted, _time_at(block, last, now_ms))
         if self.free_bytes <= 0:
             self.mark()

@@ -177,7 +177,7 @@ def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_dura
             outcome = put(engine, "t", 0, [b"a", b"bc"], durable.append, independent=bool(number))
             assert isinstance(outcome, Appended)
             assert (outcome.first_offset, outcome.end_offset) == (43 * number, 43 * (number + 1))
-            assert (outcome.index, outcome.first_ordinal, outcome.ids.count) == (0, 2 * number, 2)
+            assert (outcome.partition, outcome.first_ordinal, outcome.ids.count) == (0, 2 * number, 2)
             assert durable == [], "never before it returns"
         await commit.drain()
         assert durable == [None, None]

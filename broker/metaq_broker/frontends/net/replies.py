@@ -9,7 +9,7 @@ requests: their replies, and what the broker sends unasked, leave as they are re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from metaq_broker.storage.reads import Slice
@@ -64,14 +64,19 @@ class PendingReply:
     def complete(self, data: bytes) -> None:
         """Give the bytes of all its replies (empty for a request without reply)."""
         self.data = data
-        self._queue.completed(len(data))
+        self._queue.ready_bytes += len(data)
+        self._queue.wake()
+
+    def complete_all(self, replies: Sequence[bytes]) -> None:
+        """Give all its replies."""
+        self.complete(b"".join(replies))
 
 
 class ReplyQueue:
     """See the module. ``wake`` is called when a slot was completed, so that the owner comes and takes."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+        self.wake = wake
         self._slots: deque[bytes | PendingReply | Question | None] = deque()
         self._pushed: list[bytes] = []
         self._abandoned = False
@@ -106,7 +111,7 @@ class ReplyQueue:
         self._pushed.append(data)
         self.unanswered -= answers
         self.ready_bytes += len(data)
-        self._wake()
+        self.wake()
 
     def add(self, data: bytes) -> None:
         """Queue one reply."""
@@ -133,14 +138,9 @@ class ReplyQueue:
     def abandon(self) -> None:
         """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
         self._abandoned = True
-        self._wake = _nobody
+        self.wake = _nobody
         self._slots.clear()
         self._pushed.clear()
-
-    def completed(self, data_bytes: int) -> None:
-        """Note that a ``PendingReply`` got its bytes."""
-        self.ready_bytes += data_bytes
-        self._wake()
 
     def take(self, bytes_max: int, quantum_over: Callable[[], bool] = never) -> Output:
         """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.

@@ -14,11 +14,11 @@ from typing import Final
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES
-from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.put_runs import PutRun
+from metaq_broker.engine.blocks import consecutive
 from metaq_broker.engine.outcomes import Appended, Refusal
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.text.refusals import Refused
@@ -62,7 +62,7 @@ def frames_of(run: PutRun) -> bytearray:
 
 def success_replies(run: PutRun, appended: Appended, *, joined: bool) -> list[bytes]:
     """Return the replies of a run whose messages were all stored: one each, or ``joined``."""
-    ids, opaques = _numbers(appended.ids), run.opaques
+    ids, opaques = consecutive(appended.ids), run.opaques
     offsets = list(
         accumulate(map(len, run.bodies), lambda at, size: at + size + HEADER_BYTES, initial=appended.first_offset)
     )
@@ -70,12 +70,12 @@ def success_replies(run: PutRun, appended: Appended, *, joined: bool) -> list[by
     id_chars, offset_chars = len(str(ids[0])), len(str(offsets[0]))
     if not joined or len(str(ids[-1])) != id_chars or len(str(offsets[-1])) != offset_chars:
         return [
-            encode(Result(OK, f"{message_id} {appended.index} {offset}", opaque))
+            encode(Result(OK, f"{message_id} {appended.partition} {offset}", opaque))
             for message_id, offset, opaque in zip(ids, offsets, opaques, strict=True)
         ]
     # Ids and offsets grow, so all texts are as long as the first and the last: one template serves the whole run.
-    length = id_chars + len(str(appended.index)) + offset_chars + 2
-    template = f"result {OK} {length} %d\r\n%d {appended.index} %d".encode()
+    length = id_chars + len(str(appended.partition)) + offset_chars + 2
+    template = f"result {OK} {length} %d\r\n%d {appended.partition} %d".encode()
     return [template * len(opaques) % tuple(chain.from_iterable(zip(opaques, ids, offsets, strict=True)))]
 
 
@@ -96,10 +96,3 @@ def refusal_replies(
         b"" if reason is None else encode(Result(*worded(reason), opaque))
         for reason, opaque in zip(reasons, opaques, strict=True)
     ]
-
-
-def _numbers(ids: IdRange) -> Sequence[int]:
-    # Within one millisecond ids are consecutive integers, and a range costs nothing to make.
-    if ids.first_sequence + ids.count <= IDS_PER_MS:
-        return range(ids.first, ids.first + ids.count)
-    return list(ids)

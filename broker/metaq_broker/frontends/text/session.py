@@ -238,7 +238,7 @@ class TextSession:
         topics, partitions, count = run.topics, run.partitions, len(run.topics)
         topic, partition = topics[0], partitions[0]
         if partition != ANY_PARTITION and partitions.count(partition) == count == topics.count(topic):
-            self._put_group(topic, partition, run, self._joined(count), joined=True)
+            self._put_group(topic, partition, run, self._replies.pending(count).complete_all, joined=True)
             return
         groups: dict[tuple[str, int], list[int]] = {}
         for position, (topic, partition) in enumerate(zip(topics, partitions, strict=True)):
@@ -247,11 +247,6 @@ class TextSession:
         replies = GroupedReplies(self._replies, count, len(groups))
         for (topic, partition), positions in groups.items():
             self._put_group(topic, partition, run.picked(positions), partial(replies.report, positions), joined=False)
-
-    def _joined(self, requests: int) -> Send:
-        """Take the next slot of the connection's replies, for replies that come together."""
-        slot = self._replies.pending(requests)
-        return lambda replies: slot.complete(b"".join(replies))
 
     def _put_group(self, topic: str, partition: int, run: PutRun, send: Send, *, joined: bool) -> None:
         worded = partial(self._texts.put, topic, partition)
@@ -272,10 +267,10 @@ class TextSession:
         def stored(appended: Appended) -> list[bytes]:
             if appended.rejected:
                 return mixed_replies(puts.run(), appended, worded)
-            return [self._services.text_puts.replies(puts, appended.index, appended.first_offset)]
+            return [self._services.text_puts.replies(puts, appended.partition, appended.first_offset)]
 
         block = Block(puts.topic, puts.partition, puts.block, puts.messages, independent=True)
-        self._append(block, puts.opaques.tolist, stored, worded, self._joined(puts.messages))
+        self._append(block, puts.opaques.tolist, stored, worded, self._replies.pending(puts.messages).complete_all)
 
     def _append(
         self,
@@ -321,12 +316,12 @@ class TextSession:
             partition = self._engine.pick_partition(batch.topic)
 
         def stored(appended: Appended) -> list[bytes]:
-            text = f"{appended.ids.first} {appended.index} {appended.first_offset}"
+            text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
             return [encode(Result(OK, text, batch.opaque))]
 
         block = Block(batch.topic, partition, batch.block, batch.count)
         worded = partial(self._texts.put, batch.topic, partition)
-        self._append(block, lambda: (batch.opaque,), stored, worded, self._joined(1))
+        self._append(block, lambda: (batch.opaque,), stored, worded, self._replies.pending().complete_all)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
