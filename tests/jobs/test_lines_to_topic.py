@@ -97,7 +97,7 @@ def test_transform_keeps_order_within_each_partition(spark: SparkSession, conten
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--topic", "t", "in"], "required: --brokers"),
+        (["--topic", "t", "in"], "one of the arguments --brokers --rocketmq is required"),
         (["--brokers", "h:1", "--topic", "t", "--block-bytes", "0", "in"], "--block-bytes"),
         (["--brokers", "h:1", "--topic", "t"], "required: input"),
     ],
