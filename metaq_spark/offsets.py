@@ -1,7 +1,7 @@
 """What a query's progress looks like: an offset for every partition, and its form in Spark's checkpoint.
 
 An offset is that of the first message *not yet* read: its first byte in MetaQ, its number in the queue in RocketMQ. An
-incarnation says which life of the partition it belongs to, where the broker tells. The checkpoint holds::
+incarnation identifies one creation of the partition, where the broker reports it. The checkpoint holds::
 
     {"v": 2, "topics": {"orders": {"0-0": 123, "0-1": 0}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
     {"v": 2, "topics": {"orders": {"broker-a:0": 12, "broker-b:3": 0}}, "incarnations": {}}
@@ -35,7 +35,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 """A range of offsets of each of some partitions."""
 
 Holdings = Mapping[TopicPartition, PartitionState]
-"""What the brokers hold of every partition: first offset, readable end, and which life of it this is."""
+"""What the brokers hold of every partition: first offset, readable end, and its incarnation."""
 
 ParsePartition = Callable[[str], Partition]
 """From the name of a partition as text; raises ValueError."""
@@ -70,7 +70,7 @@ def ends_of(available: Holdings) -> Progress:
 
 
 def incarnations_of(available: Holdings) -> dict[TopicPartition, str]:
-    """The incarnations that brokers told."""
+    """The incarnations that brokers reported."""
     return {where: of_one.incarnation for where, of_one in available.items() if of_one.incarnation is not None}
 
 

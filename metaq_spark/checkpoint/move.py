@@ -158,8 +158,8 @@ def _available(
     known = {where for where in read_to.offsets if choice.takes(where)}
     if isinstance(position, Specific):
         known = {where for where in position.offsets if where in read_to.offsets and choice.takes(where)}
-        if strangers := position.offsets.keys() - known:
-            raise OptionError(OPTION, f"{min(strangers)} is no partition that the query reads and that was chosen")
+        if unknown := position.offsets.keys() - known:
+            raise OptionError(OPTION, f"{min(unknown)} is no partition that the query reads and that was chosen")
     found = cluster.available(Named(tuple(sorted({where.topic for where in known})))) if known else {}
     if missing := known - found.keys():
         raise OptionError(OPTION, f"no broker that is named holds {min(missing)}; leave it out, or name its broker")

@@ -1,4 +1,4 @@
-"""What the command tells, as JSON for machines and as text for people. Pure."""
+"""What the command prints, as JSON for machines and as text for people. Pure."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ that is not full is sent.
 
 A block has a fingerprint: whether two sets of rows became the same messages, in whatever order. That of a message is a
 64-bit mix of its frame's length, checksum and flag, so it covers value and attribute. That of a set is the sum modulo
-2**64. It tells apart what was written by mistake; it is no protection against somebody who looks for two sets with one
-sum.
+2**64. It distinguishes what was written by mistake; it is no protection against somebody who looks for two sets
+with one sum.
 """
 
 from __future__ import annotations

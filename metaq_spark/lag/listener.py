@@ -1,4 +1,4 @@
-"""A listener that tells how far the queries of a session are behind: in the log, and as Prometheus gauges.
+"""A listener that reports how far the queries of a session are behind: in the log, and as Prometheus gauges.
 
 ::
 
@@ -103,14 +103,14 @@ class MetaQLagListener(StreamingQueryListener):
         self._guarded(lambda: self._leave(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Spark tells no offsets with it."""
+        """Spark gives no offsets with it."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Remove what is shown of the query. A progress that still waits is logged."""
         self._guarded(lambda: self._forget(str(event.runId)))
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until everything that was reported so far is told; whether it was in time. For programs about to end."""
+        """Wait until all reported progress is logged; whether it was in time. For programs about to end."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 

@@ -32,7 +32,7 @@ class SourceProgress:
         return {*self.end.offsets, *(self.latest.offsets if self.latest is not None else ())}
 
     def lags(self) -> list[PartitionLag]:
-        """The lag in offsets as the progress alone tells it; nothing if ``latest`` is not known.
+        """The lag in offsets as the progress alone has it; nothing if ``latest`` is not known.
 
         A partition is taken to start at 0, so that one that is new or was made again may hold less than it says.
         """

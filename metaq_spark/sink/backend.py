@@ -134,5 +134,5 @@ class Sink(Protocol):
         """The delivery of one task attempt.
 
         Raises:
-            ExactlyOnceError: The batch has no name by which it could be told from others.
+            ExactlyOnceError: The batch has no name that distinguishes it from others.
         """

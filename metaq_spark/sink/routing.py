@@ -123,7 +123,7 @@ class Router:
 class _RowTargets:
     """What the rows of a batch say about their partition, looked up once however many topics the batch has.
 
-    ``given`` and ``keyed`` tell which rows have a place or a key; ``None`` = there is no such column.
+    ``given`` and ``keyed`` say which rows have a place or a key; ``None`` = there is no such column.
     """
 
     given: Bools | None

@@ -37,7 +37,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommit
         RowError: A row cannot become a message.
         TopicNotFound: A row names a topic that no broker accepts.
         PartitionAway: A row goes to a partition that no broker takes messages for.
-        ExactlyOnceError: The batch has no name by which it could be told from others.
+        ExactlyOnceError: The batch has no name that distinguishes it from others.
         MetaqError: A broker refused a block or could not be reached, even after retries.
     """
     keep_freed_memory()

@@ -88,8 +88,8 @@ def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> d
         for where, skipped in counts.skip(asked).items():
             ends[where] = skipped.offset
             budget -= skipped.messages
-        hungry = {where: span.end - ends[where] for where, span in ahead.items() if ends[where] < span.end}
-        shares = share_out(hungry, budget)
+        unfinished = {where: span.end - ends[where] for where, span in ahead.items() if ends[where] < span.end}
+        shares = share_out(unfinished, budget)
     return ends
 
 

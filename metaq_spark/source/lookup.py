@@ -1,4 +1,4 @@
-"""What the brokers hold, as a running stream asks: not too often, and patient with a broker that is away.
+"""What the brokers hold, as a running stream asks: not too often, and waiting for a broker that is away.
 
 Spark polls an idle query every few milliseconds; the brokers are asked at most every ``offsetPollMs``, and the last
 answer stands in between. Where asking takes long, because of many partitions or a far broker, it is done more rarely,

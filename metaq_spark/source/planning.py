@@ -127,7 +127,7 @@ def _lowered(known: Progress, available: Holdings, ceiling: Progress) -> dict[To
         if where in ceiling.offsets and not _made_again(ceiling, where, one):
             end = min(one.offsets.end, max(ceiling.offsets[where], known.offsets.get(where, 0)))
             lowered[where] = PartitionState(OffsetRange(one.offsets.start, end), one.incarnation)
-        elif where in known.offsets and _made_again(known, where, one):  # that is to be told, but not to be read
+        elif where in known.offsets and _made_again(known, where, one):  # that is reported, but not read
             lowered[where] = PartitionState(OffsetRange(one.offsets.start, one.offsets.start), one.incarnation)
     return lowered
 

@@ -1,4 +1,4 @@
-"""A batch read that is told by Spark what its query filters by, and fetches less because of it.
+"""A batch read that Spark gives the filters of its query, and that fetches less because of them.
 
 ==========================================  =====================================================  =================
 condition on                                what it does                                           Spark checks again
@@ -139,7 +139,7 @@ class Narrowing:
             where: Cuts(one.start, (self.offset_min,)) for where, one in ranges.items() if one.start < self.offset_min
         }
         starts = positions.boundaries(inside)
-        # An answer above what was asked: messages were removed meanwhile, and the task shall notice.
+        # An answer above what was asked: messages were removed meanwhile, and the task has to notice.
         return _pending(ranges, {where: at for where, (at,) in starts.items() if at <= self.offset_min})
 
     def _from_time(self, ranges: Ranges, positions: Positions) -> Ranges:

@@ -125,15 +125,15 @@ class Bound:
                 f"{_names(missing)} is missing; name every partition, with -2 for earliest or -1 for latest",
             )
         # A partition that was never written to holds nothing, so only "its start" or "its end" can be meant.
-        if strangers := [where for where, offset in offsets.items() if where not in available and offset > 0]:
-            raise OptionError(self.option, _strange(strangers, available))
+        if unknown := [where for where, offset in offsets.items() if where not in available and offset > 0]:
+            raise OptionError(self.option, _not_there(unknown, available))
 
     def _check_times(self, times_ms: Mapping[TopicPartition, int], available: Ranges) -> None:
         if missing := available.keys() - times_ms.keys():
             raise OptionError(self.option, f"{_names(missing)} is missing; name every partition")
-        strangers = times_ms.keys() - available.keys()
-        if strangers and not self.latest_if_none:
-            raise OptionError(self.option, _strange(strangers, available))
+        unknown = times_ms.keys() - available.keys()
+        if unknown and not self.latest_if_none:
+            raise OptionError(self.option, _not_there(unknown, available))
 
     def _within(self, offsets: Offsets, available: Ranges, report_loss: ReportLoss) -> dict[TopicPartition, int]:
         found = {}
@@ -161,7 +161,7 @@ class Bound:
         }
 
 
-def _strange(partitions: Iterable[TopicPartition], available: Ranges) -> str:
+def _not_there(partitions: Iterable[TopicPartition], available: Ranges) -> str:
     return f"{_names(partitions)} holds no messages, or its topic is not subscribed; there is {_names(available)}"
 
 

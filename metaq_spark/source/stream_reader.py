@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end_of_batch(self, known: Progress, limit: ReadLimit, ends_run: bool) -> Progress:
         plan = self._plan(known, last_chance=ends_run)
         positions, least = self._checked.cluster.positions, None if ends_run else self._least(limit)
-        # What was passed over is noted at once: it must not be told again with every look at the brokers.
+        # What was passed over is noted at once: it must not be reported again with every look at the brokers.
         if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, positions):
             return known
         return plan.end(self._limits(limit), positions)

@@ -158,13 +158,13 @@ class Cluster:
         address = self._addresses.get(where.partition.broker_id)
         return None if address is None else str(address)
 
-    def tells_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
-        """Whether the brokers of ``partitions`` tell incarnations."""
+    def reports_incarnations(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, bool]:
+        """Whether the brokers of ``partitions`` report incarnations."""
 
-        def tells(session: Session, asked: list[TopicPartition]) -> dict[TopicPartition, bool]:
+        def reports(session: Session, asked: list[TopicPartition]) -> dict[TopicPartition, bool]:
             return dict.fromkeys(asked, EXT_INCARNATION in session.extensions)
 
-        return self.ask_each(partitions, tells)
+        return self.ask_each(partitions, reports)
 
     def ask_each(
         self,

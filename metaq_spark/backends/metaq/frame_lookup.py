@@ -199,7 +199,7 @@ def skip_messages(session: Session, topic: str, partition_index: int, span: Offs
             at, counted = outcome.offset, counted + (at == span.start)
             continue
         if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
-            break  # the log ends early: what is missing is for the task to tell
+            break  # the log ends early: the task reports what is missing
         at, followed, length = _follow(outcome, span.end, count - counted, f"{topic} partition {partition_index}")
         counted += followed
         window_bytes = _next_window(window_bytes, length)

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 class ZooKeeperGroups:
     """Implements ``GroupOffsets``, in the tree at ``address``; ``timeout_s`` for each step of a question.
 
-    A commit that fails is told in the log, once, and made good by a later one: the query's own offsets are in its
+    A commit that fails is logged, once, and made good by a later one: the query's own offsets are in its
     checkpoint, and must not wait for a copy. A write that takes longer than ``REFRESH_WAIT_S`` is not waited for; while
     ZooKeeper is away, a thread tries again every ``AWAY_PAUSE_S``, with what is newest then.
     """

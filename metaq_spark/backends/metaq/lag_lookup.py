@@ -1,4 +1,4 @@
-"""What only the brokers can tell about a lag: where partitions are now, how many messages, how old the oldest is."""
+"""What only the brokers know about a lag: where partitions are now, how many messages, how old the oldest is."""
 
 from __future__ import annotations
 

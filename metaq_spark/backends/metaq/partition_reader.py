@@ -29,9 +29,9 @@ from metaq_spark.errors import ReadFailed
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What a task needs to know: which bytes of which partition, the broker that serves it, and the partition's life.
+    """What a task needs to know: which bytes of which partition, the broker that serves it, and its incarnation.
 
-    ``incarnation`` is ``None`` where the broker does not tell.
+    ``incarnation`` is ``None`` where the broker does not report one.
     """
 
     source: TopicPartition

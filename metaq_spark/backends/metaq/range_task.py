@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from metaq.backends.metaq.fetch import GROUP
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import incarnation as told_incarnation
+from metaq.backends.metaq.positions import incarnation as reported_incarnation
 from metaq.backends.metaq.positions import lookup
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.range_reader import RangeReader
@@ -122,16 +122,16 @@ class RangeTask:
         if self._incarnation is None:
             return True
         try:
-            told = self._ask(lambda: told_incarnation(self._session, *self._topic_and_index))
+            reported = self._ask(lambda: reported_incarnation(self._session, *self._topic_and_index))
         except BrokerError as refusal:
             if refusal.code != _NOT_THERE:
                 raise
             return True  # there is nothing to read: the first get says what that means
-        if told is None or told == self._incarnation:
+        if reported is None or reported == self._incarnation:
             return True
         self._report_loss(
             f"{self._source}: the partition was deleted and recreated since this read was planned (its incarnation was "
-            f"{self._incarnation}, now it is {told}); offsets {self.position} to {self._end} are of the old one"
+            f"{self._incarnation}, now it is {reported}); offsets {self.position} to {self._end} are of the old one"
         )
         return False
 

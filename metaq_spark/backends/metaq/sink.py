@@ -1,7 +1,7 @@
 """A write to MetaQ: implements ``sink.backend.Sink``, for at-least-once delivery by itself.
 
 Where a topic can be written is remembered for a few seconds. Spark makes a new writer for every micro-batch, twice;
-asking the brokers each time would cost more than it tells. A topic that gets more partitions is noticed when the memory
+asking the brokers each time would cost more than it gains. A topic that gets more partitions is noticed when the memory
 is that old.
 """
 

@@ -2,7 +2,7 @@
 
 A broker may offer partitions that it does not list: never written to, or not opened since it was restarted. A Java
 broker opens only some of its partitions when it starts; the others answer 404, as if nobody had ever written to them,
-until their next put. A broker that tells incarnations lists whatever it has on its disk, so what it leaves out has no
+until their next put. A broker that reports incarnations lists whatever it has on its disk, so what it leaves out has no
 messages. Of other brokers nobody can know. Such a partition fails a batch read that names it, as a loss does. Otherwise
 a warning names it: a partition of a new topic looks the same, and a stream reads one from its start when it is listed.
 """
@@ -107,7 +107,7 @@ class MetaQSource:
         if not options.wait_for_topic:
             self.cluster.require(options.selection, stored=not streaming)
         if options.dead_letter_topic is not None:
-            self.cluster.writable(options.dead_letter_topic)  # an unknown one shall not be met at the first damage
+            self.cluster.writable(options.dead_letter_topic)  # an unknown one must not be found out at the first damage
 
     def report_unlisted(self, available: Holdings, *, streaming: bool) -> None:
         """See ``Source``."""
@@ -192,8 +192,8 @@ def _named(options: SourceOptions) -> set[TopicPartition]:
 
 
 def _unknowable(partitions: Iterable[TopicPartition], cluster: Cluster) -> set[TopicPartition]:
-    """Those on brokers that do not tell incarnations."""
-    return {where for where, told in cluster.tells_incarnations(sorted(partitions)).items() if not told}
+    """Those on brokers that do not report incarnations."""
+    return {where for where, reported in cluster.reports_incarnations(sorted(partitions)).items() if not reported}
 
 
 def _text(partitions: list[TopicPartition]) -> str:

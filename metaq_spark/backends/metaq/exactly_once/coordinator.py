@@ -230,7 +230,7 @@ class Conversation:
         return next((error for error in refused if error is not None), None)
 
     def clean_up(self, decided: BatchName, listed: Sequence[Xid]) -> None:
-        """Roll back what the decision has made worthless, on every broker."""
+        """Roll back the branches that the decision has superseded, on every broker."""
         counting = frozenset(listed)
         left = {
             number: superseded(self._brokers[number].read_keys(text), decided, counting)
