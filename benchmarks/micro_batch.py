@@ -162,8 +162,7 @@ def idle(bench: Bench, given: argparse.Namespace, report: Report) -> None:
     """What a query costs that has nothing to do."""
     queries = [
         Query("trivial", lambda: bench.trivial(rows=0), bench.drop),
-        Query("metaq", lambda: bench.metaq(1, start="latest"), bench.to(1)),
-        Query("metaq", lambda: bench.metaq(100, start="latest"), bench.to(100)),
+        *(Query("metaq", partial(bench.metaq, n, start="latest"), bench.to(n)) for n in PARTITION_COUNTS),
     ]
     peer, *ours = in_turn([partial(bench.idle_cpu, query) for query in queries], min(given.runs, 3), unmeasured=0)
     for n, share in zip(PARTITION_COUNTS, ours, strict=True):
