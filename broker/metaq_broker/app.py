@@ -1,4 +1,4 @@
-"""Puts a broker together, runs it until it is told to stop, and takes it apart again.
+"""Puts a broker together, runs it until it is stopped, and takes it apart again.
 
 Order at start: the port (not yet open), partitions, transactions, clients, the ready line. Order at stop: no more
 clients, answers to what was received, the disk, the mark of a clean stop.
@@ -53,7 +53,7 @@ from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.monitoring.disk_guard import DiskGuard, DiskLimits
-from metaq_broker.monitoring.folder_watch import Places, Presence, watched_places
+from metaq_broker.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
 from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.open_files import raise_limit
 from metaq_broker.registration.own_session import OwnSession
@@ -149,8 +149,10 @@ class Broker:
             self._engine.id_clock.expect(max(last_used))
         await self._open_transactions()
         interval_ms = self.config.system.disk_check_interval_ms
-        self._presence = Presence(self._files, self._stores, self._guard, _places(self.config), interval_ms)
-        self._closing.push_async_callback(self._presence.stop)
+        self._folder_watch = FolderWatch(
+            self._files, self._stores, self._guard, _watched_files(self.config), interval_ms
+        )
+        self._closing.push_async_callback(self._folder_watch.stop)
         believed = self._engine.id_clock.is_believed
         self._retention = Retention(
             self._files, self._clock, self.config, self._stores, self._transactions, clock_is_believed=believed
@@ -226,7 +228,7 @@ class Broker:
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
         self._guard.start()
-        self._presence.start()
+        self._folder_watch.start()
         recorder = EndsRecorder(self._stores)
         self._closing.push_async_callback(recorder.stop)
         recorder.start()
@@ -312,7 +314,7 @@ class Broker:
         self._commit.policies_changed()
         self._retention.update(config)
         self._guard.guard(_written_folders(config))
-        self._presence.watch(_places(config))
+        self._folder_watch.watch(_watched_files(config))
         if self._registration is not None:
             self._registration.refresh()
 
@@ -453,9 +455,9 @@ def _written_folders(config: BrokerConfig) -> list[str]:
     return [*config.data_paths(), config.system.data_log_path]
 
 
-def _places(config: BrokerConfig) -> Places:
+def _watched_files(config: BrokerConfig) -> WatchedFiles:
     journal_lock = f"{TRANSACTIONS_NAME}/{folder.LOCK_NAME}"
-    return watched_places(config.data_paths(), LOCK_NAME, config.system.data_log_path, journal_lock)
+    return watched_files(config.data_paths(), LOCK_NAME, config.system.data_log_path, journal_lock)
 
 
 def _listen_fault(host: str, port: int, error: OSError) -> str:

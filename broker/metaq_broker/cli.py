@@ -1,4 +1,4 @@
-"""The ``metaq-broker`` command: reads arguments and configuration, then runs the broker until it is told to stop."""
+"""The ``metaq-broker`` command: reads arguments and configuration, then runs the broker until it is stopped."""
 
 from __future__ import annotations
 

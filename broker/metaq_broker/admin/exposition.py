@@ -105,10 +105,10 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = host, port
         self.setup_environ()
         self.server_activate()
-        self._places = threading.BoundedSemaphore(THREADS_MAX)
+        self._slots = threading.BoundedSemaphore(THREADS_MAX)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._places.acquire(blocking=False):
+        if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -117,7 +117,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away or is too slow is no event."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from metaq_broker.registration.registration import Registration
 
 TOPIC_LABELS_MAX: Final = 500
-"""Topics that are told apart; what comes later is counted together."""
+"""Topics with a label of their own; later ones are counted together."""
 
 OTHER_TOPICS: Final = "(other)"
 """The label of those."""

@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 Command = Callable[[Arguments], Awaitable[Result]]
 
 CONNECTIONS_MAX: Final = 16
-"""Clients at a time; further ones are told so."""
+"""Clients at a time; further ones are refused."""
 
 IDLE_S_MAX: Final = 30.0
 """How long a client may take for a request, or for taking its reply."""

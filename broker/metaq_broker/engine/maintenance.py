@@ -1,8 +1,8 @@
 """What operators do to partitions while the broker serves clients: close, open, delete, move, recover.
 
 All of it runs on the event loop; what takes time on the disk runs in worker threads. A partition that is deleted or
-moved is out of service meanwhile: whoever asks for it is told so. One that is recovered goes on being read. Nobody can
-do two things to a partition at a time.
+moved is out of service meanwhile: requests for it are refused with that reason. One that is recovered is read
+meanwhile. Only one thing is done to a partition at a time, whoever asks: so a broker has one ``PartitionMaintenance``.
 
 Source: docs/administration.md, "Partitions".
 """
@@ -25,7 +25,7 @@ from metaq_broker.storage.report import RecoveryReport
 
 _LOG: Final = logging.getLogger(__name__)
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 UsersOf = Callable[[str, int], Sequence[str]]
 """Topic and index of a partition -> keys of the transactions that have put messages there and have not ended."""
 
@@ -46,7 +46,7 @@ class PartitionMaintenance:
         self._commit = commit
         self._users_of = users_of
         self._settle_retention = settle_retention
-        self._busy: set[Place] = set()
+        self._busy: set[PartitionKey] = set()
 
     # ---- closing and opening
 
@@ -140,7 +140,7 @@ class PartitionMaintenance:
         self._check_targets(topic, there, by)
         self._check_closed(topic, there, "first")
         self._check_free(topic, there)
-        # The one that goes farthest comes first, so that it makes room for the next.
+        # The one that goes farthest comes first, so that its index is free for the next.
         moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
         moved: list[tuple[int, int]] = []
         with self._reserved((topic, index) for pair in moves for index in pair):
@@ -166,7 +166,7 @@ class PartitionMaintenance:
         store = self._stores.store_of(topic)
         log = store.take_offline(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
         store.take_offline(topic, new, f"partition {folder_name(topic, old)} is being moved here")
-        assert log is not None  # reserved since it was looked for
+        assert log is not None  # reserved since it was found
         try:
             await self._retire(log)
             await asyncio.to_thread(store.rename_folder, topic, old, new)
@@ -260,7 +260,7 @@ class PartitionMaintenance:
         return None
 
     @contextlib.contextmanager
-    def _reserved(self, partition_keys: Iterable[Place]) -> Iterator[None]:
+    def _reserved(self, partition_keys: Iterable[PartitionKey]) -> Iterator[None]:
         reserved = set(partition_keys)
         self._check_idle(reserved)
         self._busy |= reserved
@@ -269,7 +269,7 @@ class PartitionMaintenance:
         finally:
             self._busy -= reserved
 
-    def _check_idle(self, partition_keys: Iterable[Place]) -> None:
+    def _check_idle(self, partition_keys: Iterable[PartitionKey]) -> None:
         busy = sorted(self._busy.intersection(partition_keys))
         if busy:
             raise MaintenanceRefused(

@@ -1,7 +1,7 @@
 """Picks messages of certain types from a partition, for readers that want no others.
 
-The work of one request is bounded: at most ``SCAN_BYTES_MAX`` bytes of the log are looked at, except that a single
-longer frame is looked at whole, piece by piece. Every frame's checksum is verified.
+The work of one request is bounded: at most ``SCAN_BYTES_MAX`` bytes of the log are read, except that a single
+longer frame is read whole, piece by piece. Every frame's checksum is verified.
 
 Source: docs/protocol.md, "fget".
 """

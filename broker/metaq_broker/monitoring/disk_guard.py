@@ -8,7 +8,7 @@ again::
                 ◀─────────────────────────────────────────────────────────
                     at least the resume amount free (and 5 s since no space was found)
 
-Space is looked at every ``check_interval_ms``, ten times as often when it gets scarce; never per put. While a folder is
+Free space is read every ``check_interval_ms``, ten times as often when it gets scarce; never per put. While a folder is
 low, plain and batched puts into it are refused, and transactions are promised nothing new: their puts, PREPARE and
 COMMIT in one phase are refused. What is left serves what was promised before: COMMIT of prepared transactions,
 decisions, rollbacks, the journal. Reads go on.
@@ -38,7 +38,7 @@ FULL_HOLD_S: Final = 5.0
 """How long a folder stays low after a write found no space, whatever the free space is said to be."""
 
 SCARCE_FACTOR: Final = 8
-"""Below this many minimums space is looked at ``SCARCE_SPEED`` times as often."""
+"""Below this many minimums free space is read ``SCARCE_SPEED`` times as often."""
 
 SCARCE_SPEED: Final = 10
 
@@ -114,7 +114,7 @@ class DiskGuard:
         self._task: asyncio.Task[None] | None = None
         self.guard(paths)
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         """Look regularly from now on, until ``stop``. (Look once with ``check`` before the first put.)"""
@@ -175,7 +175,7 @@ class DiskGuard:
         return self._limits.check_interval_ms / 1000 / (SCARCE_SPEED if scarce else 1)
 
     async def check(self) -> None:
-        """Look at every folder's disk now. One that cannot be looked at stays as it is."""
+        """Look at every folder's disk now. One that cannot be read stays as it is."""
         seen: dict[str, DiskSpace] = {}
         paths = list(self._folders)
 

@@ -34,12 +34,12 @@ from metaq_broker.storage.segment import Segment, unnamed_path
 _LOG: Final = logging.getLogger(__name__)
 
 IDLE_PARTITIONS: Final = 100
-"""Partitions that are looked at in one round though nothing was appended to them."""
+"""Partitions that are checked in one round though nothing was appended to them."""
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 
 Identity = tuple[int, int]
-Places = Mapping[str, Sequence[Path]]
+WatchedFiles = Mapping[str, Sequence[Path]]
 """Folder whose puts are refused -> folders and files that must stay what they are."""
 
 
@@ -51,7 +51,7 @@ class _Watched(NamedTuple):
     handle: FileHandle
 
 
-class Presence:
+class FolderWatch:
     """See the module. Used on one event loop; ``partition_keys`` are taken as they are now."""
 
     def __init__(
@@ -59,26 +59,26 @@ class Presence:
         files: Files,
         stores: TopicStores,
         guard: DiskGuard,
-        partition_keys: Places,
+        partition_keys: WatchedFiles,
         interval_ms: int,
         run_in_worker: RunInWorker = asyncio.to_thread,
     ) -> None:
         self._files, self._stores, self._guard = files, stores, guard
         self._interval_s = interval_ms / 1000
         self._run_in_worker = run_in_worker
-        self._places: dict[str, dict[Path, Identity]] = {}
+        self._watched: dict[str, dict[Path, Identity]] = {}
         self._seen: dict[PartitionLog, int] = {}
         self._turn = 0
         self._gone: dict[PartitionLog, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.watch(partition_keys)
 
-    # ---- life
+    # ---- start and stop
 
-    def watch(self, partition_keys: Places) -> None:
+    def watch(self, partition_keys: WatchedFiles) -> None:
         """Watch these folders too from now on; those that are watched already stay as they were."""
         for folder, paths in partition_keys.items():
-            known = self._places.setdefault(folder, {})
+            known = self._watched.setdefault(folder, {})
             for path in paths:
                 identity = self._identity(path)
                 if path not in known and identity is not None:
@@ -107,7 +107,7 @@ class Presence:
         watched, absent, missing = self._partitions(), dict[str, Path | None](), dict[PartitionLog, bool]()
 
         def look() -> None:
-            for folder, partition_keys in self._places.items():
+            for folder, partition_keys in self._watched.items():
                 absent[folder] = next(
                     (path for path, identity in partition_keys.items() if self._moved(path, identity)), None
                 )
@@ -173,7 +173,7 @@ def _file_reason(path: Path) -> str:
     return f"{path} was removed or replaced while the broker runs; what is put now would be lost"
 
 
-def watched_places(data_paths: Iterable[str], data_lock: str, journal_path: str, journal_lock: str) -> Places:
+def watched_files(data_paths: Iterable[str], data_lock: str, journal_path: str, journal_lock: str) -> WatchedFiles:
     """Return the places of a broker: its data folders with their lock files, and the journal's folder with its own.
 
     ``journal_lock`` is the path of a file below ``journal_path``.

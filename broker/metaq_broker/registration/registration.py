@@ -46,7 +46,7 @@ CLAIM_PAUSE_S: Final = 0.2
 """Between two looks whether the broker id is free."""
 
 CHECK_S: Final = 10.0
-"""Between two comparisons of everything with what is there; changes are heard of at once, if nothing goes wrong."""
+"""Between two comparisons of everything with what is there; changes are noticed at once, if nothing goes wrong."""
 
 CHECK_SHARE: Final = 50
 """A comparison is followed by a pause of at least this many times what it took."""
@@ -104,7 +104,7 @@ class Registration:
         self._claimed = False
         self._task: asyncio.Task[None] | None = None
 
-    # ---- life
+    # ---- start and stop
 
     async def claim(self) -> None:
         """Connect and take the broker id, or, while this broker's own earlier session has it, leave that for later.

@@ -80,7 +80,7 @@ class BrokerTree:
         """
         texts = nodes.texts()
         paths = [path for path in texts if all_of_them or path not in self._watched]
-        self._watched.update(paths)  # before they are read: what is heard afterwards counts
+        self._watched.update(paths)  # before they are read: what is reported afterwards counts
         wrong = []
         for path, node in zip(paths, self._client.read(paths, watch=True), strict=True):
             if node is None:

@@ -31,7 +31,7 @@ class Agreement(Enum):
 
 
 def judge(copy: Holding, original: Holding) -> Agreement:
-    """Compare lives and offsets of a copy with those of its original. An unknown incarnation is nobody's.
+    """Compare incarnation and offsets of a copy with those of its original. An unknown incarnation is nobody's.
 
     Raises:
         CopyRefused: The copy is of another partition, or ends behind its original.
@@ -42,8 +42,10 @@ def judge(copy: Holding, original: Holding) -> Agreement:
         within = original.start <= end <= original.readable_end
         return Agreement.CONTINUES if within and not foreign else Agreement.REPLACE
     if foreign:
-        lives = f"incarnation {copy.incarnation} of the copy, {original.incarnation} of the original"
-        raise CopyRefused(f"the copy is of another life of the partition ({lives}); delete one of the two")
+        incarnations = f"incarnation {copy.incarnation} of the copy, {original.incarnation} of the original"
+        raise CopyRefused(
+            f"the copy is of another incarnation of the partition ({incarnations}); delete one of the two"
+        )
     if end > original.readable_end:
         ends = f"{end}, behind its original, which ends at {original.readable_end}"
         raise CopyRefused(f"the copy ends at {ends}; delete one of the two")

@@ -102,9 +102,9 @@ class ConfigFollower:
     # ---- one look
 
     async def _look(self, link: Link) -> None:
-        told = _CHECKSUM_LINE.search(await link.stats(""))
-        text = await link.stats("config") if told is None else None
-        sign = told[1] if told is not None else text
+        found = _CHECKSUM_LINE.search(await link.stats(""))
+        text = await link.stats("config") if found is None else None
+        sign = found[1] if found is not None else text
         now = asyncio.get_running_loop().time()
         if sign == self._sign and (self._retry_at is None or now < self._retry_at):
             return

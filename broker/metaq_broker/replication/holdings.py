@@ -14,7 +14,7 @@ from metaq.errors import ProtocolError
 from metaq.protocols.text.extensions import EXT_SEGMENTS
 from metaq_broker.replication.link import Link
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """Topic and index."""
 
 _SEGMENTS_LINE: Final = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+) (\d+)")
@@ -33,13 +33,13 @@ class Holding:
     last_start: int | None = None
 
 
-def parse_segments(text: str) -> dict[Place, Holding]:
+def parse_segments(text: str) -> dict[PartitionKey, Holding]:
     """Read the answer to ``stats segments``. A partition whose incarnation is not durable yet is left out.
 
     Raises:
         ProtocolError: A line is not of that form.
     """
-    found: dict[Place, Holding] = {}
+    found: dict[PartitionKey, Holding] = {}
     lines = text.split("\r\n")
     if lines[0] != "STATS" or "END" not in lines:
         raise ProtocolError("the answer to stats segments is not STATS ... END", text.encode(errors="replace"))
@@ -53,7 +53,7 @@ def parse_segments(text: str) -> dict[Place, Holding]:
     return found
 
 
-async def holdings(link: Link) -> dict[Place, Holding]:
+async def holdings(link: Link) -> dict[PartitionKey, Holding]:
     """Ask a broker what it holds.
 
     Raises:

@@ -140,7 +140,7 @@ class Link:
         return await self.text(lambda opaque: Stats(item, opaque), f"stats {item}".strip())
 
     async def close(self) -> None:
-        """Drop the connection; who waits for a reply is told that it is lost."""
+        """Drop the connection; who waits for a reply gets ``LinkLost``."""
         self._lose("the connection was closed")
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
@@ -170,7 +170,7 @@ class Link:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._loss())
-                future.exception()  # whoever gave up waiting need not be told
+                future.exception()  # nobody may be left who waits
 
     def _loss(self) -> LinkLost:
         lost = self._lost

@@ -16,7 +16,7 @@ from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
-from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.replication.holdings import Holding, PartitionKey
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
@@ -63,7 +63,7 @@ class LocalPartitions:
     maintenance: PartitionMaintenance
     files: Files
 
-    def find(self, partition_key: Place) -> PartitionLog | None:
+    def find(self, partition_key: PartitionKey) -> PartitionLog | None:
         """Return a partition, ``None`` if it is not there.
 
         Raises:
@@ -80,7 +80,7 @@ class LocalPartitions:
             raise CopyRefused(reason)
         return log
 
-    async def make(self, partition_key: Place, holding: Holding, ordinal: int) -> PartitionLog:
+    async def make(self, partition_key: PartitionKey, holding: Holding, ordinal: int) -> PartitionLog:
         """Make a partition that begins where ``holding`` does, before which there are ``ordinal`` messages.
 
         Raises:
@@ -103,7 +103,7 @@ class LocalPartitions:
         assert log is not None  # it was just admitted
         return log
 
-    async def remove(self, partition_key: Place) -> None:
+    async def remove(self, partition_key: PartitionKey) -> None:
         """Remove a partition with all that it holds.
 
         Raises:
@@ -120,15 +120,14 @@ class LocalPartitions:
         Raises:
             CopyRefused: The disk failed.
         """
-        told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        durable: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
-        def tell(error: Exception | None) -> None:
-            if not told.done():
-                told.set_result(error)
+        def settled(error: Exception | None) -> None:
+            if not durable.done():
+                durable.set_result(error)
 
-        self.commit.wait_durable(log, log.end_offset, tell)
-        self.commit.schedule(log)
-        error = await told
+        self.commit.wait_durable(log, log.end_offset, settled)
+        error = await durable
         if error is not None:
             raise CopyRefused(str(error))
 

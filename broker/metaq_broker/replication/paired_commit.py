@@ -58,7 +58,7 @@ class PairedCommit(GroupCommit):
             self._end(partition, job, None)
 
     def end(self, reason: str) -> None:
-        """Wait for the slave no more: the broker stops. Nobody who waits is told that both brokers have anything."""
+        """Wait for the slave no more: the broker stops. No callback is called as if both brokers had anything."""
         self._ended = True
         self.give_up(reason)
         out, self._out = self._out, {}

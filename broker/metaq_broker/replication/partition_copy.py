@@ -13,7 +13,7 @@ from metaq.protocols.text.codes import NOT_FOUND, OK
 from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
 from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.replication.holdings import Holding, PartitionKey
 from metaq_broker.replication.link import Link
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
 from metaq_broker.storage.partition_log import PartitionLog
@@ -31,8 +31,8 @@ NOT_DURABLE_BYTES_MAX: Final = 8 << 20
 class PartitionCopy:
     """The copy of ``partition_key`` from the other end of a link, where it is read as consumer ``group``."""
 
-    def __init__(self, local: LocalPartitions, partition_key: Place, group: str) -> None:
-        self._local, self._place, self._group = local, partition_key, group
+    def __init__(self, local: LocalPartitions, partition_key: PartitionKey, group: str) -> None:
+        self._local, self._partition_key, self._group = local, partition_key, group
         self._begun = b""  # of a frame of which more is to come
         self.log: PartitionLog | None = None
         """The copy, once it is known to continue its original."""
@@ -51,7 +51,7 @@ class PartitionCopy:
             CopyRefused: The partition cannot be copied, or not now.
             LinkLost, RequestRefused: The other broker did not answer, or not as it should.
         """
-        log = self._local.find(self._place)
+        log = self._local.find(self._partition_key)
         if log is None or log is not self.log:
             self.log = await self._begin(link, original, log)
             return
@@ -76,11 +76,11 @@ class PartitionCopy:
             if judge(copy, original) is Agreement.CONTINUES:
                 await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, link))
                 return log
-            await self._local.remove(self._place)
+            await self._local.remove(self._partition_key)
         ordinal = 0
         if original.start and EXT_ORDINAL in link.extensions:
             ordinal = int(await link.text(self._question(original.start, "ordinal"), "offset ... ordinal"))
-        return await self._local.make(self._place, original, ordinal)
+        return await self._local.make(self._partition_key, original, ordinal)
 
     async def _read_original(self, link: Link, offset: int, bytes_max: int) -> bytes:
         reply = await link.ask(self._get(offset, bytes_max))
@@ -114,11 +114,11 @@ class PartitionCopy:
     # ---- requests
 
     def _get(self, offset: int, bytes_max: int) -> partial[Get]:
-        topic, index = self._place
+        topic, index = self._partition_key
         return partial(Get, topic, self._group, index, offset, bytes_max)
 
     def _question(self, offset: int, mode: OffsetMode) -> partial[GetOffset]:
-        topic, index = self._place
+        topic, index = self._partition_key
         return partial(GetOffset, topic, self._group, index, offset, mode=mode)
 
 

@@ -65,7 +65,7 @@ def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
     """Return what the data folder says, ``None`` without a file (blocking).
 
     Raises:
-        RoleRecordDamaged: It cannot be told.
+        RoleRecordDamaged: The record cannot be read.
     """
     path = data_path / FILE_NAME
     if not files.exists(path):

@@ -22,7 +22,7 @@ from typing import Final
 from metaq.discovery.stats import parse_broker
 from metaq.errors import MetaqError, ProtocolError
 from metaq_broker.config.replication import SlaveConfig
-from metaq_broker.replication.holdings import Holding, Place, holdings
+from metaq_broker.replication.holdings import Holding, PartitionKey, holdings
 from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
@@ -51,7 +51,7 @@ QUESTION_SHARE: Final = 4
 class CopyState:
     """How far one copy is: ``lag_bytes`` can be read from the master and not here; ``fault`` is why it stays so."""
 
-    partition_key: Place
+    partition_key: PartitionKey
     lag_bytes: int
     fault: str | None
 
@@ -71,9 +71,9 @@ class AsyncSlave:
 
     def __init__(self, local: LocalPartitions, config: SlaveConfig, master: MasterAddress) -> None:
         self._local, self._config, self._master = local, config, master
-        self._copies: dict[Place, PartitionCopy] = {}
-        self._faults: dict[Place, _Fault] = {}
-        self._view: Mapping[Place, Holding] = {}
+        self._copies: dict[PartitionKey, PartitionCopy] = {}
+        self._faults: dict[PartitionKey, _Fault] = {}
+        self._view: Mapping[PartitionKey, Holding] = {}
         self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -97,7 +97,7 @@ class AsyncSlave:
         """Return how far every partition is that the master was known to hold when it was last heard of."""
         return [self._state(partition_key, self._view[partition_key]) for partition_key in sorted(self._view)]
 
-    def _state(self, partition_key: Place, original: Holding) -> CopyState:
+    def _state(self, partition_key: PartitionKey, original: Holding) -> CopyState:
         log, fault = self._local.engine.stores.get(*partition_key), self._faults.get(partition_key)
         end = original.start if log is None else log.readable_end
         return CopyState(partition_key, max(0, original.readable_end - end), None if fault is None else fault.reason)
@@ -180,7 +180,7 @@ class AsyncSlave:
                 raise outcome
         return found
 
-    def _is_due(self, partition_key: Place, original: Holding, now: float) -> bool:
+    def _is_due(self, partition_key: PartitionKey, original: Holding, now: float) -> bool:
         fault = self._faults.get(partition_key)
         if fault is not None and now < fault.retry_at:
             return False
@@ -189,7 +189,7 @@ class AsyncSlave:
             copy.log = None  # an operator had it deleted or opened anew
         return copy is None or copy.behind(original)
 
-    async def _work(self, link: Link, due: deque[Place]) -> None:
+    async def _work(self, link: Link, due: deque[PartitionKey]) -> None:
         while due and not self._stopping.is_set():
             partition_key = due.popleft()
             original = self._view[partition_key]
@@ -204,7 +204,7 @@ class AsyncSlave:
             else:
                 self._clear_fault(partition_key)
 
-    def _note_fault(self, partition_key: Place, reason: str) -> None:
+    def _note_fault(self, partition_key: PartitionKey, reason: str) -> None:
         before = self._faults.get(partition_key)
         self._copies.pop(partition_key, None)
         self._faults[partition_key] = _Fault(reason, asyncio.get_running_loop().time() + RETRY_S)
@@ -212,6 +212,6 @@ class AsyncSlave:
             fields = {"partition": folder_name(*partition_key), "reason": reason}
             _LOG.error("partition is not copied", extra={"fields": fields})
 
-    def _clear_fault(self, partition_key: Place) -> None:
+    def _clear_fault(self, partition_key: PartitionKey) -> None:
         if self._faults.pop(partition_key, None) is not None:
             _LOG.info("partition is copied again", extra={"fields": {"partition": folder_name(*partition_key)}})

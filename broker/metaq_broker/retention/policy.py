@@ -30,7 +30,7 @@ Source: docs/operations.md.
 What is due when: several Quartz schedules against a wall clock that may jump.
 
 A schedule whose moment has come is due once, however late somebody asks and however many of its moments have passed.
-When the clock was set back, the next moment is looked for again.
+When the clock was set back, the next moment is computed again.
 
 Source: docs/operations.md.
 """
@@ -267,11 +267,11 @@ def _unknown(field: _Field, text: str) -> ValueError:
 @dataclass(slots=True)
 class _Planned:
     schedule: Schedule
-    looked_at_ms: int
+    asked_ms: int
     next_ms: int | None
 
     def plan(self, now_ms: int) -> None:
-        self.looked_at_ms, self.next_ms = now_ms, self.schedule.next_after(now_ms)
+        self.asked_ms, self.next_ms = now_ms, self.schedule.next_after(now_ms)
 
 
 class Timetable:
@@ -296,13 +296,13 @@ class Timetable:
         self._planned = kept
 
     def due(self, now_ms: int) -> set[str]:
-        """Return the schedules whose moment has come since they were last looked at, and plan their next ones."""
+        """Return the schedules whose moment has come since they were last asked for, and plan their next ones."""
         found = set()
         for text, planned in self._planned.items():
             if planned.next_ms is not None and planned.next_ms <= now_ms:
                 found.add(text)
                 planned.plan(now_ms)
-            elif now_ms < planned.looked_at_ms:
+            elif now_ms < planned.asked_ms:
                 planned.plan(now_ms)
         return found
 

@@ -156,7 +156,7 @@ class SegmentRetirement:
             for segment in segments:
                 await self._work(log, partial(pack, self._files, segment.path, self._interrupted.is_set))
         self._check_in_service(log)
-        if _places(log.segments()[: len(segments)]) != _places(segments):
+        if _bounds(log.segments()[: len(segments)]) != _bounds(segments):
             raise RetentionFailed(f"segments of {log.directory.name} changed meanwhile; the next run looks again")
         self._unfinished[log] = RemovalJob(self._files, removal, log.forget_segments(len(segments)))
         await self._finish(log, progress)
@@ -211,7 +211,7 @@ class SegmentRetirement:
             raise RetentionFailed(f"the transaction journal cannot be synced, so nothing is removed: {failure}")
 
 
-def _places(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
+def _bounds(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
     return [(segment.start, segment.size) for segment in segments]
 
 
@@ -300,7 +300,7 @@ class Retention:
         self._task: asyncio.Task[None] | None = None
         self.update(config)
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
         """Remove what a crash left of archives, then do what falls due, until ``stop``."""
@@ -401,7 +401,7 @@ class Retention:
 
         def clean() -> None:
             for directory in directories:
-                with contextlib.suppress(OSError):  # what stays costs room, nothing else
+                with contextlib.suppress(OSError):  # what stays costs space, nothing else
                     for name in remove_unfinished(self._files, directory):
                         fields = {"partition": directory.name, "file": name}
                         _LOG.warning("unfinished archive removed", extra={"fields": fields})

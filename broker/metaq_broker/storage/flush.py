@@ -1,4 +1,4 @@
-"""Group commit: many appends share one fsync, and whoever waits is told when its bytes may be acknowledged.
+"""Group commit: many appends share one fsync, and callbacks say when bytes may be acknowledged.
 
 Life of an append, all on the event loop unless noted::
 
@@ -274,7 +274,7 @@ class GroupCommit:
             self._synced(partition, job, error)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        """A sync has ended; nothing has been told yet. A subclass may let the end of a good one wait for more."""
+        """A sync has ended; nobody has been called yet. A subclass may let the end of a good one wait for more."""
         self._end(partition, job, error)
 
     def _end(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:

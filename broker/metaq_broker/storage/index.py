@@ -109,7 +109,7 @@ class Entries:
 
 SUFFIX = ".index"
 TIME_UNKNOWN = 0
-"""Time of an entry before which no message told its time."""
+"""Time of an entry before which no message had a time in its id."""
 
 _HEADER = struct.Struct(">4sIqI8x")
 _LENGTH = struct.Struct(">i")

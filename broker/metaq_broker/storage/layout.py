@@ -105,10 +105,10 @@ class Layout:
             limit = offset if self.damage_at(offset) else self.intact_end(offset, limit)
         chunk = self.handle(segment).pread(_WALK_BYTES, offset - segment.start) if offset < limit else b""
         at = passed = 0
-        room, headers_end = min(limit, segment.end) - offset, len(chunk) - HEADER_BYTES
+        limit_bytes, headers_end = min(limit, segment.end) - offset, len(chunk) - HEADER_BYTES
         while at <= headers_end and passed < messages_max:
             length = _LENGTH.unpack_from(chunk, at)[0]
-            if length < 0 or at + HEADER_BYTES + length > room:
+            if length < 0 or at + HEADER_BYTES + length > limit_bytes:
                 break
             at += HEADER_BYTES + length
             passed += 1

@@ -153,7 +153,7 @@ class LogStore:
         try:
             for name in finish_deletions(self._files, self.data_path):
                 _LOGGER.info("deletion finished", extra={"fields": {"partition": name.removesuffix(DELETED_SUFFIX)}})
-        except OSError as error:  # it costs room, nothing else
+        except OSError as error:  # it costs space, nothing else
             _LOGGER.warning(
                 "what is left of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
             )

@@ -1,13 +1,13 @@
 """What a segment file really holds: which bytes are messages, which are damage, and where a torn tail begins.
 
-A file can be wrong in two ways, and they are told apart, because one costs nothing and the other must cost one message.
+A file can be wrong in two ways. They are distinguished: one costs nothing, the other must cost one message.
 
 **A torn tail** is what a crash leaves: bytes at the end that were being written and were never acknowledged. It is cut.
 **Damage** is everything else: bytes that were right once. It is quarantined - named, kept on disk, never served - and
 the messages behind it stay where they are. The rules, in this order:
 
 1. *Proven spans.* Where the index has two neighbouring entries, one CRC over the bytes between them proves all of them,
-   headers included. Only spans that fail are looked at frame by frame. If then every body is intact, one flipped bit in
+   headers included. Only spans that fail are read frame by frame. If then every body is intact, one flipped bit in
    one id or flag is searched for, and that frame is quarantined; if no single bit explains it, the span is reported.
 2. *Known damage* (in the quarantine file, or marked in the index) is stepped over without being looked at again.
 3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message

@@ -1,4 +1,4 @@
-"""Which files in a folder make up the partition, before anything in them is looked at."""
+"""Which files in a folder make up the partition, before anything in them is read."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ prepared transaction that its coordinator has forgotten would keep every later f
 the needed records of the oldest file are written again at the young end, and the file goes. The factor 2 bounds the
 work: at that size at least half of the journal is waste, so going once round it writes no more than it frees.
 
-When a file is begun, and every ``interval_s`` seconds, the journal is looked at; the latter also puts the notes that
+When a file is begun, and every ``interval_s`` seconds, its size is checked; the latter also puts the notes that
 nobody waits for (``Applied``, ``Forgotten``) on the disk. MetaQ's keys keep a meaning: ``maxCheckpoints`` is the number
 of full files that may pile up, ``checkpointInterval`` the longest time between two looks.
 
@@ -107,7 +107,7 @@ MOVE_BYTES: Final = 4 * MIB
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """How large the journal may get and how often it is looked at."""
+    """How large the journal may get and how often it is checked."""
 
     checkpoints_max: int = 3
     interval_s: float = 3600.0

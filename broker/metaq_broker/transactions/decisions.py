@@ -20,7 +20,7 @@ Source: docs/adr/0007; the protocol around it is in docs/transactions.md.
 
 An operator may end a prepared transaction by hand, because its coordinator did not (a heuristic outcome).
 
-The coordinator must be told what was done in its absence: until it says FORGET, every COMMIT and ROLLBACK of the key
+The coordinator must learn what was done in its absence: until it says FORGET, every COMMIT and ROLLBACK of the key
 gets the outcome as an XA error, and RECOVER lists the key.
 
 Source: docs/transactions.md (heuristic outcomes).

@@ -328,7 +328,7 @@ class TransactionManager:
         return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
 
     def last_decided(self, query_id: str, done: Callable[[Decision | Refusal | None], None]) -> None:
-        """Like ``decision``, told when the decision is durable, so that whoever hears of it may rely on it."""
+        """Like ``decision``, answered when the decision is durable, so that the caller may rely on it."""
         decision = self.decision(query_id)
 
         def durable(failure: JournalFailed | None) -> None:
@@ -387,7 +387,7 @@ class TransactionManager:
     def end_heuristically(self, key: TransactionId, outcome: Outcome, done: Done) -> None:
         """End a prepared transaction by hand: commit it, roll it back, or declare it completed elsewhere.
 
-        Its coordinator will be told with every COMMIT and ROLLBACK until it says FORGET. ``done`` as for those two.
+        Its coordinator gets the outcome with every COMMIT and ROLLBACK until it sends FORGET. ``done`` as for both.
         """
         try:
             self._completion.by_operator(self._find(key, None), outcome, done)
@@ -465,7 +465,7 @@ class TransactionManager:
         return found
 
     def close(self) -> None:
-        """Stop: what is prepared stays so, what is not is forgotten. Whoever still waits is not told any more."""
+        """Stop: what is prepared stays so, what is not is forgotten. Callbacks that still wait are not called."""
         for transaction in self._open:
             transaction.disarm()
         self._completion.stop()

@@ -17,7 +17,7 @@ Rules behind the table:
 
 * OPEN lives in memory (and in spilled journal records that mean nothing by themselves). A crash forgets it: that is a
   rollback, and needs no record.
-* PREPARING and ROLLING_BACK wait for one journal record to be durable. Nobody is told before that.
+* PREPARING and ROLLING_BACK wait for one journal record to be durable. Nobody gets an answer before that.
 * COMMITTING begins when the commit record is written and ends when every message is readable. Once the record is
   durable there is no way back: a crash is followed by recovery, which finishes what is missing. So a rollback is
   refused from the first moment on, and the other outcome is never promised to two callers.

@@ -52,7 +52,7 @@ def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
         (Holding(0, 0, A), Holding(10, 90, A), Agreement.REPLACE),
         (Holding(99, 99, A), Holding(10, 90, A), Agreement.REPLACE),
         (Holding(90, 90, A), Holding(10, 90, A), Agreement.CONTINUES),
-        (Holding(0, 50, B), Holding(0, 90, A), "another life"),
+        (Holding(0, 50, B), Holding(0, 90, A), "another incarnation"),
         (Holding(0, 91, A), Holding(0, 90, A), "ends at 91, behind its original, which ends at 90"),
         (Holding(0, 91, A), Holding(0, 90, None), "ends at 91, behind its original, which ends at 90"),
         (Holding(0, 50, A), Holding(51, 90, None), "its original begins at 51 by now"),
@@ -124,7 +124,7 @@ def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> 
                 await maintenance(master).delete("t", [0], force=True)
                 await put_many(producer, bodies(50, 120, 1))
                 await put_many(producer, bodies(5), "t", 1)
-                await until(lambda: "another life" in fault(slave), "the slave to notice")
+                await until(lambda: "another incarnation" in fault(slave), "the slave to notice")
                 await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
                 assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
                 await maintenance(slave).delete("t", [0], force=True)  # the operator decides

@@ -154,7 +154,7 @@ def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path: Path)
             running(configured(tmp_path / "s", role=GREGOR)) as slave,
             running(configured(tmp_path / "m", role=samsa(slave))) as master,
         ):
-            await trouble(master, "partition t-0: the copy is of another life")
+            await trouble(master, "partition t-0: the copy is of another incarnation")
         assert segments(tmp_path / "s") == before
 
     run(scenario())
