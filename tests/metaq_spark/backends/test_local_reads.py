@@ -72,7 +72,9 @@ def test_nothing_is_fetched_unless_that_is_wanted(dev_broker: RunningBroker, rea
 @pytest.mark.parametrize("local", ["true", "false"])
 def test_a_damaged_message_fails_the_read(dev_broker: RunningBroker, read: Read, local: str) -> None:
     flip(dev_broker, 7)
-    with pytest.raises(CorruptFrame, match=rf"orders/0-0 at offset {7 * FRAME_BYTES}: checksum 0x"):
+    # Plain and compiled loops word it differently; which of them runs depends on what the process has read before.
+    reason = "(checksum 0x|the checksum does not match the body)"
+    with pytest.raises(CorruptFrame, match=rf"orders/0-0 at offset {7 * FRAME_BYTES}: {reason}"):
         read(localReads=local)
 
 
