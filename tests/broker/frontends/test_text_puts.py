@@ -78,11 +78,11 @@ class Harness:
         self.statistics = Statistics(clock.monotonic, lambda topic: True)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, self.statistics)
         nothing: Any = SimpleNamespace()
-        services = TextServices(
+        self.services = TextServices(
             self.engine, nothing, nothing, "1", RefusalTexts(5, "here", 1), text_puts=self.text_puts
         )
         self.queue = ReplyQueue(lambda: None)
-        self.session = TextSession(services, self.queue, "peer")
+        self.session = TextSession(self.services, self.queue, "peer")
 
     async def send(self, stream: bytes, chunk_bytes: int) -> list[Reply]:
         for start in range(0, len(stream), chunk_bytes):

@@ -256,8 +256,8 @@ class TextSession:
                 return mixed_replies(run, appended, worded)
             return success_replies(run, appended, joined=joined)
 
-        block = Block(topic, partition, frames_of(run), len(run.bodies), independent=True)
-        self._append(block, lambda: run.opaques, stored, worded, send)
+        block, opaques = Block(topic, partition, frames_of(run), len(run.bodies), independent=True), run.opaques
+        self._append(block, lambda: opaques, stored, worded, send)
 
     def _put_framed(self, puts: FramedPuts) -> None:
         """Carry out a run of puts that compiled code has made a block of."""
@@ -280,7 +280,10 @@ class TextSession:
         worded: Worded,
         send: Send,
     ) -> None:
-        """Append a block, and ``send`` the replies to its puts when it is durable, or why it was refused."""
+        """Append a block, and ``send`` the replies to its puts when it is durable, or why it was refused.
+
+        ``opaques`` and ``worded`` are kept until then, and must keep no message in memory.
+        """
         forbidden = None if self._access is None else self._access.publish(block.topic)
         if forbidden is not None:
             send([encode(Result(*forbidden, opaque)) for opaque in opaques()])
@@ -319,9 +322,9 @@ class TextSession:
             text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
             return [encode(Result(OK, text, batch.opaque))]
 
-        block = Block(batch.topic, partition, batch.block, batch.count)
+        block, opaques = Block(batch.topic, partition, batch.block, batch.count), (batch.opaque,)
         worded = partial(self._texts.put, batch.topic, partition)
-        self._append(block, lambda: (batch.opaque,), stored, worded, self._replies.pending().complete_all)
+        self._append(block, lambda: opaques, stored, worded, self._replies.pending().complete_all)
 
     def _oversized(self, command: Oversized) -> None:
         limit = self._engine.config.system.message_bytes_max if command.word == "put" else command.limit
