@@ -265,6 +265,8 @@ class TestTransactions:
 
 class TestConnections:
     def test_above_the_limit(self, broker: RunningBroker, rude: ExitStack) -> None:
+        with closing(broker.client()) as alone:
+            wait_until(lambda: "curr_connections 1\r" in alone.result(b"stats\r\n")[1], "earlier clients are gone")
         for _ in range(299):
             rude.enter_context(closing(broker.client())).send(b"version 1\r\n")
         with closing(broker.client()) as last, closing(broker.client()) as surplus:
