@@ -70,6 +70,7 @@ from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from metaq_broker.transactions.journal import JournalDamaged, JournalFailed
 from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.partitions import EngineStore
 from metaq_broker.transactions.recovery import JournalIncomplete
 
@@ -199,6 +200,9 @@ class Broker:
             self._transactions.recover_from_journal()
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
+        except TransactionRefused as refused:
+            reason = self._texts.plain(refused.refusal).text
+            raise StartFailed(f"transactions in {directory}: {reason}") from refused
         except (MetaqError, JournalDamaged, JournalIncomplete, JournalFailed) as error:
             raise StartFailed(f"transactions in {directory}: {error}") from error
         self._closing.callback(self._transactions.close)

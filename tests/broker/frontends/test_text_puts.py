@@ -291,12 +291,14 @@ def test_what_was_acknowledged_survives_a_kill(start_broker: StartBroker, tmp_pa
     with pytest.raises((OSError, EOFError, AssertionError)):
         send_on()
     assert broker.process.wait(1) == -signal.SIGKILL, "nothing else ended it"
+    client.close()
     assert len(stored) > 2000
     client = start_broker(*arguments).client()
     frame_bytes = HEADER_BYTES + len(body % 0)
     for opaque, offset in [*stored.items()][-1000:]:
         (frame,) = walk(client.value(encode(Get("t", "g", 0, offset, frame_bytes, 1))))
         assert frame.body == body % opaque
+    client.close()
 
 
 def _compiled(broker: RunningBroker) -> bool:

@@ -1,0 +1,38 @@
+"""The broker as one object: why it does not start."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from metaq_broker.app import Broker, StartFailed
+from metaq_broker.config.configuration import parse
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.outcomes import JournalUnavailable, TransactionRefused
+
+INI = (
+    "[system]\nbrokerId=0\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\nunflushInterval=1000\n"
+    "maxSegmentSize=1048576\nmaxTransferSize=1048576\ndataPath={folder}\n[topic=t]\n"
+)
+
+
+def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_manager: TransactionManager) -> None:
+        raise TransactionRefused(JournalUnavailable("no space left on device"))
+
+    monkeypatch.setattr(TransactionManager, "recover_from_journal", refuse)
+
+    async def run() -> None:
+        broker = Broker(parse(INI.format(folder=tmp_path).encode()), None, lambda: None)
+        try:
+            with pytest.raises(StartFailed) as failed:
+                await broker.open()
+        finally:
+            await broker.close()
+        where = tmp_path / "transactions"
+        assert str(failed.value) == f"transactions in {where}: transaction journal: no space left on device"
+
+    asyncio.run(run())
