@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, WireClient
 from test_text_protocol import block_of, bodies, get, placed
 from test_transaction_commands import XIDS, begin_with, step, tx_put
 
@@ -37,21 +39,26 @@ def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     return start_broker("start", "-f", ini)
 
 
+@pytest.fixture
+def client(broker: RunningBroker) -> Iterator[WireClient]:
+    with closing(broker.client()) as client:
+        yield client
+
+
 def not_yet(broker: RunningBroker) -> bool:
-    reply = broker.client().ask(get("t", 0))
+    with closing(broker.client()) as client:
+        reply = client.ask(get("t", 0))
     return isinstance(reply, Result) and reply.code == 404
 
 
-def test_puts_are_acknowledged_before_they_can_be_read(broker: RunningBroker) -> None:
-    client = broker.client()
+def test_puts_are_acknowledged_before_they_can_be_read(broker: RunningBroker, client: WireClient) -> None:
     assert placed(client.ask(encode(Put("t", 0, b"one", 0, 1, -1))))[2] == 0
     block = block_of(b"two", b"three")
     assert placed(client.ask(encode(PutBatch("t", 0, block, 2, 2))))[2] == 23
     assert not_yet(broker)
 
 
-def test_a_commit_is_readable_as_soon_as_it_is_answered(broker: RunningBroker) -> None:
-    client = broker.client()
+def test_a_commit_is_readable_as_soon_as_it_is_answered(client: WireClient) -> None:
     client.ask(encode(Put("t", 0, b"plain", 0, 1, -1)))
     begin_with(client, LocalTransactionId("s", 1), b"local")
     assert step(client, "COMMIT_ONE_PHASE", LocalTransactionId("s", 1)) == (200, "")
