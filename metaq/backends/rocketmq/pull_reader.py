@@ -6,7 +6,8 @@ What an answer to the pull at ``position`` means, and what is done:
 answer                 done
 =====================  ==================================================================================
 found                  its records are a run; offsets that are missing among them are lost data
-nothing wanted (20)    a filter ate it: the position moves on. Without a filter the messages were removed
+nothing wanted (20)    a filter ate it: the position moves on. Without a filter, or if the remark says so, the
+                       messages were removed
 not yet (19)           the queue's index lags behind its log, or a slave behind its master: wait, ask again
 unknown topic          at a slave: it may not know yet, wait; else an error
 moved (21)             the range is not there; at a slave: ask the master; else lost data, or a truncated queue
@@ -177,6 +178,8 @@ class _QueueReader:
 
     def _run_of(self, session: Session, found: Found) -> RecordRun | None:
         start = self._window.position
+        if found.removed and found.next_offset > start:  # with a filter nothing else tells it from messages left out
+            raise OffsetOutOfRange(self._where, start, found.next_offset, max(found.next_offset, found.max_offset))
         measured = self._measured(session, found, self._wanted._replace(start=start))
         data = found.data[measured.begin : measured.stop]
         if self._has_gaps:

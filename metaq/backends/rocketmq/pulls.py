@@ -21,6 +21,9 @@ from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, Pu
 GROUP: Final = "metaq-spark"
 """Consumer group of this client's requests. A broker makes it when it is first named, unless it is told not to."""
 
+_REMOVED: Final = "MESSAGE_WAS_REMOVING"
+"""The remark of 20 that tells messages which were removed from those that a filter left out."""
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -104,12 +107,16 @@ class PulledQueue:
 
 
 class Found(NamedTuple):
-    """Records, or none of those wanted; go on at ``next_offset``. ``broker_id`` is where the broker says to go on."""
+    """Records, or none of those wanted; go on at ``next_offset``. ``broker_id`` is where the broker says to go on.
+
+    ``removed``: there are no records because retention has removed them, although the queue's index still has them.
+    """
 
     next_offset: int
     data: memoryview
     broker_id: int
     max_offset: int
+    removed: bool = False
 
 
 class NotYet(NamedTuple):
@@ -151,7 +158,9 @@ def read_outcome(session: Session, command: RemotingCommand, response: RemotingC
     if fields.next_begin_offset <= asked:
         what = f"{describe(command)} was answered with offset {fields.next_begin_offset} to go on at"
         raise session.protocol_error(what)
-    return Found(fields.next_begin_offset, memoryview(response.body), fields.suggest_which_broker_id, fields.max_offset)
+    removed = code == ResponseCode.PULL_RETRY_IMMEDIATELY and response.remark == _REMOVED
+    broker_id, data = fields.suggest_which_broker_id, memoryview(response.body)
+    return Found(fields.next_begin_offset, data, broker_id, fields.max_offset, removed)
 
 
 def describe(command: RemotingCommand) -> str:

@@ -255,6 +255,21 @@ def _only(offsets: Callable[[int], bool]) -> Callable[[RemotingCommand, Remoting
     )
 
 
+def test_removed_messages_are_no_messages_that_a_filter_left_out(bench: Bench) -> None:
+    def removing(request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
+        if int(request.ext["queueOffset"]) >= 40:
+            return answer
+        ext = {**answer.ext, "nextBeginOffset": "40"}
+        remark = "MESSAGE_WAS_REMOVING"
+        return replace(answer, code=ResponseCode.PULL_RETRY_IMMEDIATELY, remark=remark, ext=ext, body=b"")
+
+    bench.tamper(removing)
+    with pytest.raises(OffsetOutOfRange) as caught:
+        bench.runs(subscription=Subscription("red"))
+    assert (caught.value.asked, caught.value.first, caught.value.lost) == (0, 40, True)
+    assert bench.bodies(40, 500) == MESSAGES[40:]
+
+
 def test_missing_offsets_are_lost_data_unless_gaps_are_allowed(bench: Bench) -> None:
     bench.tamper(_only(lambda offset: not 100 <= offset < 110))
     settings = replace(bench.settings, in_flight=1)
