@@ -214,11 +214,14 @@ class ElementEncoder:
 
 
 def _joined(keys: pa.Array | None) -> pa.Array | None:
-    """Keys as one text a row, separated by spaces."""
+    """Keys as one text a row, separated by spaces; nulls in a list are left out."""
     if keys is None or not pa.types.is_list(keys.type):
         return keys
     import pyarrow.compute as pc
 
+    if keys.flatten().null_count:  # one null would make the whole list null
+        rows = keys.to_pylist()
+        keys = pa.array([None if row is None else [key for key in row if key is not None] for row in rows], keys.type)
     return pc.binary_join(keys, " ")
 
 

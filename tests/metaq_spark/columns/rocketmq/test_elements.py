@@ -143,3 +143,9 @@ def test_a_key_is_the_row_s_and_nobody_else_s(engine: Engine) -> None:
 def test_rows_that_cannot_become_messages(engine: Engine, item: Any, sentence: str) -> None:
     with pytest.raises(RowError, match=sentence):
         encoded(columns_of([(b"fine", "t", None, None, 0), item]), engine, first_row=10)
+
+
+def test_a_null_among_keys_leaves_the_other_keys(engine: Engine) -> None:
+    lists = pa.array([["x"], ["a", None, "b"], [None], None], pa.list_(pa.string())).slice(1)
+    (block,) = encoded(RowColumns(pa.array([b"1", b"2", b"3"]), keys=lists), engine)
+    assert [parse_properties(each.properties).get(b"KEYS") for each in elements(block)] == [b"a b", None, None]
