@@ -22,6 +22,7 @@ from typing import Final
 from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
 from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
 from metaq.backends.rocketmq.session import Session
+from metaq.errors import MetaqError
 from metaq.model import OffsetRange
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import SearchOffsetByTimestamp, SearchOffsetByTimestampResponse
@@ -50,6 +51,7 @@ class TimeSearch:
         Raises:
             RequestRefused, AccessDenied: The broker refused something.
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+            MetaqError: ``available`` is no longer, or not yet, what the broker gives (retryable).
         """
         if boundary is Boundary.UPPER:
             time_ms += 1  # behind those at the time begin those after it
@@ -90,7 +92,7 @@ class TimeSearch:
             command = self._queue.pull(position, WINDOW)
             outcome = read_outcome(self._session, command, self._session.call(command, f"the store times of {command}"))
             if not isinstance(outcome, Found):
-                break
+                raise _NotThere(str(self._queue), position, end)
             wanted = Wanted(self._queue.topic.encode(), self._queue.queue_id, position, end)
             measured = measure_records(outcome.data, wanted)
             if measured.problem is not None:
@@ -99,3 +101,18 @@ class TimeSearch:
                 return list(store_times(outcome.data[measured.begin : measured.stop]))
             position = outcome.next_offset
         return []
+
+
+class _NotThere(MetaqError):
+    """``queue`` gives no message at ``offset``, below the ``end`` that it told; a new look may find it otherwise."""
+
+    retryable = True
+
+    def __init__(self, queue: str, offset: int, end: int) -> None:
+        self.queue, self.offset, self.end = queue, offset, end
+        super().__init__(queue, offset, end)
+
+    def __str__(self) -> str:
+        return (
+            f"the broker gives no store time at offset {self.offset} of {self.queue}, which it says ends at {self.end}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from examples import examples
@@ -20,6 +21,7 @@ from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -147,6 +149,21 @@ def test_times_are_exact_whatever_the_broker_answers(
     upper = max([offset + 1 for offset, stored in kept.items() if stored <= time_ms], default=first)
     assert bench.offsets.at({where: time_ms}) == {where: lower}
     assert bench.offsets.at({where: time_ms}, Boundary.UPPER) == {where: upper}
+
+
+def test_a_message_that_comes_late_does_not_move_a_time(bench: Bench) -> None:
+    queue = bench.queues[0]
+    bench.cluster.append("orders", queue.partition, [b"x"] * 5)
+    late = [True]
+
+    def not_yet(request: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
+        if request.code != RequestCode.PULL_MESSAGE or not late:
+            return answer
+        late.pop()
+        return replace(answer, code=ResponseCode.PULL_NOT_FOUND, body=b"")
+
+    bench.cluster.broker("broker-a").tamper = not_yet
+    assert bench.offsets.at({queue: 1 << 50}) == {queue: 5}
 
 
 def test_a_right_guess_costs_one_pull(bench: Bench) -> None:
