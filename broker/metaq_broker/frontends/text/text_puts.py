@@ -108,7 +108,9 @@ class TextPuts(LazyLoop[CompiledRuns]):
 
     def load(self) -> None:
         """Load the loops now, and first that which numbers blocks."""
-        if not BLOCKS.compiled:
+        if BLOCKS.loading:  # by puts that went through plain code meanwhile
+            BLOCKS.join()
+        elif not BLOCKS.compiled:
             BLOCKS.load()
         super().load()
 
