@@ -1,7 +1,9 @@
 """Sends batches of messages to one broker: several under way at once, at least once, each acknowledged or an error.
 
 Batches of one queue follow each other, unless ``in_order`` is false: the next is sent when the one before is stored, as
-a broker works on the requests of a connection in several threads. Batches of different queues are under way together.
+a broker works on the requests of a connection in several threads. Batches of different queues are under way together,
+and no queue waits for another. Every call of ``write`` and ``send`` takes in the answers that have come, without
+waiting for any, so that the broker works while its client encodes.
 
 What an answer means, and what is done:
 
@@ -22,7 +24,6 @@ acknowledged may or may not be stored.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ class BatchWriter:
         self._group = with_namespace(group, routes.namespace)
         self._bytes_max, self._batches_max, self._in_order = bytes_max, batches_max, in_order
         self._attempts = Attempts(RetryPolicy() if policy is None else policy, pool.clock)
-        self._units: deque[_Unit] = deque()  # not acknowledged, in the order of write
+        self._units: dict[int, _Unit] = {}  # not acknowledged, by number, in the order of write
         self._pending_bytes = 0
         self._written = 0
         self._receipts: dict[int, SendReceipt] = {}
@@ -165,7 +166,7 @@ class BatchWriter:
         Receipts are handed out once: a further call returns those of later requests only. Raises as ``write``.
         """
         while self._units:
-            self._step(self._collect_first)
+            self._step(self._collect)
         receipts = [self._receipts[number] for number in sorted(self._receipts)]
         self._receipts.clear()
         return receipts
@@ -202,27 +203,42 @@ class BatchWriter:
         while self._units and (
             len(self._units) >= self._batches_max or self._pending_bytes + unit.byte_count > self._bytes_max
         ):
-            self._step(self._collect_first)
+            self._step(self._collect)
         self._written += 1
-        self._units.append(unit)
+        self._units[unit.number] = unit
         self._pending_bytes += unit.byte_count
-        self._step(self._send_unsent)
+        self._step(self._exchange)
+
+    def _exchange(self) -> None:
+        """Send what may be sent, and take in the answers that have come; waits for none."""
+        self._send_unsent()
+        self._opened().poll(f"sends to broker {self._broker_name}")
+        self._take_answered()
+
+    def _collect(self) -> None:
+        """Wait for an answer, to whichever request it is."""
+        self._send_unsent()
+        self._opened().wait_any([unit.opaque for unit in self._units.values() if unit.opaque is not None])
+        self._take_answered()
 
     def _send_unsent(self) -> None:
         session = self._opened()
         busy: set[TopicPartition] = set()
-        for unit in self._units:
+        for unit in self._units.values():
             if unit.opaque is None and unit.queue not in busy:
                 unit.opaque = session.post(unit.command, _describe(unit))
             if self._in_order:
                 busy.add(unit.queue)
 
-    def _collect_first(self) -> None:
-        self._send_unsent()
-        unit = self._units[0]
-        assert unit.opaque is not None  # nothing of its queue is before it
+    def _take_answered(self) -> None:
         session = self._opened()
-        response = session.wait(unit.opaque)
+        for unit in list(self._units.values()):
+            if unit.opaque is not None and session.is_answered(unit.opaque):
+                self._take(session, unit, unit.opaque)
+        self._send_unsent()
+
+    def _take(self, session: Session, unit: _Unit, opaque: int) -> None:
+        response = session.wait(opaque)
         unit.opaque = None
         if response.code not in STORED_SEND_CODES:
             refusal = session.refusal(response, unit.command, _describe(unit))
@@ -232,10 +248,9 @@ class BatchWriter:
             self._warn(response)
         ids = tuple(fields.msg_id.split(",")) if fields.msg_id else ()
         self._receipts[unit.number] = SendReceipt(unit.queue, fields.queue_offset, unit.count, ids, response.code)
-        self._units.popleft()
+        del self._units[unit.number]
         self._pending_bytes -= unit.byte_count
         self._attempts.progressed()
-        self._send_unsent()
 
     def _opened(self) -> Session:
         if self._session is None or self._session.closed:
@@ -246,11 +261,11 @@ class BatchWriter:
         return self._session
 
     def _where(self) -> Address:
-        topic = self._units[0].queue.topic if self._units else None
+        topic = next((unit.queue.topic for unit in self._units.values()), None)
         return self._routes.write_address(self._broker_name, topic=topic)
 
     def _forget_opaques(self) -> None:
-        for unit in self._units:
+        for unit in self._units.values():
             unit.opaque = None
 
     def _step(self, step: Callable[[], None]) -> None:
@@ -281,8 +296,9 @@ class BatchWriter:
             return False
 
     def _failed(self, error: MetaqError) -> SendFailed:
-        where = ", ".join(dict.fromkeys(str(unit.queue) for unit in self._units)) or f"broker {self._broker_name}"
-        return SendFailed(where, sum(unit.count for unit in self._units), str(error))
+        units = self._units.values()
+        where = ", ".join(dict.fromkeys(str(unit.queue) for unit in units)) or f"broker {self._broker_name}"
+        return SendFailed(where, sum(unit.count for unit in units), str(error))
 
     def _warn(self, response: RemotingCommand) -> None:
         if not self._warned:

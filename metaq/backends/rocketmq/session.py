@@ -160,7 +160,8 @@ class Session:
         if self.outstanding + len(commands) > OUTSTANDING_MAX:
             raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
         opaques = [next(self._opaques) % _OPAQUE_MAX for _ in commands]
-        written = b"".join(self._encoded(command, opaque) for command, opaque in zip(commands, opaques, strict=True))
+        frames = [self._encoded(command, opaque) for command, opaque in zip(commands, opaques, strict=True)]
+        written = frames[0] if len(frames) == 1 else b"".join(frames)
         with self._conversation(action, timeout_s) as limit_s:
             self._stream.send(written, limit_s)
         self._waiting |= dict.fromkeys(opaques, action)
@@ -191,6 +192,32 @@ class Session:
                 while opaque not in self._answered:
                     self._receive(deadline)
         return self._answered.pop(opaque)
+
+    def wait_any(self, opaques: Sequence[int], timeout_s: float | None = None) -> None:
+        """Return when one of ``opaques`` or more, which are under way, are answered. Raises as ``wait``."""
+        if self._closed_because is not None:
+            raise ConnectionFailed(self._address, f"waiting for response {opaques[0]}", self._closed_reason)
+        if not any(map(self.is_answered, opaques)):
+            with self._conversation(self._waiting[opaques[0]], timeout_s) as limit_s:
+                deadline = self.clock.monotonic() + limit_s
+                while not any(map(self.is_answered, opaques)):
+                    self._receive(deadline)
+
+    def is_answered(self, opaque: int) -> bool:
+        """Whether ``wait`` would return the response to this request at once."""
+        return opaque in self._answered
+
+    def poll(self, action: str) -> None:
+        """Take in what has arrived, for ``is_answered``. Never waits.
+
+        Raises:
+            ConnectionFailed, ProtocolError: The session is closed.
+        """
+        if self._waiting and self._stream.readable():
+            with self._conversation(action, None) as limit_s:
+                deadline = self.clock.monotonic() + limit_s
+                while self._waiting and self._stream.readable():
+                    self._receive(deadline)
 
     def abandon(self, opaque: int) -> None:
         """Give up waiting for a request; its response is dropped when it comes. Unknown opaques are ignored."""

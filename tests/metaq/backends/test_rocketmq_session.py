@@ -44,6 +44,33 @@ def test_answers_are_matched_by_opaque_in_any_order_and_in_any_pieces() -> None:
     session.close()
 
 
+def test_the_first_answer_of_several_ends_the_wait_and_what_has_come_is_taken_in_without_waiting() -> None:
+    rest = answer(0, n="0") + answer(1, n="1")
+    session = session_with(asked(0), asked(1), asked(2), Say(answer(2, n="2")), Say(rest))
+    first, second, third = session.post_all([ASKED] * 3, "offsets")
+    session.wait_any([first, third])
+    assert [session.is_answered(opaque) for opaque in (first, second, third)] == [False, False, True]
+    session.poll("offsets")
+    assert [session.wait(opaque).ext["n"] for opaque in (first, second, third)] == ["0", "1", "2"]
+    session.poll("offsets")
+    assert session.quiet
+    session.close()
+    with pytest.raises(ConnectionFailed):
+        session.wait_any([first])
+
+
+def test_the_wait_for_any_answer_has_a_deadline_and_an_end_that_has_come_is_noticed_without_waiting() -> None:
+    session = session_with(asked(0))
+    with pytest.raises(DeadlineExceeded, match="offsets"):
+        session.wait_any([session.post(ASKED, "offsets")])
+    assert session.closed
+    session = session_with(asked(0), Disconnect())
+    session.post(ASKED, "offsets")
+    with pytest.raises(ConnectionFailed, match="a look"):
+        session.poll("a look")
+    assert session.closed
+
+
 def test_an_abandoned_answer_is_dropped() -> None:
     session = session_with(asked(0), asked(1), Say(answer(0)), Say(answer(1, n="1")))
     first, second = session.post_all([ASKED] * 2, "offsets")

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 
 import pytest
+from fix_broker import wait_until
 
 from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
 from metaq.backends.rocketmq.errors import SendFailed
@@ -28,6 +29,12 @@ def batch(*bodies: bytes) -> bytes:
     return encode_batch(BatchElement(body, b"TAGS\x01t") for body in bodies)
 
 
+def write_and_flush(writer: BatchWriter, queue_id: int, *bodies: bytes) -> None:
+    """A refusal may come with either."""
+    writer.write("orders", queue_id, batch(*bodies), len(bodies))
+    writer.flush()
+
+
 class Bench:
     """A broker with a slave and ``orders`` of three queues."""
 
@@ -44,6 +51,16 @@ class Bench:
     def writer(self, **options: object) -> BatchWriter:
         policy = RetryPolicy(3, 0.1)
         return BatchWriter(self.pool, self.directory, "broker-a", policy=policy, now_ms=lambda: 1234, **options)  # type: ignore[arg-type]
+
+    def sent(self) -> list[str]:
+        """The queues that batches were sent to, in the order in which the broker got them."""
+        return [command.ext["e"] for command in self.broker.requests if command.code == BATCH]
+
+    def wait_for_answer(self, queue_id: int, end: int) -> None:
+        """Return when the queue ends there, and the broker has answered the send that took it there."""
+        queue = self.broker.store.queue("orders", queue_id)
+        wait_until(lambda: queue.end >= end, f"queue {queue_id} to end at {end}")
+        self.cluster.append("orders", Partition("broker-a", 2), [b"behind the answer"])
 
     def stored(self, queue_id: int = 0) -> list[Record]:
         end = self.broker.store.queue("orders", queue_id).end
@@ -97,15 +114,41 @@ def test_a_single_message_with_what_a_batch_may_not_have(bench: Bench) -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_batches_of_one_queue_overtake_each_other_only_if_allowed(bench: Bench, in_order: bool) -> None:
+    bench.broker.latency_s = lambda command: 0.1 if command.code == BATCH else 0.0
     writer = bench.writer(in_order=in_order)
     writer.write("orders", 0, batch(b"first"), 1)
     writer.write("orders", 0, batch(b"second"), 1)
     writer.write("orders", 1, batch(b"other"), 1)
     writer.flush()
     writer.close()
-    sent = [command.ext["e"] for command in bench.broker.requests if command.code == BATCH]
-    assert sent == (["0", "1", "0"] if in_order else ["0", "0", "1"])
+    assert bench.sent() == (["0", "1", "0"] if in_order else ["0", "0", "1"])
     assert bench.bodies() == [b"first", b"second"]
+
+
+def test_the_next_batch_of_a_queue_goes_when_the_one_before_is_stored_and_not_with_flush(bench: Bench) -> None:
+    writer = bench.writer()
+    for number in range(5):
+        writer.write("orders", 0, batch(b"%d" % number), 1)
+    for number in range(1, 5):
+        bench.wait_for_answer(0, number)
+        writer.write("orders", 1, batch(b"other"), 1)
+    bench.wait_for_answer(0, 5)
+    assert bench.bodies() == [b"%d" % number for number in range(5)]
+    assert [str(receipt.queue)[-1] for receipt in writer.flush()] == [*"00000", *"1111"]
+    writer.close()
+
+
+def test_a_queue_whose_broker_takes_its_time_holds_no_other_up(bench: Bench) -> None:
+    bench.broker.latency_s = lambda command: 0.3 if command.ext.get("e") == "0" else 0.0
+    writer = bench.writer()
+    for queue_id in (0, 0, 1, 1, 1, 1):
+        writer.write("orders", queue_id, batch(b"x"), 1)
+    receipts = writer.flush()
+    writer.close()
+    assert bench.sent() == [*"011110"]
+    assert [(str(receipt.queue)[-1], receipt.offset) for receipt in receipts] == [
+        ("0", 0), ("0", 1), ("1", 0), ("1", 1), ("1", 2), ("1", 3),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -127,9 +170,8 @@ def test_refusals_that_may_pass_are_tried_again_and_then_raised(bench: Bench, co
     assert len(writer.flush()) == 1
     assert bench.clock.slept_s == [0.1, 0.2, 0.4]
     bench.broker.refuse(BATCH, code, text, times=99)
-    writer.write("orders", 0, batch(b"b", b"c"), 2)
     with pytest.raises(SendFailed) as caught:
-        writer.flush()
+        write_and_flush(writer, 0, b"b", b"c")
     assert caught.value.count == 2
     assert text in str(caught.value)
     with pytest.raises(SendFailed):
@@ -144,9 +186,8 @@ def test_refusals_that_may_pass_are_tried_again_and_then_raised(bench: Bench, co
 def test_other_refusals_are_raised_at_once(bench: Bench, code: int, text: str) -> None:
     writer = bench.writer()
     bench.broker.refuse(BATCH, code, text)
-    writer.write("orders", 1, batch(b"a"), 1)
     with pytest.raises(SendFailed, match=r"^1 messages for orders/broker-a:1 were not sent: .*refused a send"):
-        writer.flush()
+        write_and_flush(writer, 1, b"a")
     assert bench.clock.slept_s == []
     writer.close()
 
