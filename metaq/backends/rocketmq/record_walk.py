@@ -5,7 +5,8 @@ say that they are IPv6 (20 bytes)::
 
      0  i32 record bytes     12  i32 queue id      36  i32 flags: 0x10 born host, 0x20 store host are IPv6
      4  i32 magic            20  i64 queue offset  48      born host, i64 store time (ms), store host, 12 bytes,
-                                                           i32 body bytes, body, topic bytes (i8, or i16 in version 2)
+                                                           i32 body bytes, body, topic bytes (i8, or i16 in version 2),
+                                                           topic, i16 property bytes, properties
 
 Checksums are left to who decodes the records.
 
@@ -109,7 +110,7 @@ def _misfit(magic: int, record_bytes: int, available: int) -> str | None:
 
 
 def _foreign(data: memoryview, position: int, end: int, magic: int, flags: int, topic: bytes) -> str | None:
-    """What is wrong with the body's length and the topic of the record from ``position`` to ``end``."""
+    """What is wrong with the lengths or the topic of the record from ``position`` to ``end``."""
     at = position + _V4_BODY_BYTES
     if flags & _UNUSUAL:
         if flags & _INNER_BATCH:
@@ -127,7 +128,12 @@ def _foreign(data: memoryview, position: int, end: int, magic: int, flags: int, 
     if topic_bytes < 0 or at + topic_bytes + 2 > end:
         return f"its topic of {topic_bytes} bytes does not fit into it"
     name = data[at : at + topic_bytes]
-    return None if name == topic else f"it is of topic {bytes(name[:255]).decode(errors='replace')!r}"
+    if name != topic:
+        return f"it is of topic {bytes(name[:255]).decode(errors='replace')!r}"
+    at += topic_bytes
+    properties_bytes = _I16.unpack_from(data, at)[0]
+    fits = properties_bytes >= 0 and at + 2 + properties_bytes <= end
+    return None if fits else f"its properties of {properties_bytes} bytes do not fit into it"
 
 
 def store_times(data: Buffer) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -109,7 +109,10 @@ class PlainRecordDecoder:
     def __init__(self, queue: Queue, maker: RecordBatchMaker, rows_max: int, bytes_max: int) -> None:
         self._queue, self._maker, self._rows_max, self._bytes_max = queue, maker, rows_max, bytes_max
         self._names = [name for name in RAW_COLUMNS if name in maker.needed]
-        self._rows: list[dict[str, Any]] = []
+        self._readers = [_READERS[name] for name in self._names]
+        self._is_parsed = not maker.needed.isdisjoint(_FROM_PROPERTIES)
+        self._is_value_needed = "value" in maker.needed
+        self._rows: list[tuple[Any, ...]] = []
         self._bytes = 0
 
     def decode(self, data: Buffer, start: int, end: int, report_gap: ReportGap) -> Iterator[pa.RecordBatch]:
@@ -153,43 +156,31 @@ class PlainRecordDecoder:
 
     def _add(self, record: Record, position: int) -> Iterator[pa.RecordBatch]:
         body = record.body
-        if record.sys_flag & _COMPRESSED and "value" in self._maker.needed:
+        if record.sys_flag & _COMPRESSED and self._is_value_needed:
             try:
                 body = decompressed(body, record.sys_flag)
             except ValueError as error:
                 raise Unusable(position, record.offset, str(error)) from None
-        size = len(body) if "value" in self._maker.needed else 0
+        size = len(body) if self._is_value_needed else 0
         if len(self._rows) == self._rows_max or (self._rows and self._bytes + size > self._bytes_max):
             yield from self.flush()
-        self._rows.append(_row(record, body))
+        pairs = _text_pairs(record) if self._is_parsed else _NO_PAIRS
+        self._rows.append(tuple([read(record, pairs, body) for read in self._readers]))
         self._bytes += size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside; see ``RecordDecoder``."""
         if self._rows:
-            raw = {name: pa.array([row[name] for row in self._rows], RAW_TYPES[name]) for name in self._names}
+            columns = zip(*self._rows, strict=True)  # none, where nothing but constants is needed
+            raw = {name: pa.array(column, RAW_TYPES[name]) for name, column in zip(self._names, columns, strict=True)}
             batch = self._maker.batch(len(self._rows), raw)
             self._rows, self._bytes = [], 0
             if batch is not None:
                 yield batch
 
 
-def _row(record: Record, body: bytes) -> dict[str, Any]:
-    pairs = {_text(name): _text(value) for name, value in parse_properties(record.properties).items()}
-    return {
-        "queue_offset": record.offset,
-        "message_id": pairs.get("UNIQ_KEY"),
-        "offset_message_id": (record.store_host + record.physical_offset.to_bytes(8, signed=True)).hex().upper(),
-        "keys": pairs.get("KEYS"),
-        "tags": pairs.get("TAGS"),
-        "properties": list(pairs.items()),
-        "born_timestamp": _time_us(record.born_ms),
-        "store_timestamp": _time_us(record.stored_ms),
-        "born_host": host_text(record.born_host),
-        "reconsume_times": record.reconsume_times,
-        "flag": record.flag,
-        "value": body,
-    }
+def _text_pairs(record: Record) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in parse_properties(record.properties).items()}
 
 
 def _text(raw: bytes) -> str:
@@ -198,6 +189,29 @@ def _text(raw: bytes) -> str:
 
 def _time_us(time_ms: int) -> int | None:
     return time_ms * 1000 if 0 <= time_ms <= _TIME_MS_MAX else None
+
+
+_NO_PAIRS: Final[dict[str, str]] = {}
+_FROM_PROPERTIES: Final = frozenset({"message_id", "keys", "tags", "properties"})
+_READERS: Final[Mapping[str, Callable[[Record, dict[str, str], bytes], Any]]] = {
+    "queue_offset": lambda record, pairs, body: record.offset,
+    "message_id": lambda record, pairs, body: pairs.get("UNIQ_KEY"),
+    "offset_message_id": lambda record, pairs, body: _offset_message_id(record),
+    "keys": lambda record, pairs, body: pairs.get("KEYS"),
+    "tags": lambda record, pairs, body: pairs.get("TAGS"),
+    "properties": lambda record, pairs, body: list(pairs.items()),
+    "born_timestamp": lambda record, pairs, body: _time_us(record.born_ms),
+    "store_timestamp": lambda record, pairs, body: _time_us(record.stored_ms),
+    "born_host": lambda record, pairs, body: host_text(record.born_host),
+    "reconsume_times": lambda record, pairs, body: record.reconsume_times,
+    "flag": lambda record, pairs, body: record.flag,
+    "value": lambda record, pairs, body: body,
+}
+"""The value of a column, from a record, its properties and its decompressed body."""
+
+
+def _offset_message_id(record: Record) -> str:
+    return (record.store_host + record.physical_offset.to_bytes(8, signed=True)).hex().upper()
 
 
 def encode_element(body: bytes, properties: bytes) -> bytes:

@@ -57,6 +57,8 @@ def _patched(at: int, new: bytes) -> Callable[[bytes], bytes]:
     ("damage", "problem"),
     [
         (lambda data: data[:-1], "it is cut after"),
+        (lambda data: data[:-8] + b"\x00\x07" + data[-6:], "its properties of 7 bytes do not fit"),
+        (lambda data: data[:-8] + b"\xff\xff" + data[-6:], "its properties of -1 bytes do not fit"),
         (lambda data: data[:40], "it is cut after 40 bytes"),
         (_patched(0, b"\x00\x00\x00\x00"), "its length is 0"),
         (_patched(0, b"\x80\x00\x00\x00"), "its length is -2147483648"),
