@@ -28,6 +28,9 @@ from metaq_spark.errors import RowError
 DELAY_LEVELS: Final = range(19)
 """0 is none; brokers have 18 unless they are configured otherwise, and take a higher one for the highest."""
 
+BODY_BYTES_MAX: Final = 4 << 20
+"""Largest body that a broker takes unless it is configured otherwise; clients of other languages send no more."""
+
 PROPERTIES_BYTES_MAX: Final = 32000
 """Brokers count what they add to the properties; this is what all of them take."""
 
@@ -112,6 +115,11 @@ class ElementEncoder:
             yield from self._append_compiled(rows, block)
 
     def _check(self) -> None:
+        if self._value.nbytes > BODY_BYTES_MAX:
+            sizes = np.diff(VariableColumn.of(self._value).ends)
+            if sizes.max() > BODY_BYTES_MAX:
+                first = int(np.argmax(sizes > BODY_BYTES_MAX))
+                raise self._refused(first, _too_large(int(sizes[first])))
         if self._properties is not None and (row := self._properties.row_with_empty()) is not None:
             raise self._refused(row, EMPTY)
         if self._delays is not None:
@@ -223,6 +231,11 @@ def _joined(keys: pa.Array | None) -> pa.Array | None:
         rows = keys.to_pylist()
         keys = pa.array([None if row is None else [key for key in row if key is not None] for row in rows], keys.type)
     return pc.binary_join(keys, " ")
+
+
+def _too_large(size: int) -> str:
+    advice = "split it, compress it, or store it elsewhere and send where it is"
+    return f"its value is {size} bytes; a message has at most {BODY_BYTES_MAX}: {advice}"
 
 
 def _too_long(size: int) -> str:

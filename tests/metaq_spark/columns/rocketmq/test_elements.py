@@ -149,3 +149,12 @@ def test_a_null_among_keys_leaves_the_other_keys(engine: Engine) -> None:
     lists = pa.array([["x"], ["a", None, "b"], [None], None], pa.list_(pa.string())).slice(1)
     (block,) = encoded(RowColumns(pa.array([b"1", b"2", b"3"]), keys=lists), engine)
     assert [parse_properties(each.properties).get(b"KEYS") for each in elements(block)] == [b"a b", None, None]
+
+
+def test_a_value_above_the_limit_is_refused_before_any_block_of_its_rows(engine: Engine) -> None:
+    limit = 4 << 20
+    largest = encoded(columns_of([(bytes(limit), None, None, None, 0)]), engine)
+    assert [len(element.body) for block in largest for element in elements(block)] == [limit]
+    for values in (pa.array([b"a", b"b", bytes(limit + 1)]).slice(1), pa.array(["a" * 400, "b" * (limit + 1)])):
+        with pytest.raises(RowError, match=r"row 12 of the input of task 3: its value is 4194305 bytes; .* 4194304"):
+            ElementEncoder(RowColumns(values), PREFIX, 10, "the input of task 3", engine)
