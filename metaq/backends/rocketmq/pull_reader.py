@@ -183,7 +183,8 @@ class _QueueReader:
         measured = self._measured(session, found, self._wanted._replace(start=start))
         data = found.data[measured.begin : measured.stop]
         if self._has_gaps:
-            end = min(max(found.next_offset, measured.last + 1), self._wanted.end)
+            next_offset = 0 if measured.ends_early else found.next_offset
+            end = min(max(next_offset, measured.last + 1), self._wanted.end)
         else:
             self._check_front(found, measured)
             end = start + measured.count

@@ -54,7 +54,7 @@ class Measured:
     """``data[begin:stop]`` are ``count`` whole records that were wanted. Those before are older, those behind newer.
 
     ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` says what is wrong with the
-    record at ``stop``, if anything.
+    record at ``stop``, if anything. ``ends_early``: that record cannot be used, which is told when it is asked for.
     """
 
     begin: int
@@ -63,6 +63,7 @@ class Measured:
     first: int
     last: int
     problem: str | None = None
+    ends_early: bool = False
 
 
 Measure = Callable[[memoryview, Wanted], Measured]

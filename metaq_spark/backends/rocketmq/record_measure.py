@@ -35,13 +35,14 @@ class RecordMeasure:
         begin, stop, count, first, last, told, reason = map(int, numbers)
         if reason and not count:
             raise self._corrupt(bytes(data[stop:]), told, wanted, REASONS[_WORDS[reason - 1]])
-        return Measured(begin, stop, count, first, last)
+        return Measured(begin, stop, count, first, last, ends_early=reason != 0)
 
     def _walked(self, data: memoryview, wanted: Wanted) -> Measured:
         """Slower: says what is wrong with a record."""
         run = bytes(data)
         position = begin = count = 0
         first = last = -1
+        ends_early = False
         while position < len(run):
             try:
                 record = read_record(run, position)
@@ -55,6 +56,7 @@ class RecordMeasure:
             except Unusable as found:
                 if not count:
                     raise self._corrupt(run[position:], found.told, wanted, found.reason) from None
+                ends_early = True
                 break
             if record.offset >= wanted.end:
                 break
@@ -63,7 +65,7 @@ class RecordMeasure:
                 begin = position
             else:
                 first, count = (first if count else record.offset), count + 1
-        return Measured(begin, position, count, first, last)
+        return Measured(begin, position, count, first, last, ends_early=ends_early)
 
     def _corrupt(self, record: bytes, told: int, wanted: Wanted, reason: str) -> CorruptRecord:
         offset = told if not self._queue.dense and wanted.start <= told < wanted.end else wanted.start

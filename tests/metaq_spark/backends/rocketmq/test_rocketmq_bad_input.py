@@ -86,6 +86,18 @@ def test_a_damaged_record_is_passed_over_or_set_aside(
     assert letter["value"]
 
 
+@pytest.mark.parametrize("options", [{"tags": "t"}, {"compactedTopics": "true"}])
+@pytest.mark.parametrize("reason", sorted(DAMAGE.keys() - {"cut"}))  # its properties would reach into the next one
+def test_a_damaged_record_among_messages_with_gaps_hides_none_behind_it(
+    harness: RocketMQHarness, reason: str, options: dict[str, str]
+) -> None:
+    harness.put("a0", b"one", b"bad", b"three", b"four", tag="t")
+    tampered(harness, DAMAGE[reason])
+    with pytest.raises(CorruptRecord, match=f"corrupt record in orders/broker-a:0 at queue offset 1: .*{reason}"):
+        harness.batch(**options)
+    assert [row["value"] for row in harness.batch(**options, onCorrupt="skip")] == [b"one", b"three", b"four"]
+
+
 def test_a_broker_that_is_stuck_at_an_offset(harness: RocketMQHarness) -> None:
     harness.put("a0", *[b"x"] * 10)
 
