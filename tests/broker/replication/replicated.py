@@ -130,6 +130,28 @@ async def until_same(original: Path, copy: Path) -> dict[str, bytes]:
     return segments(copy)
 
 
+@asynccontextmanager
+async def fed_master(folder: Path, bodies: list[bytes]) -> AsyncIterator[tuple[Broker, Link]]:
+    """Run a broker, to which ``bodies`` were put, and a connection to it."""
+    async with running(configured(folder)) as master, client(master) as producer:
+        await put_many(producer, bodies)
+        yield master, producer
+
+
+@asynccontextmanager
+async def copying(folder: Path, master: Broker) -> AsyncIterator[Broker]:
+    """Run a slave in ``folder / "s"`` which has every file that its master in ``folder / "m"`` has."""
+    async with running(configured(folder / "s", role=slave_of(master))) as slave:
+        await until_same(folder / "m", folder / "s")
+        yield slave
+
+
+async def copied(folder: Path, master: Broker) -> BrokerConfig:
+    """Run such a slave until it has every file; return what it ran with."""
+    async with copying(folder, master) as slave:
+        return slave.config
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Run a story to its end."""
 

@@ -24,6 +24,18 @@ async def with_file(folder: Path, role: str = "") -> AsyncIterator[tuple[Broker,
         yield broker, file
 
 
+def follows(master: Broker) -> str:
+    """The section of a slave that takes over its master's topics."""
+    return slave_of(master, autoSyncMasterConfig="true")
+
+
+@asynccontextmanager
+async def following(folder: Path) -> AsyncIterator[tuple[tuple[Broker, Path], tuple[Broker, Path]]]:
+    """Run a master and a slave that follows it, each with its file."""
+    async with with_file(folder / "m") as master, with_file(folder / "s", follows(master[0])) as slave:
+        yield master, slave
+
+
 async def change(broker: Broker, file: Path, old: str, new: str) -> None:
     """Change the file of a broker and let it be reloaded."""
     text = file.read_text()
@@ -51,88 +63,81 @@ def test_changes_are_taken_over(tmp_path: Path, tells_checksum: bool, monkeypatc
         monkeypatch.setattr(config_follower, "_CHECKSUM_LINE", re.compile("(never) told"))
 
     async def scenario() -> None:
-        async with with_file(tmp_path / "m") as (master, master_file):
-            follows = slave_of(master, autoSyncMasterConfig="true")
-            async with with_file(tmp_path / "s", follows) as (slave, file), client(master) as link:
-                await change(master, master_file, "[topic=t]", "[topic=t]\nnumPartitions=4\n[topic=new]")
-                await until_followed(slave, "new", 2)
-                await until_followed(slave, "t", 4)
-                before = Path(f"{file}.bak").read_text()
-                await put_many(link, bodies(5), "new", 1)
-                await until_caught_up(slave)
-                await change(master, master_file, "[topic=new]", "[topic=new]\nnumPartitions=3")
-                await until_followed(slave, "new", 3)
-                assert Path(f"{file}.bak").read_text() != before
-                assert slave.config.text == file.read_bytes()
-                assert follows in file.read_text()
-                assert slave._replication.not_followed is None
+        async with following(tmp_path) as ((master, master_file), (slave, file)), client(master) as link:
+            await change(master, master_file, "[topic=t]", "[topic=t]\nnumPartitions=4\n[topic=new]")
+            await until_followed(slave, "new", 2)
+            await until_followed(slave, "t", 4)
+            before = Path(f"{file}.bak").read_text()
+            await put_many(link, bodies(5), "new", 1)
+            await until_caught_up(slave)
+            await change(master, master_file, "[topic=new]", "[topic=new]\nnumPartitions=3")
+            await until_followed(slave, "new", 3)
+            assert Path(f"{file}.bak").read_text() != before
+            assert slave.config.text == file.read_bytes()
+            assert follows(master) in file.read_text()
+            assert slave._replication.not_followed is None
 
     run(scenario())
 
 
 def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with with_file(tmp_path / "m") as (master, master_file):
-            follows = slave_of(master, autoSyncMasterConfig="true")
-            async with with_file(tmp_path / "s", follows) as (slave, file):
-                await until(lambda: "acceptPublish" in file.read_text(), "the first look")
-                text = file.read_bytes()
-                await change(master, master_file, "brokerId=3", "brokerId=4")
-                await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
-                await change(master, master_file, "brokerId=4", "brokerId=3")
-                await until(lambda: slave._replication.not_followed is None, "the master's file is right again")
-                assert file.read_bytes() == text
-                backup = Path(f"{file}.bak")
-                backup.unlink()
-                backup.mkdir()
-                await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
-                await until_not_followed(slave, "Is a directory")
-                assert (file.read_bytes(), [*slave.config.topics]) == (text, ["t"])
-                backup.rmdir()
-                await until_followed(slave, "new", 2)
-                await until(lambda: slave._replication.not_followed is None, "it is tried again")
+        async with following(tmp_path) as ((master, master_file), (slave, file)):
+            await until(lambda: "acceptPublish" in file.read_text(), "the first look")
+            text = file.read_bytes()
+            await change(master, master_file, "brokerId=3", "brokerId=4")
+            await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
+            await change(master, master_file, "brokerId=4", "brokerId=3")
+            await until(lambda: slave._replication.not_followed is None, "the master's file is right again")
+            assert file.read_bytes() == text
+            backup = Path(f"{file}.bak")
+            backup.unlink()
+            backup.mkdir()
+            await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
+            await until_not_followed(slave, "Is a directory")
+            assert (file.read_bytes(), [*slave.config.topics]) == (text, ["t"])
+            backup.rmdir()
+            await until_followed(slave, "new", 2)
+            await until(lambda: slave._replication.not_followed is None, "it is tried again")
 
     run(scenario())
 
 
 def test_a_reload_that_is_refused_is_made_up_for(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with with_file(tmp_path / "m") as (master, master_file):
-            follows = slave_of(master, autoSyncMasterConfig="true")
-            async with with_file(tmp_path / "s", follows) as (slave, file):
-                await until(lambda: "acceptPublish" in file.read_text(), "the first look")
-                blocked = tmp_path / "blocked"
-                blocked.write_text("no folder")
-                with file.open("a") as own:
-                    own.write(f"dataPath={blocked}\n[topic=fresh]\ndataPath={blocked}\n")
-                await change(master, master_file, "[topic=t]", "[topic=fresh]\n[topic=t]")
-                await until_not_followed(slave, str(blocked))
-                assert [*slave.config.topics] == ["t"]
-                blocked.unlink()
-                await until_followed(slave, "fresh", 2)
+        async with following(tmp_path) as ((master, master_file), (slave, file)):
+            await until(lambda: "acceptPublish" in file.read_text(), "the first look")
+            blocked = tmp_path / "blocked"
+            blocked.write_text("no folder")
+            with file.open("a") as own:
+                own.write(f"dataPath={blocked}\n[topic=fresh]\ndataPath={blocked}\n")
+            await change(master, master_file, "[topic=t]", "[topic=fresh]\n[topic=t]")
+            await until_not_followed(slave, str(blocked))
+            assert [*slave.config.topics] == ["t"]
+            blocked.unlink()
+            await until_followed(slave, "fresh", 2)
 
     run(scenario())
 
 
 def test_a_broker_without_a_file_says_that_it_cannot_follow(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master:
-            role = slave_of(master, autoSyncMasterConfig="true")
-            async with running(configured(tmp_path / "s", role=role)) as slave:
-                await until_not_followed(slave, "without a configuration file")
+        async with (
+            running(configured(tmp_path / "m")) as master,
+            running(configured(tmp_path / "s", role=follows(master))) as slave,
+        ):
+            await until_not_followed(slave, "without a configuration file")
 
     run(scenario())
 
 
 def test_a_promoted_slave_follows_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with with_file(tmp_path / "m") as (master, master_file):
-            follows = slave_of(master, autoSyncMasterConfig="true")
-            async with with_file(tmp_path / "s", follows) as (slave, file):
-                await slave._replication.promote(force=True)
-                text = file.read_bytes()
-                await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
-                assert (slave._replication.follower, file.read_bytes()) == (None, text)
+        async with following(tmp_path) as ((master, master_file), (slave, file)):
+            await slave._replication.promote(force=True)
+            text = file.read_bytes()
+            await change(master, master_file, "[topic=t]", "[topic=new]\n[topic=t]")
+            assert (slave._replication.follower, file.read_bytes()) == (None, text)
 
     run(scenario())
 

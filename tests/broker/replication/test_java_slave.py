@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker
 from metaq_broker.replication import samsa as samsa_module
 from metaq_broker.replication.gregor import Answer, SyncSlave
-from metaq_broker.replication.holdings import Holding, Place
+from metaq_broker.replication.holdings import Holding, PartitionKey
 from metaq_broker.replication.link import Link
 from replicated import (
     bodies,
@@ -36,11 +38,11 @@ class Unopened:
     """The partitions that the slave has and does not list yet; a ``sync`` opens one, as in a Java broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.partition_keys: set[Place] = set()
+        self.partition_keys: set[PartitionKey] = set()
         self.synced = 0
         holdings, sync = samsa_module.holdings, SyncSlave.sync
 
-        async def listed(link: Link) -> dict[Place, Holding]:
+        async def listed(link: Link) -> dict[PartitionKey, Holding]:
             return {
                 partition_key: there
                 for partition_key, there in (await holdings(link)).items()
@@ -65,11 +67,18 @@ async def trouble(master: Broker, words: str) -> None:
     await until(lambda: words in str(master._replication.trouble), words)
 
 
+@asynccontextmanager
+async def pair_with(folder: Path, slave: Broker) -> AsyncIterator[tuple[Broker, Link]]:
+    """Run the master of a running slave, and a connection to it."""
+    async with running(configured(folder / "m", role=samsa(slave))) as master, client(master) as producer:
+        yield master, producer
+
+
 def test_a_slave_that_was_restarted_is_not_sent_everything_again(tmp_path: Path, unopened: Unopened) -> None:
     async def actions() -> None:
         async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
             port = slave.port
-            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+            async with pair_with(tmp_path, slave) as (master, producer):
                 await until_in_step(master)
                 await put_many(producer, bodies(50))
                 await slave.close()
@@ -90,12 +99,12 @@ def test_a_master_that_does_not_know_what_the_slave_has_stops_after_one_message(
     async def actions() -> None:
         async with running(configured(tmp_path / "s", role="[gregor]")) as slave:
             port = slave.port
-            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+            async with pair_with(tmp_path, slave) as (master, producer):
                 await until_in_step(master)
                 await put_many(producer, bodies(15))
             unopened.partition_keys, unopened.synced = {("t", 0)}, 0
             end = sum(map(len, segments(tmp_path / "m").values()))
-            async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+            async with pair_with(tmp_path, slave) as (master, producer):
                 await trouble(master, f"stored the message of offset 0 at {end}; nothing more is sent")
                 await trouble(master, "remove this partition's folder there")
                 assert (await put(producer, b"x"))[0] == 500

@@ -15,6 +15,8 @@ from replicated import (
     bodies,
     client,
     configured,
+    copying,
+    fed_master,
     put_many,
     run,
     running,
@@ -116,33 +118,31 @@ def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
 
 def test_another_life_is_not_mixed_with_the_one_that_is_here(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
-            await put_many(producer, bodies(30))
-            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
-                await until_same(tmp_path / "m", tmp_path / "s")
-                before = segments(tmp_path / "s")
-                await maintenance(master).delete("t", [0], force=True)
-                await put_many(producer, bodies(50, 120, 1))
-                await put_many(producer, bodies(5), "t", 1)
-                await until(lambda: "another incarnation" in fault(slave), "the slave to notice")
-                await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
-                assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
-                await maintenance(slave).delete("t", [0], force=True)  # the operator decides
-                await until_same(tmp_path / "m", tmp_path / "s")
-                await until(lambda: not fault(slave), "the fault to end")
+        async with fed_master(tmp_path / "m", bodies(30)) as (master, producer), copying(tmp_path, master) as slave:
+            before = segments(tmp_path / "s")
+            await maintenance(master).delete("t", [0], force=True)
+            await put_many(producer, bodies(50, 120, 1))
+            await put_many(producer, bodies(5), "t", 1)
+            await until(lambda: "another incarnation" in fault(slave), "the slave to notice")
+            await until(lambda: "t-1/00000000000000000000.meta" in segments(tmp_path / "s"), "the other to go on")
+            assert {name: data for name, data in segments(tmp_path / "s").items() if "t-0" in name} == before
+            await maintenance(slave).delete("t", [0], force=True)  # the operator decides
+            await until_same(tmp_path / "m", tmp_path / "s")
+            await until(lambda: not fault(slave), "the fault to end")
 
     run(scenario())
 
 
 def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
-            await put_many(producer, bodies(15))
+        async with fed_master(tmp_path / "m", bodies(15)):
+            pass
         shutil.copytree(tmp_path / "m", tmp_path / "old")
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
-            await put_many(producer, bodies(15, 100, 1))
-            async with running(configured(tmp_path / "s", role=slave_of(master))):
-                before = await until_same(tmp_path / "m", tmp_path / "s")
+        async with (
+            fed_master(tmp_path / "m", bodies(15, 100, 1)) as (master, producer),
+            running(configured(tmp_path / "s", role=slave_of(master))),
+        ):
+            before = await until_same(tmp_path / "m", tmp_path / "s")
         async with running(configured(tmp_path / "old")) as master, client(master) as producer:
             async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
                 await until(lambda: "behind its original" in fault(slave), "the slave to notice")
@@ -156,24 +156,19 @@ def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -> None
 
 def test_other_segments_than_the_masters_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
-            await put_many(producer, bodies(10))
-            config = configured(tmp_path / "s", role=slave_of(master))
-            async with running(config) as slave:
-                await until_same(tmp_path / "m", tmp_path / "s")
-                copy = slave._stores.get("t", 0)
-                assert copy is not None
-                copy.begin_segment()
-                await put_many(producer, bodies(2))
-                await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
+        async with fed_master(tmp_path / "m", bodies(10)) as (master, producer), copying(tmp_path, master) as slave:
+            copy = slave._stores.get("t", 0)
+            assert copy is not None
+            copy.begin_segment()
+            await put_many(producer, bodies(2))
+            await until(lambda: "in the segment that begins at 1200 in the copy, 0" in fault(slave), "the refusal")
 
     run(scenario())
 
 
 def test_damage_of_the_master_stays_with_the_master(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(configured(tmp_path / "m")) as master, client(master) as producer:
-            await put_many(producer, bodies(60))
+        async with fed_master(tmp_path / "m", bodies(60)) as (master, producer):
             await put_many(producer, bodies(60), "t", 1)
         path = tmp_path / "m" / "t-0" / "00000000000000002040.meta"
         data = bytearray(path.read_bytes())

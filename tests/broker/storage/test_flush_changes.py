@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
@@ -20,6 +22,18 @@ class Policies:
 
     def __call__(self, topic: str) -> FlushPolicy:
         return self.policy
+
+
+@asynccontextmanager
+async def flushed(
+    folder: Path, policy: FlushPolicy, files: GatedFiles | None = None
+) -> AsyncIterator[tuple[Policies, GroupCommit, Put]]:
+    """A group commit that begins with ``policy``, and a log to put to; it is stopped after the block."""
+    policies = Policies(policy)
+    commit = GroupCommit(policies)
+    put = Put(commit, open_log(folder, files=files))
+    yield policies, commit, put
+    commit.stop()
 
 
 async def turns(count: int = 20) -> None:
@@ -124,19 +138,16 @@ def test_a_forgotten_log_is_left_alone(tmp_path: Path) -> None:
 
 def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> None:
     async def scenario() -> None:
-        policies = Policies(NEVER)
-        commit = GroupCommit(policies)
-        put = Put(commit, open_log(tmp_path))
-        put()
-        await asyncio.sleep(0)
-        assert (put.told, put.log.readable_end) == ([0], 0)
-        policies.policy = FlushPolicy()
-        commit.policies_changed()
-        await until(lambda: put.log.readable_end == put.log.end_offset)
-        put()
-        assert put.told == [0]
-        await until(lambda: put.told == [0, 1])
-        commit.stop()
+        async with flushed(tmp_path, NEVER) as (policies, commit, put):
+            put()
+            await asyncio.sleep(0)
+            assert (put.told, put.log.readable_end) == ([0], 0)
+            policies.policy = FlushPolicy()
+            commit.policies_changed()
+            await until(lambda: put.log.readable_end == put.log.end_offset)
+            put()
+            assert put.told == [0]
+            await until(lambda: put.told == [0, 1])
 
     run(scenario)
 
@@ -144,64 +155,53 @@ def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> N
 def test_from_group_commit_to_threshold_keeps_promises(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = GatedFiles()
-        policies = Policies(FlushPolicy())
-        commit = GroupCommit(policies)
-        put = Put(commit, open_log(tmp_path, files=files))
-        put()
-        await until(lambda: files.under_way == 1)
-        put()
-        policies.policy = NEVER
-        commit.policies_changed()
-        assert put.told == []  # these were promised to be on the disk
-        put()
-        await asyncio.sleep(0)
-        assert put.told == [2]
-        files.let(2)
-        await until(lambda: put.told == [2, 0, 1])
-        commit.stop()
+        async with flushed(tmp_path, FlushPolicy(), files) as (policies, commit, put):
+            put()
+            await until(lambda: files.under_way == 1)
+            put()
+            policies.policy = NEVER
+            commit.policies_changed()
+            assert put.told == []  # these were promised to be on the disk
+            put()
+            await asyncio.sleep(0)
+            assert put.told == [2]
+            files.let(2)
+            await until(lambda: put.told == [2, 0, 1])
 
     run(scenario)
 
 
 def test_a_shorter_interval_is_taken_up_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
-        policies = Policies(NEVER)
-        commit = GroupCommit(policies)
-        put = Put(commit, open_log(tmp_path))
-        put()
-        policies.policy = FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)
-        commit.policies_changed()
-        await until(lambda: put.log.readable_end == put.log.end_offset)
-        commit.stop()
+        async with flushed(tmp_path, NEVER) as (policies, commit, put):
+            put()
+            policies.policy = FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)
+            commit.policies_changed()
+            await until(lambda: put.log.readable_end == put.log.end_offset)
 
     run(scenario)
 
 
 def test_a_smaller_threshold_is_taken_up_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
-        policies = Policies(NEVER)
-        commit = GroupCommit(policies)
-        put = Put(commit, open_log(tmp_path))
-        for _ in range(3):
-            put()
-        policies.policy = FlushPolicy(unflush_threshold=2, flush_interval_ms=3_600_000)
-        commit.policies_changed()
-        await until(lambda: put.log.readable_end == put.log.end_offset)
-        commit.stop()
+        async with flushed(tmp_path, NEVER) as (policies, commit, put):
+            for _ in range(3):
+                put()
+            policies.policy = FlushPolicy(unflush_threshold=2, flush_interval_ms=3_600_000)
+            commit.policies_changed()
+            await until(lambda: put.log.readable_end == put.log.end_offset)
 
     run(scenario)
 
 
 def test_the_same_policy_again_changes_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        commit = GroupCommit(Policies(NEVER))
-        put = Put(commit, open_log(tmp_path))
-        put()
-        commit.policies_changed()
-        await turns()
-        assert put.log.readable_end == 0
-        await commit.drain()
-        commit.stop()
+        async with flushed(tmp_path, NEVER) as (_, commit, put):
+            put()
+            commit.policies_changed()
+            await turns()
+            assert put.log.readable_end == 0
+            await commit.drain()
 
     run(scenario)
 

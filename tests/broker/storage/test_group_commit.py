@@ -284,11 +284,7 @@ def test_with_a_threshold_what_comes_during_a_sync_is_not_forgotten(tmp_path: Pa
 
 def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with gated(tmp_path, NEVER) as (
-            files,
-            commit,
-            put,
-        ):
+        async with gated(tmp_path, NEVER) as (files, commit, put):
             put()
             told: list[Exception | None] = []
             commit.wait_durable(put.log, put.log.end_offset, told.append)
@@ -311,11 +307,7 @@ def test_with_a_threshold_who_asks_for_durable_waits_for_a_sync_that_starts_at_o
 
 def test_with_a_threshold_who_asks_for_durable_is_told_of_a_failed_sync(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with gated(tmp_path, NEVER) as (
-            files,
-            commit,
-            put,
-        ):
+        async with gated(tmp_path, NEVER) as (files, commit, put):
             put()
             told: list[Exception | None] = []
             commit.wait_durable(put.log, put.log.end_offset, told.append)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.marks import BlockPart, Marks
-from metaq_broker.storage.partition_log import AtEnd, LogSettings
+from metaq_broker.storage.partition_log import AtEnd, LogSettings, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import FOLDER, ONE_SEGMENT, by_offset, contents, frames, last_segment, open_log
 
@@ -95,17 +95,23 @@ def test_after_a_failed_sync_nothing_behind_the_durable_end_is_acknowledged(tmp_
     assert not log.close(clean=True)
 
 
-@pytest.mark.parametrize("how", ["reopen", "restart"])
-def test_what_a_failed_sync_left_in_memory_is_not_believed(how: str, tmp_path: Path) -> None:
-    """The lost pages still read back well; if they were believed, a power cut later would take them away again."""
-    files = FaultyFiles(tmp_path)
-    log = open_log(tmp_path, SMALL, files=files)
+def behind_a_failed_sync(folder: Path, call: str) -> tuple[FaultyFiles, PartitionLog]:
+    """A log of five durable frames and twenty more, whose sync has failed at ``call``."""
+    files = FaultyFiles(folder)
+    log = open_log(folder, SMALL, files=files)
     log.append(frames(5))
     log.sync()
     log.append(frames(20, 5))
-    files.fault = Fault(1, errno.EIO, calls=frozenset({"fdatasync"}))
+    files.fault = Fault(1, errno.EIO, calls=frozenset({call}))
     with pytest.raises(LogFailed):
         log.sync()
+    return files, log
+
+
+@pytest.mark.parametrize("how", ["reopen", "restart"])
+def test_what_a_failed_sync_left_in_memory_is_not_believed(how: str, tmp_path: Path) -> None:
+    """The lost pages still read back well; if they were believed, a power cut later would take them away again."""
+    files, log = behind_a_failed_sync(tmp_path, "fdatasync")
     files.fault = None
     if how == "reopen":
         log.reopen()
@@ -125,14 +131,7 @@ def test_what_a_failed_sync_left_in_memory_is_not_believed(how: str, tmp_path: P
 
 @pytest.mark.parametrize("call", ["fdatasync", "rename", "fsync_dir"])
 def test_every_step_of_a_sync_must_succeed(call: str, tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    log = open_log(tmp_path, SMALL, files=files)
-    log.append(frames(5))
-    log.sync()
-    log.append(frames(20, 5))
-    files.fault = Fault(1, errno.EIO, calls=frozenset({call}))
-    with pytest.raises(LogFailed):
-        log.sync()
+    _, log = behind_a_failed_sync(tmp_path, call)
     assert contents(log) == by_offset(frames(5))
 
 
