@@ -1,4 +1,4 @@
-"""From ranges to tasks, of which some read several small ranges one after the other; and the rows of a task.
+"""From ranges to tasks, of which some read several small ranges; and the rows of a task.
 
 A task in Python costs Spark some ten milliseconds, whatever it reads. A micro-batch over a hundred partitions with ten
 messages each would spend a second and more on a hundred tasks; put together, it is one or two. Which ranges are put

@@ -12,7 +12,7 @@ from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_out
 from metaq.backends.rocketmq.record_walk import store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
-from metaq.model import TopicPartition
+from metaq.model import OffsetRange, TopicPartition
 from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import DensePositions
@@ -33,13 +33,23 @@ class QueuePositions(DensePositions):
     def __init__(self, pool: SessionPool, routes: Routes, offsets: Offsets, group: str, policy: RetryPolicy) -> None:
         self._pool, self._routes, self._offsets, self._policy = pool, routes, offsets, policy
         self._group = with_namespace(group, routes.namespace)
+        self._sizes: dict[tuple[TopicPartition, int, int], float] = {}
 
     def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
         """See ``Positions``: the mean size of the first messages of each range, as they are stored.
 
-        The messages of a range do not change, and so the answer does not, unless retention removes them.
+        The messages of a range do not change, and so the answer does not, unless retention removes them. A micro-batch
+        is limited, then cut into tasks; answers to the last question are kept, so that brokers are asked once.
         """
-        found = dict.fromkeys(ranges, BYTES_UNKNOWN)
+        samples = {where: (where, span.start, _sample_count(span)) for where, span in ranges.items()}
+        known = {where: self._sizes[sample] for where, sample in samples.items() if sample in self._sizes}
+        sampled = known | self._ask_sizes({where: span for where, span in ranges.items() if where not in known})
+        self._sizes = {samples[where]: size for where, size in sampled.items()}
+        return dict.fromkeys(ranges, BYTES_UNKNOWN) | sampled
+
+    def _ask_sizes(self, ranges: Ranges) -> dict[TopicPartition, float]:
+        """The sizes in those ranges whose messages came."""
+        found: dict[TopicPartition, float] = {}
         by_broker: dict[str, list[TopicPartition]] = {}
         for where in ranges:
             by_broker.setdefault(where.partition.broker_name, []).append(where)
@@ -80,10 +90,7 @@ class QueuePositions(DensePositions):
         self, broker_name: str, queues: Sequence[TopicPartition], ranges: Ranges
     ) -> dict[TopicPartition, float]:
         address = self._routes.read_address(broker_name)
-        commands = [
-            self._pulled(where).pull(ranges[where].start, min(SAMPLE_MESSAGES, max(1, len(ranges[where]))))
-            for where in queues
-        ]
+        commands = [self._pulled(where).pull(ranges[where].start, _sample_count(ranges[where])) for where in queues]
         try:
             with self._pool.lease(address) as session:
                 opaques = session.post_all(commands, "pulls of a few messages")
@@ -104,6 +111,10 @@ class QueuePositions(DensePositions):
     def _pulled(self, where: TopicPartition) -> PulledQueue:
         topic = with_namespace(where.topic, self._routes.namespace)
         return PulledQueue(topic, where.partition.broker_name, where.partition.index, self._group)
+
+
+def _sample_count(span: OffsetRange) -> int:
+    return min(SAMPLE_MESSAGES, max(1, len(span)))
 
 
 def _mean_size(data: memoryview) -> float:

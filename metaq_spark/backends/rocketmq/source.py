@@ -18,9 +18,11 @@ from metaq.errors import DataMissing, MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.backends.rocketmq.cluster import Cluster
+from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.groups import BrokerGroups
 from metaq_spark.backends.rocketmq.options import NOTATION, SourceOptions
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition, read_queue
+from metaq_spark.backends.rocketmq.small_ranges import read_small
 from metaq_spark.offsets import Holdings
 from metaq_spark.source.backend import GroupOffsets, LossSentences, PushedColumns
 
@@ -131,5 +133,10 @@ class RocketMQSource:
         return read_queue(part, self.options, self._pool, self._directory)
 
     def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """See ``Source``: small ranges are pulled one after the other."""
-        return {}
+        """See ``Source``."""
+        if self._pool is None or self._directory is None:
+            pool, directory = connections_of(self.options)
+        else:
+            pool, directory = self._pool, self._directory
+        own = [part for part in parts if isinstance(part, QueuePartition)]
+        return dict(read_small(own, self.options, pool, directory).items())

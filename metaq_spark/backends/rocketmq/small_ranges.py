@@ -1,0 +1,141 @@
+"""Pulls the ranges of a bundle in one round trip to each broker, where one or more for each would be most of the time.
+
+An answer counts only if it is what a range looks like when nothing is wrong: every message that was asked for, in whole
+records of that queue with the right checksums. A range with any other answer, a short one or a refusal, missing or
+damaged messages, a broker that is away, is left to ``read_queue``, which reads it as if nobody had asked before: it
+tries again, and knows what each of these means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import Found, PulledQueue, read_outcome
+from metaq.backends.rocketmq.record_walk import Wanted
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import CorruptFrame, MetaqError
+from metaq.model import OffsetRange, TopicPartition
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq_spark.backends.rocketmq.options import SourceOptions
+from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
+from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
+from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
+from metaq_spark.columns.rocketmq.checks import Queue
+from metaq_spark.columns.rocketmq.decode import RecordDecoder
+from metaq_spark.columns.schema import arrow_schema
+
+ANSWER_BYTES_MAX: Final = 256 << 10
+"""What a broker gives at most in answer to a pull, unless it is a single larger message."""
+
+PULLS_MAX: Final = 64
+"""Pulls that are under way at once to one broker."""
+
+Answer = tuple[OffsetRange, memoryview]
+"""Offsets that were asked for, and the records that came."""
+
+
+def read_small(
+    parts: Sequence[QueuePartition], options: SourceOptions, pool: SessionPool, directory: NameServerDirectory
+) -> dict[QueuePartition, list[pa.RecordBatch]]:
+    """The rows of those ``parts`` that came at once and without fault.
+
+    There are none where offsets may be missing, as with a filter, and with the option ``dropRepeatedWithin``.
+    """
+    if not options.subscription.is_all or options.compacted_topics or options.drop_repeated_within is not None:
+        return {}
+    found: dict[QueuePartition, list[pa.RecordBatch]] = {}
+    for asked in conversations(parts, options):
+        for part, answers in _pulled(asked, options, pool, directory).items():
+            rows = _rows(part, answers, options, directory.namespace)
+            if rows is not None:
+                found[part] = rows
+    return found
+
+
+def conversations(parts: Sequence[QueuePartition], options: SourceOptions) -> Iterator[list[QueuePartition]]:
+    """Which parts to ask for together: neighbours at the same broker, as many as may be under way; larger ones not."""
+    most = min(PULLS_MAX, max(1, options.fetch_bytes // ANSWER_BYTES_MAX))
+    asked: list[QueuePartition] = []
+    pulls = 0
+    for part in parts:
+        count = len(_ranges(part, options))
+        if count > most:
+            continue
+        if asked and (_broker_name(part) != _broker_name(asked[0]) or pulls + count > most):
+            yield asked
+            asked, pulls = [], 0
+        asked.append(part)
+        pulls += count
+    if asked:
+        yield asked
+
+
+def _broker_name(part: QueuePartition) -> str:
+    return part.source.partition.broker_name
+
+
+def _ranges(part: QueuePartition, options: SourceOptions) -> list[OffsetRange]:
+    """What is asked for with one pull each."""
+    start, end, step = part.offsets.start, part.offsets.end, options.pull_messages
+    return [OffsetRange(first, min(first + step, end)) for first in range(start, end, step)]
+
+
+def _pulled(
+    asked: Sequence[QueuePartition], options: SourceOptions, pool: SessionPool, directory: NameServerDirectory
+) -> dict[QueuePartition, list[Answer]]:
+    """What the broker of all these parts sent for them, as far as all pulls of a part were answered with messages."""
+    places = [(part, offsets) for part in asked for offsets in _ranges(part, options)]
+    commands = [_command(part.source, offsets, options, directory.namespace) for part, offsets in places]
+    found: dict[QueuePartition, list[Answer]] = {part: [] for part in asked}
+    try:
+        address = directory.read_address(_broker_name(asked[0]), topic=asked[0].source.topic)
+        with pool.lease(address) as session:
+            opaques = session.post_all(commands, f"pulls of {len(asked)} queues")
+            responses = [session.wait(opaque) for opaque in opaques]
+            for (part, offsets), command, response in zip(places, commands, responses, strict=True):
+                try:
+                    outcome = read_outcome(session, command, response)
+                except RequestRefused:
+                    outcome = None
+                if isinstance(outcome, Found) and part in found:
+                    found[part].append((offsets, outcome.data))
+                else:
+                    found.pop(part, None)
+    except MetaqError:
+        return {}
+    return found
+
+
+def _command(where: TopicPartition, offsets: OffsetRange, options: SourceOptions, space: str | None) -> RemotingCommand:
+    names = [with_namespace(name, space) for name in (where.topic, options.asking_group)]
+    return PulledQueue(names[0], where.partition.broker_name, where.partition.index, names[1]).pull(
+        offsets.start, len(offsets)
+    )
+
+
+def _rows(
+    part: QueuePartition, answers: Sequence[Answer], options: SourceOptions, space: str | None
+) -> list[pa.RecordBatch] | None:
+    """The rows of a range; ``None`` if a message is missing, or a record is cut or damaged."""
+    queue = Queue(with_namespace(part.source.topic, space).encode(), part.source.partition.index)
+    layout = options.row_layout
+    maker = RecordBatchMaker(part.source, arrow_schema(layout), layout.type_of("value"))
+    measure = RecordMeasure(str(part.source), queue)
+    decoder = RecordDecoder(queue, maker, lambda *_: None)
+    rows: list[pa.RecordBatch] = []
+    try:
+        for offsets, data in answers:
+            measured = measure(data, Wanted(queue.topic, queue.queue_id, offsets.start, offsets.end))
+            # Offsets ascend, so that as many as there are numbers are all of them.
+            if measured.count != len(offsets) or measured.problem is not None:
+                return None
+            rows += decoder.decode(data[measured.begin : measured.stop], offsets.start, offsets.end)
+        return [*rows, *decoder.flush()]
+    except CorruptFrame:
+        return None
