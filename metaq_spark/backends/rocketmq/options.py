@@ -189,7 +189,7 @@ OPTIONS: Final = (
     Option(
         "sql", "sql", _sql, UNSET, READ,
         "Read only messages whose properties fulfil this SQL92 condition; for brokers with `enablePropertyFilter`. A "
-        "broker of 4.x sends everything when it cannot read the condition.",
+        "condition that the broker cannot compile fails the read.",
     ),
     Option(
         "pushFilters", "push_filters", values.boolean, "false", BATCH_READ,
