@@ -11,6 +11,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_outcome
 from metaq.backends.rocketmq.record_walk import store_times
 from metaq.backends.rocketmq.routes import Routes
+from metaq.backends.rocketmq.session import Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.retry import RetryPolicy, persist
@@ -18,7 +19,7 @@ from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import DensePositions
 
 SAMPLE_MESSAGES: Final = 8
-"""How many messages at the start of a range are looked at to tell how large its messages are."""
+"""How many offsets at the start of a range are looked at to tell how large its messages are."""
 
 ASKED_MAX: Final = 64
 """Pulls that are under way at once to one broker."""
@@ -40,6 +41,12 @@ class QueuePositions(DensePositions):
 
         The messages of a range do not change, and so the answer does not, unless retention removes them. A micro-batch
         is limited, then cut into tasks; answers to the last question are kept, so that brokers are asked once.
+
+        A broker that is away is an error. A batch that was cut by a guess would be cut otherwise when it is repeated,
+        and its rows would get the UNIQ_KEYs of others where they are written.
+
+        Raises:
+            MetaqError: A broker could not be asked.
         """
         samples = {where: (where, span.start, _sample_count(span)) for where, span in ranges.items()}
         known = {where: self._sizes[sample] for where, sample in samples.items() if sample in self._sizes}
@@ -56,14 +63,11 @@ class QueuePositions(DensePositions):
         for broker_name, queues in by_broker.items():
             for first in range(0, len(queues), ASKED_MAX):
                 some = queues[first : first + ASKED_MAX]
-                try:
-                    found |= persist(
-                        lambda name=broker_name, part=some: self._sampled(name, part, ranges),  # type: ignore[misc]
-                        self._policy,
-                        self._pool.clock,
-                    )
-                except (ConnectionFailed, DeadlineExceeded):
-                    continue  # the tasks will tell; no size is known until then
+                found |= persist(
+                    lambda name=broker_name, part=some: self._sampled(name, part, ranges),  # type: ignore[misc]
+                    self._policy,
+                    self._pool.clock,
+                )
         return found
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -90,23 +94,32 @@ class QueuePositions(DensePositions):
         self, broker_name: str, queues: Sequence[TopicPartition], ranges: Ranges
     ) -> dict[TopicPartition, float]:
         address = self._routes.read_address(broker_name)
-        commands = [self._pulled(where).pull(ranges[where].start, _sample_count(ranges[where])) for where in queues]
         try:
             with self._pool.lease(address) as session:
-                opaques = session.post_all(commands, "pulls of a few messages")
-                responses = [session.wait(opaque) for opaque in opaques]
-                outcomes = [read_outcome(session, *pair) for pair in zip(commands, responses, strict=True)]
+                return self._mean_sizes(session, {where: ranges[where] for where in queues})
         except (ConnectionFailed, DeadlineExceeded):
             self._routes.avoid(address)
             raise
         except ProtocolError:
             return {}
-        sizes = {
-            where: _mean_size(outcome.data)
-            for where, outcome in zip(queues, outcomes, strict=True)
-            if isinstance(outcome, Found) and outcome.data
-        }
-        return {where: size for where, size in sizes.items() if size}
+
+    def _mean_sizes(self, session: Session, ranges: Ranges) -> dict[TopicPartition, float]:
+        """A broker gives fewer messages than it is asked for when they are large or on disk: it is asked again, as the
+        answer must not depend on that."""
+        sizes: dict[TopicPartition, list[int]] = {where: [] for where in ranges}
+        left = {where: OffsetRange(one.start, one.start + _sample_count(one)) for where, one in ranges.items()}
+        while left:
+            commands = [self._pulled(where).pull(span.start, len(span)) for where, span in left.items()]
+            opaques = session.post_all(commands, "pulls of a few messages")
+            responses = [session.wait(opaque) for opaque in opaques]
+            outcomes = [read_outcome(session, *pair) for pair in zip(commands, responses, strict=True)]
+            asked, left = left, {}
+            for (where, span), outcome in zip(asked.items(), outcomes, strict=True):
+                if isinstance(outcome, Found) and outcome.data:
+                    sizes[where] += (size for at, size in _records(outcome.data) if span.start <= at < span.end)
+                    if outcome.next_offset < span.end:
+                        left[where] = OffsetRange(outcome.next_offset, span.end)
+        return {where: sum(some) / len(some) for where, some in sizes.items() if some}
 
     def _pulled(self, where: TopicPartition) -> PulledQueue:
         topic = with_namespace(where.topic, self._routes.namespace)
@@ -117,17 +130,12 @@ def _sample_count(span: OffsetRange) -> int:
     return min(SAMPLE_MESSAGES, max(1, len(span)))
 
 
-def _mean_size(data: memoryview) -> float:
-    """Bytes of the whole records in ``data``, on average; 0 if the first is none."""
-    sizes = list(_sizes(data))
-    return sum(sizes) / len(sizes) if sizes else 0.0
-
-
-def _sizes(data: memoryview) -> Iterable[int]:
+def _records(data: memoryview) -> Iterable[tuple[int, int]]:
+    """Queue offset and bytes of each of the whole records in ``data``, as far as they say so."""
     at = 0
-    while at + 4 <= len(data):
+    while at + 28 <= len(data):
         size = int.from_bytes(data[at : at + 4], signed=True)
         if size <= 0 or at + size > len(data):
             return
-        yield size
+        yield int.from_bytes(data[at + 20 : at + 28], signed=True), size
         at += size

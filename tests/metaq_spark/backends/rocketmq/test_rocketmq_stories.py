@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from rocketmq_harness import RocketMQHarness, offsets
 
 from metaq.model import Partition
+from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.errors import DataLoss
 
 
@@ -194,3 +197,24 @@ def test_a_topic_that_was_made_again_is_data_loss_when_it_is_shorter(harness: Ro
     harness.clock.advance(3)
     with pytest.raises(DataLoss, match="the topic was deleted and made again"):
         harness.micro_batch(reader, position)
+
+
+def test_a_replay_has_the_same_tasks_when_messages_have_left_the_broker_s_memory(harness: RocketMQHarness) -> None:
+    harness.put("a0", *[bytes(100)], *[bytes(9000)] * 9)
+    harness.put("b0", *[bytes(2000)] * 10)
+    reader = harness.stream(startingOffsets="earliest", minPartitions="6")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    planned = reader.partitions(start, end)
+
+    def from_disk(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
+        if command.code != RequestCode.PULL_MESSAGE or not response.body:
+            return response
+        size = int.from_bytes(response.body[:4])
+        ext = {**response.ext, "nextBeginOffset": str(int(command.ext["queueOffset"]) + 1)}
+        return replace(response, ext=ext, body=response.body[:size])
+
+    for name in ("broker-a", "broker-b"):
+        harness.cluster.broker(name).tamper = from_disk
+    assert harness.stream(startingOffsets="earliest", minPartitions="6").partitions(start, end) == planned
+    assert len(planned) >= 6
