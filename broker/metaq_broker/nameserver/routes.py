@@ -121,6 +121,8 @@ class RouteTable:
         """
         key, known = (who.cluster, who.address), self._live.get((who.cluster, who.address))
         self._check(who, topics, known)
+        if known is not None and known.registration.name != who.name:
+            self._forget_address(known.registration)  # nothing would, once this address is known by the new name
         broker = self._brokers.setdefault(who.name, _Broker(who.cluster))
         self._clusters.setdefault(who.cluster, set()).add(who.name)
         for other in [each for each, address in broker.addresses.items() if address == who.address]:
@@ -141,9 +143,11 @@ class RouteTable:
 
     def unregister(self, who: Registration) -> None:
         """Forget a broker. One that is not known under this name, id and address is left alone."""
-        self._disown((who.cluster, who.address))
-        self._live.pop((who.cluster, who.address), None)
-        self._forget_address(who)
+        live = self._live.get(key := (who.cluster, who.address))
+        if live is not None and (live.registration.name, live.registration.broker_id) == (who.name, who.broker_id):
+            self._disown(key)
+            del self._live[key]
+            self._forget_address(who)
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """Return what a broker registered last, ``None`` if it is not known."""

@@ -126,6 +126,27 @@ def test_unregistering_with_a_wrong_id_or_address_leaves_others_alone() -> None:
     assert table.queues("T") == {"a": 4}
 
 
+def test_a_broker_with_a_wrong_name_or_id_cannot_be_made_immortal() -> None:
+    table = Table()
+    table.register(broker("a", port=1), topics(T=4), V1, "one")
+    for who in (broker("b", port=1), broker("a", broker_id=1, port=1)):
+        table.unregister(who)
+    assert table.queues("T") == {"a": 4}
+    table.clock.advance(BROKER_TIMEOUT_MS + 1)
+    table.expire()
+    assert table.empty()
+
+
+def test_a_broker_that_takes_another_name_leaves_nothing_under_the_old_one() -> None:
+    table = Table(RouteLimits(brokers_max=1))
+    for name in ("a", "b", "c"):
+        table.register(broker(name, port=1), topics(T=4), V1, "one")
+        assert table.queues("T") == {name: 4}
+        assert table.cluster_info().broker_addr_table.keys() == {name}
+    assert [who.name for who in table.connection_lost("one")] == ["c"]
+    assert table.empty()
+
+
 def test_write_permission_comes_back_with_a_changed_registration() -> None:
     table = Table()
     table.register(broker(), topics(T=4, U=4), V1, "m")
