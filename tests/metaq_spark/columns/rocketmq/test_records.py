@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, DataType, StringType
 from records import properties_text, record
 
-from metaq.model import Partition, TopicPartition
+from metaq.model import Buffer, Partition, TopicPartition
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import CorruptRecord, Queue
 from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder, RecordDecoder
@@ -59,7 +59,7 @@ class Reading:
         self.batches: list[pa.RecordBatch] = []
         self.gaps: list[tuple[int, int]] = []
 
-    def decode(self, data: bytes, start: int, end: int) -> Reading:
+    def decode(self, data: Buffer, start: int, end: int) -> Reading:
         self.batches += self.decoder.decode(data, start, end, lambda first, last: self.gaps.append((first, last)))
         return self
 
