@@ -6,41 +6,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from scripted_bench import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange, RequestRefused
-from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings, ReadFrom, RecordRun, pull_range
 from metaq.backends.rocketmq.pulls import Subscription
-from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import ConnectionFailed, DataMissing, MetaqError, ProtocolError
 from metaq.formats.rocketmq.records import Record, encode_record, read_records
 from metaq.model import OffsetRange, Partition
 from metaq.net.retry import RetryPolicy
-from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.rocketmq_server import ScriptedBroker, ScriptedCluster
+from metaq.testing.rocketmq_server import ScriptedCluster
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = Partition("broker-a", 0)
 MESSAGES = [f"message {number}".encode() for number in range(500)]
 
 
-class Bench:
+class Bench(ScriptedBench):
     """A cluster with 500 messages in the only queue of ``orders``, of master and slave."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
-        self.cluster, self.clock = cluster, ManualClock()
-        self.pool = SessionPool(Timeouts(2.0, 2.0), clock=self.clock)
-        self.directory = NameServerDirectory(cluster.name_servers, self.pool)
+        super().__init__(cluster)
         self.settings = PullSettings(policy=RetryPolicy(3, 0.1))
         cluster.create_topic("orders", 1, broker="broker-a")
         cluster.append("orders", QUEUE, MESSAGES)
-
-    @property
-    def broker(self) -> ScriptedBroker:
-        return self.cluster.broker()
 
     def runs(self, start: int = 0, end: int = 500, **changes: object) -> list[RecordRun]:
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]
@@ -67,10 +58,8 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with ScriptedCluster({"broker-a": (1,)}) as cluster:
-        bench = Bench(cluster)
+    with on_scripted_cluster(Bench) as bench:
         yield bench
-        bench.pool.close()
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 500), (0, 1), (17, 18), (31, 33), (499, 500), (3, 480), (5, 5), (9, 5)])

@@ -7,20 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 from fix_broker import wait_until
+from scripted_bench import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
 from metaq.backends.rocketmq.errors import SendFailed
-from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import pull_range
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.records import Record, read_records
 from metaq.model import OffsetRange, Partition
 from metaq.net.retry import RetryPolicy
-from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import RequestCode
-from metaq.testing.manual_clock import ManualClock
-from metaq.testing.rocketmq_server import ScriptedBroker, ScriptedCluster
+from metaq.testing.rocketmq_server import ScriptedCluster
 
 BATCH = RequestCode.SEND_BATCH_MESSAGE
 
@@ -35,18 +33,12 @@ def write_and_flush(writer: BatchWriter, queue_id: int, *bodies: bytes) -> None:
     writer.flush()
 
 
-class Bench:
+class Bench(ScriptedBench):
     """A broker with a slave and ``orders`` of three queues."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
-        self.cluster, self.clock = cluster, ManualClock()
-        self.pool = SessionPool(Timeouts(2.0, 2.0), clock=self.clock)
-        self.directory = NameServerDirectory(cluster.name_servers, self.pool)
+        super().__init__(cluster)
         cluster.create_topic("orders", 3)
-
-    @property
-    def broker(self) -> ScriptedBroker:
-        return self.cluster.broker()
 
     def writer(self, **options: object) -> BatchWriter:
         policy = RetryPolicy(3, 0.1)
@@ -58,8 +50,8 @@ class Bench:
 
     def wait_for_answer(self, queue_id: int, end: int) -> None:
         """Return when the queue ends there, and the broker has answered the send that took it there."""
-        queue = self.broker.store.queue("orders", queue_id)
-        wait_until(lambda: queue.end >= end, f"queue {queue_id} to end at {end}")
+        store = self.broker.store
+        wait_until(lambda: store.queue("orders", queue_id).end >= end, f"queue {queue_id} to end at {end}")
         self.cluster.append("orders", Partition("broker-a", 2), [b"behind the answer"])
 
     def stored(self, queue_id: int = 0) -> list[Record]:
@@ -74,10 +66,8 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with ScriptedCluster({"broker-a": (1,)}) as cluster:
-        bench = Bench(cluster)
+    with on_scripted_cluster(Bench) as bench:
         yield bench
-        bench.pool.close()
 
 
 def test_batches_of_several_queues(bench: Bench) -> None:
