@@ -97,6 +97,17 @@ def scripted_session(*steps: Step, timeouts: Timeouts = TIMEOUTS) -> tuple[Sessi
     return Session.connect(ADDRESS, timeouts, transport, transport.clock), transport
 
 
+def offset_session(extensions: str, question: str, answer: str) -> tuple[Session, ScriptedTransport]:
+    """A session to a broker that offers ``extensions`` and is asked one ``offset`` command, opaque 2."""
+    version = f"x;ext={extensions}" if extensions else "x"
+    return scripted_session(
+        Expect(b"version 1\r\n"),
+        Say(f"result 200 {len(version)} 1\r\n{version}".encode()),
+        Expect(f"offset {question}\r\n".encode()),
+        Say(f"result 200 {len(answer)} 2\r\n{answer}".encode()),
+    )
+
+
 def memory_session(broker: MemoryBroker, timeouts: Timeouts = TIMEOUTS) -> Session:
     """A session to a broker in memory."""
     transport = MemoryTransport({ADDRESS: broker})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     server = made.authority.issue_cert("127.0.0.1", "localhost")
     server.private_key_pem.write_to_path(str(made.folder / "server.key"))
     server.cert_chain_pems[0].write_to_path(str(made.folder / "server.pem"))
+    return made
+
+
+@pytest.fixture
+def server_context(certificates: Certificates) -> ssl.SSLContext:
+    """What a server in this process shows."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(certificates.folder / "server.pem", certificates.folder / "server.key")
     return made
 
 

@@ -16,6 +16,7 @@ from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.testing import FaultyFiles
 from rolled import SETTINGS, frames
 
 NOW_MS = 1_770_000_000_000
@@ -92,6 +93,16 @@ class Harness:
 
     def retention(self, ini: str = ORDERS) -> Retention:
         return Retention(self.files, self.clock, config(ini), self, self.commits, self.run_in_worker)
+
+
+def due_on_faulty_files(folder: Path, ini: str = ORDERS) -> tuple[FaultyFiles, Harness, PartitionLog, Retention]:
+    """A partition on files that can be made to fail, all but its last segment a second old; no run yet."""
+    files = FaultyFiles(folder)
+    harness = Harness(folder, files)
+    log = harness.add()
+    retention = harness.retention(ini)
+    harness.clock.advance(1000)
+    return files, harness, log, retention
 
 
 def config(ini: str) -> BrokerConfig:

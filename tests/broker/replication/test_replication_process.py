@@ -103,20 +103,26 @@ def stored(address: Address) -> dict[tuple[int, int], bytes]:
     return found
 
 
+def killed_in_turns(
+    start_broker: StartBroker, load: Load, chance: random.Random, *pair: tuple[RunningBroker, Path]
+) -> list[RunningBroker]:
+    """Kill one of two brokers at a time, under load, and start it again; return those that run in the end."""
+    brokers = [broker for broker, _ in pair]
+    for _ in range(ROUNDS):
+        load.go_on(chance.randrange(1, 150))  # the moment of the kill
+        which = 0 if chance.random() < 0.5 else 1
+        brokers[which].kill()
+        brokers[which] = start_broker("start", "-f", pair[which][1])
+    return brokers
+
+
 def test_an_asynchronous_slave_catches_up_whoever_is_killed(start_broker: StartBroker, tmp_path: Path) -> None:
     chance, port = random.Random(7), free_port()
     master_ini = ini(tmp_path, "m", port, "")
     slave_ini = ini(tmp_path, "s", 0, f"[slave]\nslaveId=0\nmaster=127.0.0.1:{port}\nslaveMaxDelayInMills=20")
     master, slave = start_broker("start", "-f", master_ini), start_broker("start", "-f", slave_ini)
     load = Load(lambda: Address("127.0.0.1", port))
-    for _ in range(ROUNDS):
-        load.go_on(chance.randrange(1, 150))  # the moment of the kill
-        if chance.random() < 0.5:
-            master.kill()
-            master = start_broker("start", "-f", master_ini)
-        else:
-            slave.kill()
-            slave = start_broker("start", "-f", slave_ini)
+    master, slave = killed_in_turns(start_broker, load, chance, (master, master_ini), (slave, slave_ini))
     load.end()
     wait_until(lambda: segments(tmp_path / "m") == segments(tmp_path / "s"), "the files to be the same")
     wait_until(lambda: stored(slave.address) == stored(master.address), "the slave to serve all")
@@ -131,14 +137,7 @@ def test_a_pair_loses_nothing_that_was_acknowledged(start_broker: StartBroker, t
     master_ini = ini(tmp_path, "m", master_port, pair)
     slave, master = start_broker("start", "-f", slave_ini), start_broker("start", "-f", master_ini)
     load = Load(lambda: Address("127.0.0.1", master_port))
-    for _ in range(ROUNDS):
-        load.go_on(chance.randrange(1, 150))  # the moment of the kill
-        if chance.random() < 0.5:
-            slave.kill()
-            slave = start_broker("start", "-f", slave_ini)
-        else:
-            master.kill()
-            master = start_broker("start", "-f", master_ini)
+    slave, master = killed_in_turns(start_broker, load, chance, (slave, slave_ini), (master, master_ini))
     load.go_on(50)
     assert "lives: stop it first" in promote(tmp_path / "s", 1)
     master.kill()

@@ -7,20 +7,31 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
+from metaq_broker.retention.retention import Retention, Retired
 from metaq_broker.storage.partition_log import Moved, PartitionLog
-from metaq_broker.testing import Fault, FaultyFiles
-from retained import ORDERS, Harness, SlowWorker, scenario
+from metaq_broker.testing import Fault
+from retained import ORDERS, Harness, SlowWorker, due_on_faulty_files, scenario
 from rolled import SETTINGS, contents, frames
+
+ARCHIVED = ORDERS.replace("delete,10s", "archive,10s,true")
+
+
+async def halted_run(
+    harness: Harness, ini: str = ORDERS
+) -> tuple[Retention, asyncio.Future[list[Retired]], SlowWorker]:
+    """A run that waits before its first step for the gate of its worker to open."""
+    worker = harness.run_in_worker = SlowWorker()
+    retention = harness.retention(ini)
+    harness.clock.advance(1000)
+    running = asyncio.ensure_future(retention.run_now())
+    await worker.waiting.wait()
+    return retention, running, worker
 
 
 @scenario
 async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) -> None:
-    worker = harness.run_in_worker = SlowWorker()
     log = harness.add()
-    retention = harness.retention()
-    harness.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
+    _, running, worker = await halted_run(harness)
     assert log.read(0, 100) == Moved(1200)
     assert len(list(log.directory.glob("*.meta"))) == 5
     log.append(frames(20, 43))
@@ -32,12 +43,8 @@ async def test_messages_are_put_and_read_while_segments_leave(harness: Harness) 
 
 @scenario
 async def test_a_segment_is_served_until_its_zip_is_whole(harness: Harness) -> None:
-    worker = harness.run_in_worker = SlowWorker()
     log = harness.add()
-    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    harness.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
+    _, running, worker = await halted_run(harness, ARCHIVED)
     assert contents(log) == frames(43)
     worker.gate.set()
     await running
@@ -58,12 +65,8 @@ async def test_two_runs_at_a_time_are_one_after_the_other(harness: Harness) -> N
 
 @scenario
 async def test_a_stop_breaks_off_between_steps(harness: Harness) -> None:
-    worker = harness.run_in_worker = SlowWorker()
     log, other = harness.add("orders", 0), harness.add("orders", 1)
-    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    harness.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
+    retention, running, worker = await halted_run(harness, ARCHIVED)
     stopping = asyncio.ensure_future(retention.stop())
     await asyncio.sleep(0)
     assert not stopping.done()
@@ -77,12 +80,8 @@ async def test_a_stop_breaks_off_between_steps(harness: Harness) -> None:
 
 @scenario
 async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> None:
-    worker = harness.run_in_worker = SlowWorker()
     log, other = harness.add("orders", 0), harness.add("orders", 1)
-    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    harness.clock.advance(1000)
-    running = asyncio.ensure_future(retention.run_now())
-    await worker.waiting.wait()
+    retention, running, worker = await halted_run(harness, ARCHIVED)
     del harness.partitions["orders", 0]
     settling = asyncio.ensure_future(retention.settle(log))
     await asyncio.sleep(0)
@@ -97,11 +96,7 @@ async def test_a_partition_that_is_withdrawn_is_let_alone(harness: Harness) -> N
 
 @scenario
 async def test_a_withdrawn_partition_is_let_alone_even_if_its_files_did_not_all_go(tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    harness = Harness(tmp_path, files)
-    log = harness.add()
-    retention = harness.retention()
-    harness.clock.advance(1000)
+    files, harness, log, retention = due_on_faulty_files(tmp_path)
     files.fault = Fault(2, errno.EIO, calls=frozenset({"unlink"}))
     [retired] = await retention.run_now()
     assert retired.failure is not None
@@ -124,7 +119,7 @@ async def test_a_log_that_changed_while_its_segment_was_packed_is_left_for_the_n
             log.drop_segments(log.segments()[:1])
 
     harness.run_in_worker = meanwhile
-    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
+    retention = harness.retention(ARCHIVED)
     harness.clock.advance(1000)
     [retired] = await retention.run_now()
     assert retired.failure == "segments of orders-0 changed meanwhile; the next run looks again"

@@ -14,7 +14,7 @@ from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from retained import NOW_MS, ORDERS, SYSTEM, Harness, at_once, config, scenario
+from retained import NOW_MS, ORDERS, SYSTEM, Harness, at_once, config, due_on_faulty_files, scenario
 from rolled import SETTINGS, contents, frames
 
 # ---- when
@@ -203,11 +203,7 @@ async def test_without_its_journal_nothing_is_removed(harness: Harness) -> None:
 
 @scenario
 async def test_a_file_that_cannot_be_removed_is_tried_again_before_newer_ones_go(tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    harness = Harness(tmp_path, files)
-    log = harness.add()
-    retention = harness.retention(ORDERS.replace("10s", "29s"))
-    harness.clock.advance(1000)
+    files, harness, log, retention = due_on_faulty_files(tmp_path, ORDERS.replace("10s", "29s"))
     files.fault = Fault(1, errno.EACCES, lasting=True, calls=frozenset({"unlink"}))
     [retired] = await retention.run_now()
     assert retired.failure is not None
@@ -251,11 +247,7 @@ async def test_a_defect_is_reported_and_ends_nothing(harness: Harness, caplog: p
 
 @scenario
 async def test_a_full_disk_keeps_segments_from_being_packed_but_not_whole(tmp_path: Path) -> None:
-    files = FaultyFiles(tmp_path)
-    harness = Harness(tmp_path, files)
-    log = harness.add()
-    retention = harness.retention(ORDERS.replace("delete,10s", "archive,10s,true"))
-    harness.clock.advance(1000)
+    files, _, log, retention = due_on_faulty_files(tmp_path, ORDERS.replace("delete,10s", "archive,10s,true"))
     files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
     [retired] = await retention.run_now()
     assert "No space left" in str(retired.failure)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
+from power_cuts import ends_before_the_cut
 from promises import Promises
 from tx_harness import Harness, local, xid
 
@@ -156,12 +158,7 @@ def test_power_loss_twice_during_recovery(tmp_path: Path) -> None:
             files, promises = accident(root, Fault(at, POWER_CUT, 0.5))
             files = files.crash(Random(at))
             files.fault = Fault(again, POWER_CUT, 0.5)
-            done = False
-            try:
-                open_harness(root, files)
-                done = True
-            except PowerCut:
-                pass
+            done = ends_before_the_cut(partial(open_harness, root, files))
             files = files.crash(Random(at + again))
             check_and_go_on(open_harness(root, files), promises, 0)
             if done:

@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from examples import examples
-from hypothesis import HealthCheck, settings
+from examples import histories
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, precondition, rule
 from metaq_broker.testing import FaultyFiles
@@ -149,10 +148,5 @@ class Transactions(RuleBasedStateMachine):
         self.promises.check(self.harness)
 
 
-Transactions.TestCase.settings = settings(
-    max_examples=examples(60),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+Transactions.TestCase.settings = histories(60, steps=40)
 TestTransactions = pytest.mark.slow(Transactions.TestCase)

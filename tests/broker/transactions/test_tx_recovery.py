@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
-from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.interfaces import TransactionLimits, run_in_loop_worker
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_bytes import file_name
 from metaq_broker.transactions.recovery import JournalIncomplete
+from power_cuts import ends_before_the_cut
 from tx_harness import Harness, local, xid
 
 from metaq.formats.frames import encode_frame
@@ -107,12 +109,7 @@ def test_a_partition_that_was_removed_gets_the_unit_once_through_two_crashes(tmp
         files.unlink(root / "data" / "orders-0.log")
         files.fsync_dir(root / "data")
         files.fault = Fault(at, None, 0.5)
-        finished = False
-        try:
-            Harness(root, files)
-            finished = True
-        except PowerCut:
-            pass
+        finished = ends_before_the_cut(partial(Harness, root, files))
         harness = Harness(root, files.crash(Random(at)))
         assert harness.bodies() == [b"a", b"b"]
         if finished:

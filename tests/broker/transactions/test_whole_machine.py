@@ -7,8 +7,7 @@ restart, kill and power cut.
 from __future__ import annotations
 
 import pytest
-from examples import examples
-from hypothesis import HealthCheck, settings
+from examples import histories
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from log_harness import LogHarness
@@ -52,10 +51,5 @@ class WholeBroker(Transactions):
         super().teardown()
 
 
-WholeBroker.TestCase.settings = settings(
-    max_examples=examples(25),
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+WholeBroker.TestCase.settings = histories(25, steps=30)
 TestWholeBroker = pytest.mark.slow(WholeBroker.TestCase)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from fix_client import ADDRESS, memory_session, scripted_session
+from fix_client import ADDRESS, memory_session, offset_session
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +14,6 @@ from metaq.errors import BrokerError, CorruptFrame, ExtensionMissing, ProtocolEr
 from metaq.formats.frames import encode_frame
 from metaq.protocols.text.commands import Get
 from metaq.testing.memory import MemoryBroker
-from metaq.testing.scripted import Expect, Say
 
 JAVA: frozenset[str] = frozenset()
 
@@ -96,12 +95,7 @@ def test_a_partition_without_store_is_the_brokers_error(extensions: frozenset[st
 
 
 def test_a_time_is_looked_up_by_the_broker() -> None:
-    session, transport = scripted_session(
-        Expect(b"version 1\r\n"),
-        Say(b"result 200 15 1\r\nx;ext=timestamp"),
-        Expect(b"offset t metaq-spark 0 1700000000000 2 timestamp\r\n"),
-        Say(b"result 200 4 2\r\n4711"),
-    )
+    session, transport = offset_session("timestamp", "t metaq-spark 0 1700000000000 2 timestamp", "4711")
     assert first_at_time(session, "t", 0, 1_700_000_000_000) == 4711
     assert transport.finished
 
@@ -114,12 +108,7 @@ def test_a_broker_that_keeps_no_times_is_named() -> None:
 
 
 def test_an_answer_that_is_no_number_is_nonsense() -> None:
-    session, _ = scripted_session(
-        Expect(b"version 1\r\n"),
-        Say(b"result 200 1 1\r\nx"),
-        Expect(b"offset t metaq-spark 0 5 2\r\n"),
-        Say(b"result 200 4 2\r\nfive"),
-    )
+    session, _ = offset_session("", "t metaq-spark 0 5 2", "five")
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is 'five', no number"):
         frame_boundary(session, "t", 0, 5)
     assert session.closed

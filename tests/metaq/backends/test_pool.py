@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 
 import pytest
 from fix_client import ADDRESS, LoopbackPeer
+from forked import in_child
 
 from metaq.backends.metaq.pool import IDLE_S_MAX, SessionPool, shared_pool
 from metaq.backends.metaq.session import Session
@@ -152,18 +152,6 @@ def _idle(pool: SessionPool) -> list[Session]:
 
 
 # ---- forked children (a Spark worker is one)
-
-
-def in_child(check: Callable[[], bool]) -> bool:
-    """Whether ``check`` holds in a forked copy of this process."""
-    child = os.fork()
-    if child == 0:
-        verdict = 1
-        try:
-            verdict = 0 if check() else 1
-        finally:
-            os._exit(verdict)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_child_opens_its_own_sessions_and_drops_the_inherited_unharmed(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fix_client import ADDRESS, memory_session, scripted_session
+from fix_client import ADDRESS, memory_session, offset_session, scripted_session
 
 from metaq.backends.metaq.positions import incarnation, offset_of_message, ordinal_at
 from metaq.backends.metaq.session import Session
@@ -88,12 +88,7 @@ def test_what_goes_over_the_wire(answer: bytes, told: str | None) -> None:
 
 
 def test_an_answer_that_is_no_incarnation_is_nonsense() -> None:
-    session, _ = scripted_session(
-        Expect(b"version 1\r\n"),
-        Say(b"result 200 17 1\r\nx;ext=incarnation"),
-        Expect(b"offset t metaq-spark 0 0 2 incarnation\r\n"),
-        Say(b"result 200 1 2\r\n0"),
-    )
+    session, _ = offset_session("incarnation", "t metaq-spark 0 0 2 incarnation", "0")
     with pytest.raises(ProtocolError, match=f"^broker {ADDRESS}: the answer to offset is '0', no incarnation"):
         incarnation(session, "t", 0)
     assert session.closed

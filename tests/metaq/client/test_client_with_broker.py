@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,6 +9,7 @@ from contextlib import closing
 import pytest
 from fix_broker import RunningBroker
 from fix_client import TIMEOUTS, Restarts
+from forked import in_child
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
@@ -126,14 +126,7 @@ def test_a_worker_forked_from_a_process_with_connections_reads_on_its_own(dev_br
         with pool.lease(dev_broker.address) as own:
             return own is not session and frames_of(own, offset + 1)[0].body == b"before the fork"
 
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if read_in_child() else 1
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(read_in_child)
     with pool.lease(dev_broker.address) as again:
         assert again is session
         assert again.ask(Version(0))

@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -258,41 +259,36 @@ class TestNameServers:
 
 class TestGoAway:
     @staticmethod
-    def leaving(connections_max: int) -> RemotingServer:
+    @contextmanager
+    def leaving(client: RemotingClient, connections_max: int) -> Iterator[RemotingServer]:
+        """A server that leaves its first connections; it stops when ``client`` is closed."""
+
         def behaviour(served: Served, command: RemotingCommand) -> Iterable[Answer]:
             leaves = server.connections.index(served) < connections_max
             return [command.reply(1500, remark="go away") if leaves else command.reply(0, body=command.body)]
 
         server = RemotingServer(behaviour)
-        return server
+        try:
+            yield server
+        finally:
+            client.close()
+            server.stop()
 
     def test_what_may_be_repeated_is_sent_once_more_on_a_new_connection(self, client: RemotingClient) -> None:
-        server = self.leaving(1)
-        try:
+        with self.leaving(client, 1) as server:
             assert client.call(server.address, request(RequestCode.PULL_MESSAGE, body=b"x")).body == b"x"
             assert len(server.connections) == 2
-        finally:
-            client.close()
-            server.stop()
 
     def test_the_second_time_it_is_the_answer(self, client: RemotingClient) -> None:
-        server = self.leaving(9)
-        try:
+        with self.leaving(client, 9) as server:
             assert client.call(server.address, request(RequestCode.PULL_MESSAGE)).code == 1500
             assert len(server.connections) == 2
-        finally:
-            client.close()
-            server.stop()
 
     def test_a_send_is_not_repeated_but_the_next_goes_elsewhere(self, client: RemotingClient) -> None:
-        server = self.leaving(1)
-        try:
+        with self.leaving(client, 1) as server:
             assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 1500
             assert client.call(server.address, request(RequestCode.SEND_MESSAGE_V2)).code == 0
             assert [len(served.received) for served in server.connections] == [1, 1]
-        finally:
-            client.close()
-            server.stop()
 
 
 @dataclass
@@ -385,16 +381,10 @@ class TestWithoutThreads:
 
 
 class TestTls:
-    @pytest.fixture
-    def context(self, certificates: Certificates) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.load_cert_chain(certificates.folder / "server.pem", certificates.folder / "server.key")
-        return made
-
     @pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCED])
-    def test_unchecked_modes_take_any_certificate(self, context: ssl.SSLContext, mode: TlsMode) -> None:
+    def test_unchecked_modes_take_any_certificate(self, server_context: ssl.SSLContext, mode: TlsMode) -> None:
         body = bytes(3 << 20)
-        with running(tls=context) as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client:
+        with running(tls=server_context) as server, RemotingClient(timeouts=TIMEOUTS, tls=RemotingTls(mode)) as client:
             futures = [client.submit(server.address, request(11, body=body)) for _ in range(8)]
             assert all(future.result(20).body == body for future in futures)
 
@@ -412,9 +402,9 @@ class TestTls:
             client.call(server.address, request(11))
 
     def test_strict_takes_what_its_authority_signed_and_nothing_else(
-        self, context: ssl.SSLContext, certificates: Certificates
+        self, server_context: ssl.SSLContext, certificates: Certificates
     ) -> None:
-        with running(tls=context) as server:
+        with running(tls=server_context) as server:
             trusting = RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=certificates.ca_file))
             with RemotingClient(timeouts=TIMEOUTS, tls=trusting) as client:
                 assert client.call(server.address, request(11, body=b"x")).body == b"x"

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,9 +182,13 @@ def test_what_a_query_no_longer_has_is_removed(registry: CollectorRegistry) -> N
     assert {name.split()[1] for name in shown(registry)} == {"copy"}
 
 
+HeldUp = Callable[..., tuple[MetaQLagListener, threading.Event]]
+"""Takes what a listener takes; gives it, and the event that lets its lookup go on."""
+
+
 @pytest.fixture
-def held_up() -> Iterator[tuple[Harness, threading.Event, threading.Event]]:
-    """A world whose broker answers only when told to: (world, a lookup is under way, go on)."""
+def held_up() -> Iterator[HeldUp]:
+    """Make a listener whose first lookup is under way, at a broker that answers only when told to go on."""
     harness, asked, go_on = Harness(), threading.Event(), threading.Event()
     harness.put(0, 0, 9.0)
 
@@ -193,18 +197,20 @@ def held_up() -> Iterator[tuple[Harness, threading.Event, threading.Event]]:
         assert go_on.wait(DEADLINE_S)
 
     harness.brokers[0].before_command = wait
-    yield harness, asked, go_on
+
+    def listening(**options: Any) -> tuple[MetaQLagListener, threading.Event]:
+        listener = harness.listener(**options)
+        listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
+        assert asked.wait(DEADLINE_S)
+        return listener, go_on
+
+    yield listening
     go_on.set()
 
 
-def test_spark_never_waits_and_the_newest_progress_counts(
-    held_up: tuple[Harness, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
-) -> None:
-    harness, asked, go_on = held_up
+def test_spark_never_waits_and_the_newest_progress_counts(held_up: HeldUp, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    listener = harness.listener()
-    listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
-    assert asked.wait(DEADLINE_S)
+    listener, go_on = held_up()
     for batch_id in range(1, 100):
         listener.onQueryProgress(event(offset(p0_0=0), batchId=batch_id))
     assert not listener.drain(0)
@@ -213,13 +219,8 @@ def test_spark_never_waits_and_the_newest_progress_counts(
     assert [record.getMessage().split()[1] for record in caplog.records] == ["batch=0", "batch=99"]
 
 
-def test_a_lookup_that_ends_after_its_query_shows_nothing(
-    held_up: tuple[Harness, threading.Event, threading.Event], registry: CollectorRegistry
-) -> None:
-    harness, asked, go_on = held_up
-    listener = harness.listener(registry=registry)
-    listener.onQueryProgress(event(offset(p0_0=0)))
-    assert asked.wait(DEADLINE_S)
+def test_a_lookup_that_ends_after_its_query_shows_nothing(held_up: HeldUp, registry: CollectorRegistry) -> None:
+    listener, go_on = held_up(registry=registry)
     listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
     go_on.set()
     assert listener.drain(DEADLINE_S)
@@ -227,13 +228,10 @@ def test_a_lookup_that_ends_after_its_query_shows_nothing(
 
 
 def test_the_last_progress_of_a_query_is_logged_though_it_has_ended(
-    held_up: tuple[Harness, threading.Event, threading.Event], caplog: pytest.LogCaptureFixture
+    held_up: HeldUp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness, asked, go_on = held_up
     caplog.set_level(logging.INFO)
-    listener = harness.listener()
-    listener.onQueryProgress(event(offset(p0_0=0), batchId=0))
-    assert asked.wait(DEADLINE_S)
+    listener, go_on = held_up()
     listener.onQueryProgress(event(offset(p0_0=0), batchId=1))
     listener.onQueryTerminated(SimpleNamespace(runId="run-1"))
     go_on.set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from option_tables import option_rows
+
 from metaq_spark.backends.metaq.options import OPTIONS
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.schema import READ_COLUMNS
-from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
 
 DOCS = Path(__file__).parents[3] / "docs" / "connector-reference.md"
 
@@ -32,21 +33,8 @@ def section(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def use(option: Option) -> str:
-    for words, uses in (("any", ANY), ("read", READ), ("write", WRITE)):
-        if option.uses == uses:
-            return words
-    return ", ".join(use.value for use in Use if use in option.uses)
-
-
-def default(option: Option) -> str:
-    if isinstance(option.default, str):
-        return option.default or "none"
-    return ", ".join(f"{text} ({use.value})" for use, text in option.default.items())
-
-
 def test_options() -> None:
-    assert table("| option | for |") == [[f"`{o.name}`", use(o), default(o), o.doc] for o in OPTIONS]
+    assert table("| option | for |") == option_rows(OPTIONS)
 
 
 def test_columns_of_a_read() -> None:

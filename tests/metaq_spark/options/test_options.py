@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
@@ -19,6 +22,15 @@ from metaq_spark.options.table import Use
 
 SOURCE = {"brokers": "127.0.0.1:8123", "subscribe": "orders"}
 SINK = {"brokers": "127.0.0.1:8123"}
+
+
+@contextmanager
+def refused(words: list[str]) -> Iterator[None]:
+    """The block raises an ``OptionError`` whose text has all ``words``."""
+    with pytest.raises(OptionError) as caught:
+        yield
+    for word in words:
+        assert word in str(caught.value)
 
 
 def stream(**options: str) -> object:
@@ -123,10 +135,8 @@ def test_values_that_are_read(name: str, text: str, field: str, value: object) -
     ],
 )
 def test_a_wrong_option_of_a_stream_is_named(options: dict[str, str], words: list[str]) -> None:
-    with pytest.raises(OptionError) as caught:
+    with refused(words):
         stream(**options)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +149,8 @@ def test_a_wrong_option_of_a_stream_is_named(options: dict[str, str], words: lis
     ],
 )
 def test_a_wrong_option_of_a_batch_read_is_named(options: dict[str, str], words: list[str]) -> None:
-    with pytest.raises(OptionError) as caught:
+    with refused(words):
         parse_source_options(SOURCE | options, Use.BATCH_READ)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +167,8 @@ def test_a_wrong_option_of_a_batch_read_is_named(options: dict[str, str], words:
     ],
 )
 def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], words: list[str]) -> None:
-    with pytest.raises(OptionError) as caught:
+    with refused(words):
         parse_sink_options(SINK | options, Use.STREAM_WRITE)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", ["brokers", "subscribe"])

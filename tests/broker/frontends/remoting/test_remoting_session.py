@@ -330,15 +330,9 @@ class TestHostileClients:
 
 
 class TestTlsByTheFirstByte:
-    @pytest.fixture
-    def context(self, certificates: Certificates) -> ssl.SSLContext:
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.load_cert_chain(certificates.folder / "server.pem", certificates.folder / "server.key")
-        return made
-
-    def test_one_port_serves_both(self, context: ssl.SSLContext, certificates: Certificates) -> None:
+    def test_one_port_serves_both(self, server_context: ssl.SSLContext, certificates: Certificates) -> None:
         async def scenario() -> None:
-            async with serving(tls=context) as harness:
+            async with serving(tls=server_context) as harness:
                 trusting = ssl.create_default_context(cafile=certificates.ca_file)
                 for peer in (await harness.connect(), await harness.connect(trusting)):
                     body = bytes(300_000)
@@ -348,9 +342,9 @@ class TestTlsByTheFirstByte:
 
         run(scenario())
 
-    def test_a_frame_byte_by_byte(self, context: ssl.SSLContext) -> None:
+    def test_a_frame_byte_by_byte(self, server_context: ssl.SSLContext) -> None:
         async def scenario() -> None:
-            async with serving(tls=context) as harness:
+            async with serving(tls=server_context) as harness:
                 peer = await harness.connect()
                 for byte in encode(request(1, opaque=1)):
                     await peer.send(bytes([byte]))
@@ -358,9 +352,9 @@ class TestTlsByTheFirstByte:
 
         run(scenario())
 
-    def test_who_says_nothing_counts_and_is_closed(self, context: ssl.SSLContext) -> None:
+    def test_who_says_nothing_counts_and_is_closed(self, server_context: ssl.SSLContext) -> None:
         async def scenario() -> None:
-            async with serving(net=Limits(idle_timeout_ms=300), tls=context) as harness:
+            async with serving(net=Limits(idle_timeout_ms=300), tls=server_context) as harness:
                 silent, gone = await harness.connect(), await harness.connect()
                 await until(lambda: harness.counts.connections == 2)
                 gone.writer.close()
@@ -370,9 +364,9 @@ class TestTlsByTheFirstByte:
 
         run(scenario())
 
-    def test_a_handshake_that_is_none_ends_that_connection(self, context: ssl.SSLContext) -> None:
+    def test_a_handshake_that_is_none_ends_that_connection(self, server_context: ssl.SSLContext) -> None:
         async def scenario() -> None:
-            async with serving(tls=context) as harness:
+            async with serving(tls=server_context) as harness:
                 peer = await harness.connect()
                 await peer.send(b"\x16" + bytes(100))
                 await peer.closed()

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from option_tables import option_rows
 from pyspark.sql.types import ArrayType, MapType
 
 from metaq.model import Address, Partition, TopicPartition
@@ -23,7 +24,7 @@ from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Specific
 from metaq_spark.options.selection import Assigned
-from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
+from metaq_spark.options.table import Use
 
 ROOT = Path(__file__).parents[4]
 DOCS = (ROOT / "docs" / "rocketmq.md").read_text(encoding="utf-8")
@@ -38,21 +39,8 @@ def section(title: str) -> list[list[str]]:
     return [[cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line[1:-1])] for line in lines[2:]]
 
 
-def use(option: Option) -> str:
-    for words, uses in (("any", ANY), ("read", READ), ("write", WRITE)):
-        if option.uses == uses:
-            return words
-    return ", ".join(each.value for each in Use if each in option.uses)
-
-
-def default(option: Option) -> str:
-    if isinstance(option.default, str):
-        return option.default or "none"
-    return ", ".join(f"{text} ({each.value})" for each, text in option.default.items())
-
-
 def test_the_page_has_every_option() -> None:
-    assert section("Options") == [[f"`{o.name}`", use(o), default(o), o.doc] for o in OPTIONS]
+    assert section("Options") == option_rows(OPTIONS)
 
 
 def test_the_page_has_every_column() -> None:
