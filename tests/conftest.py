@@ -40,28 +40,33 @@ if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() =
 settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
 settings.load_profile("usual")
 
-PYSPARK_LEAVES = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-"""PySpark leaves sockets to the garbage collector. In all tests but those with Spark, both warnings are errors."""
+LEFT_TO_THE_COLLECTOR = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""PySpark, and tests' own clients of broker processes, leave sockets to the garbage collector. In all tests that start
+neither Spark nor a broker, both warnings are errors."""
+
+
+def _leaves_sockets(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("spark", "process"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow tests with Spark what PySpark leaves, and run the files with most long tests first.
+    """Allow tests with Spark or a broker process to leave sockets, and run the files with most long tests first.
 
     Test processes take files in order, and none is to end with a long one.
     """
     long_tests: Counter[Path] = Counter()
     for item in items:
         long_tests[item.path] += 5 * bool(item.get_closest_marker("slow")) + bool(item.get_closest_marker("spark"))
-        if item.get_closest_marker("spark"):
-            for left in PYSPARK_LEAVES:
+        if _leaves_sockets(item):
+            for left in LEFT_TO_THE_COLLECTOR:
                 item.add_marker(pytest.mark.filterwarnings(left))
     items.sort(key=lambda item: -long_tests[item.path])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Collect what PySpark has left before the next test, if that is one without Spark."""
-    if item.get_closest_marker("spark") and (nextitem is None or not nextitem.get_closest_marker("spark")):
+    """Collect what a test has left before the next one, if that must not leave anything."""
+    if _leaves_sockets(item) and (nextitem is None or not _leaves_sockets(nextitem)):
         gc.collect()
 
 
