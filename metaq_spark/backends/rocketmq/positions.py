@@ -9,7 +9,7 @@ from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_outcome
-from metaq.backends.rocketmq.record_walk import store_times
+from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
@@ -83,11 +83,13 @@ class QueuePositions(DensePositions):
                     command = self._pulled(where).pull(at, 1)
                     response = session.call(command, describe(command))
                     outcome = read_outcome(session, command, response)
-                    times = dict(store_times(outcome.data)) if isinstance(outcome, Found) else {}
+                    data = outcome.data if isinstance(outcome, Found) else memoryview(b"")
             except MetaqError:
                 continue
-            if at in times:
-                found[where] = times[at]
+            name = with_namespace(where.topic, self._routes.namespace).encode()
+            measured = measure_records(data, Wanted(name, where.partition.index, at, at + 1))
+            for _, stored_ms in store_times(data[measured.begin : measured.stop]):
+                found[where] = stored_ms
         return found
 
     def _sampled(

@@ -11,12 +11,16 @@ from rocketmq_harness import RocketMQHarness, offsets
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.errors import MetaqError, TopicNotFound
-from metaq.model import Partition
+from metaq.model import Partition, TopicPartition
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq_spark.backends.rocketmq.cluster import Cluster
+from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
+from metaq_spark.backends.rocketmq.options import parse_server_options
 from metaq_spark.columns.rocketmq.checks import CorruptRecord
 from metaq_spark.errors import DataLoss, OptionError, ReadFailed
+from metaq_spark.offsets import Progress
 
 Change = Callable[[bytes], bytes]
 
@@ -276,3 +280,16 @@ def test_filters_that_are_pushed_down(harness: RocketMQHarness) -> None:
     assert len(list(left)) == 1  # offsets are checked again by Spark
     assert [row["value"] for row in harness.rows(reader, reader.partitions())] == [b"6", b"7", b"8"]
     assert Partition("broker-a", 0).broker_name == "broker-a"
+
+
+@pytest.mark.parametrize(
+    "change", [lambda r: bytes(4) + r[4:], lambda r: (-9).to_bytes(4, signed=True) + r[4:], lambda r: r[:50]]
+)
+def test_a_lag_is_told_although_the_first_unread_record_is_damaged(harness: RocketMQHarness, change: Change) -> None:
+    harness.put("a0", b"bad", b"two")
+    tampered(harness, change)
+    options = parse_server_options(harness.raw({}))
+    cluster = Cluster(options, harness.pool, harness.directory)
+    queue = TopicPartition("orders", Partition("broker-a", 0))
+    (lag,) = LagLookup(options, cluster).lags(Progress({queue: 0}))
+    assert (lag.messages, lag.seconds) == (2, None)
