@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +21,9 @@ from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import Source
 from metaq_spark.source.splits import Splitting, TaskRange, split
+
+GROUP_BYTES_MAX: Final = 4 << 20
+"""Bytes of rows of a group that are put together into one batch. Sizes of ranges may be estimates."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,16 +81,26 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
 
 
 def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch."""
+    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch, unless they are large."""
     freeze_modules()
     if type(task) is InputPartition:  # Spark's stand-in where there is nothing to read
         return iter(())
-    return iter(_read_group(task.parts, source)) if isinstance(task, RangeGroup) else source.read(task)
+    return _read_group(task.parts, source) if isinstance(task, RangeGroup) else source.read(task)
 
 
-def _read_group(parts: Sequence[InputPartition], source: Source) -> list[pa.RecordBatch]:
+def _read_group(parts: Sequence[InputPartition], source: Source) -> Iterator[pa.RecordBatch]:
     together = source.read_together(parts)
     batches: list[pa.RecordBatch] = []
+    size = 0
     for part in parts:
-        batches += together[part] if part in together else source.read(part)
+        for batch in together[part] if part in together else source.read(part):
+            batches.append(batch)
+            size += batch.nbytes
+            if size >= GROUP_BYTES_MAX:
+                yield from _combined(batches)
+                batches, size = [], 0
+    yield from _combined(batches)
+
+
+def _combined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []

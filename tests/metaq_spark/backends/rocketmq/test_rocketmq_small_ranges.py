@@ -144,3 +144,14 @@ def test_only_neighbours_at_one_broker_are_asked_together_and_large_ranges_not_a
 
     parts = [part("a0", 33), part("a1", 64), part("a2", 1), part("b0", 129), part("b1", 128), part("a3", 1)]
     assert list(conversations(parts, options)) == [parts[:2], parts[2:3], parts[4:5], parts[5:]]
+
+
+def test_ranges_that_are_larger_than_they_seem_are_not_held_in_memory(harness: RocketMQHarness) -> None:
+    big = [bytes(1 << 20)] * 9
+    for queue in ("a0", "b1"):
+        harness.put(queue, *big)  # behind the messages that tell how large its range is
+    reader, task = planned(harness)
+    sizes = [batch.nbytes for batch in reader.read(task)]
+    assert sum(sizes) > 18 << 20
+    assert max(sizes) <= 9 << 20
+    assert sorted(values(harness, reader, task)) == sorted(BODIES + 2 * big)
