@@ -81,7 +81,7 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
 
 
 def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch, unless they are large."""
+    """The rows of a task, range by range; see ``Source.read``. Those of a group come as one batch if they are few."""
     freeze_modules()
     if type(task) is InputPartition:  # Spark's stand-in where there is nothing to read
         return iter(())

@@ -36,6 +36,9 @@ ANSWER_BYTES_MAX: Final = 256 << 10
 PULLS_MAX: Final = 64
 """Pulls that are under way at once to one broker."""
 
+ROWS_BYTES_MAX: Final = 32 << 20
+"""Rows that are held at once; compressed bodies may make much of little. The other ranges are read one by one."""
+
 Answer = tuple[OffsetRange, memoryview]
 """Offsets that were asked for, and the records that came."""
 
@@ -50,11 +53,13 @@ def read_small(
     if not options.subscription.is_all or options.compacted_topics or options.drop_repeated_within is not None:
         return {}
     found: dict[QueuePartition, list[pa.RecordBatch]] = {}
+    left = ROWS_BYTES_MAX
     for asked in conversations(parts, options):
         for part, answers in _pulled(asked, options, pool, directory).items():
-            rows = _rows(part, answers, options, directory.namespace)
+            rows = _rows(part, answers, options, directory.namespace, left) if left > 0 else None
             if rows is not None:
                 found[part] = rows
+                left -= sum(batch.nbytes for batch in rows)
     return found
 
 
@@ -120,9 +125,9 @@ def _command(where: TopicPartition, offsets: OffsetRange, options: SourceOptions
 
 
 def _rows(
-    part: QueuePartition, answers: Sequence[Answer], options: SourceOptions, space: str | None
+    part: QueuePartition, answers: Sequence[Answer], options: SourceOptions, space: str | None, bytes_max: int
 ) -> list[pa.RecordBatch] | None:
-    """The rows of a range; ``None`` if a message is missing, or a record is cut or damaged."""
+    """The rows of a range; ``None`` if a message is missing, a record is cut or damaged, or they are too large."""
     queue = Queue(with_namespace(part.source.topic, space).encode(), part.source.partition.index)
     layout = options.row_layout
     maker = RecordBatchMaker(part.source, arrow_schema(layout), layout.type_of("value"))
@@ -135,7 +140,11 @@ def _rows(
             # Offsets ascend, so that as many as there are numbers are all of them.
             if measured.count != len(offsets) or measured.problem is not None:
                 return None
-            rows += decoder.decode(data[measured.begin : measured.stop], offsets.start, offsets.end)
+            for batch in decoder.decode(data[measured.begin : measured.stop], offsets.start, offsets.end):
+                rows.append(batch)
+                bytes_max -= batch.nbytes
+                if bytes_max < 0:
+                    return None
         return [*rows, *decoder.flush()]
     except CorruptFrame:
         return None

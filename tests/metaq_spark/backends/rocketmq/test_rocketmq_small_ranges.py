@@ -11,8 +11,10 @@ from rocketmq_harness import RocketMQHarness
 from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq_spark.backends.rocketmq import small_ranges
 from metaq_spark.backends.rocketmq.queue_reader import QueuePartition
 from metaq_spark.backends.rocketmq.small_ranges import conversations, read_small
+from metaq_spark.backends.rocketmq.source import RocketMQSource
 from metaq_spark.columns.rocketmq.checks import CorruptRecord
 from metaq_spark.errors import DataLoss
 from metaq_spark.options.table import Use
@@ -155,3 +157,15 @@ def test_ranges_that_are_larger_than_they_seem_are_not_held_in_memory(harness: R
     assert sum(sizes) > 18 << 20
     assert max(sizes) <= 9 << 20
     assert sorted(values(harness, reader, task)) == sorted(BODIES + 2 * big)
+
+
+def test_bodies_that_become_large_are_left_to_the_reader_that_hands_them_on(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_ranges, "ROWS_BYTES_MAX", 500)
+    reader, task = planned(harness)
+    parts = [part for part in task.parts if isinstance(part, QueuePartition)]
+    source = reader._source
+    assert isinstance(source, RocketMQSource)
+    assert len(read_small(parts, source.options, harness.pool, harness.directory)) < len(QUEUES)
+    assert sorted(values(harness, reader, task)) == sorted(BODIES)
