@@ -189,6 +189,17 @@ def launch(
     return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)
 
 
+def launch_with_small_limits(
+    folder: Path, broker_id: int, segment_bytes: int, transfer_bytes: int, more: str
+) -> RunningBroker:
+    """Start a broker on a free port, with such segments and transfers and ``more`` behind its system section."""
+    (folder / "server.ini").write_text(
+        f"[system]\nbrokerId={broker_id}\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\n"
+        f"maxSegmentSize={segment_bytes}\nmaxTransferSize={transfer_bytes}\ndataPath={folder / 'data'}\n{more}"
+    )
+    return launch(["start", "-f", folder / "server.ini", "--port", "0"], folder / "broker.log")
+
+
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, broker_command
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.model import Address
@@ -36,6 +37,16 @@ class Brokers:
 
     def master(self, broker_id: int = 3) -> str | None:
         return self.zookeeper.text(f"/brokers/ids/{broker_id}/master")
+
+
+def waits_until_stopped(ini: Path, words: str) -> None:
+    """Start a broker that does not get ready, wait until it says ``words``, and stop it, which ends it well."""
+    process = subprocess.Popen(broker_command("start", "-f", ini), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(words in line for line in process.stderr)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def meta(address: Address) -> str:

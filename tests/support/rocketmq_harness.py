@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from micro_batches import MicroBatches, Tree
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from metaq.backends.rocketmq.pool import SessionPool
@@ -28,11 +27,10 @@ from metaq_spark.sink.backend import BATCH_ID, QUERY_ID, WriteTask
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import StreamReader
 
-Tree = dict[str, Any]
 QUICK = {"retryIntervalMs": "5", "connectTimeoutMs": "2000", "requestTimeoutMs": "5000"}
 
 
-class RocketMQHarness:
+class RocketMQHarness(MicroBatches):
     """``broker-a`` and ``broker-b`` with two queues each of ``orders``; a run of the connector against them."""
 
     def __init__(
@@ -91,14 +89,6 @@ class RocketMQHarness:
         """The rows that some tasks read."""
         partitions = pickle.loads(pickle.dumps(partitions))
         return [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
-
-    def micro_batch(
-        self, reader: StreamReader, start: Tree, limit: ReadLimit | None = None
-    ) -> tuple[Tree, list[bytes]]:
-        """Plan one micro-batch a second later, and read it as Spark does."""
-        self.clock.advance(1)
-        end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
-        return end, self.replay(reader, start, end)
 
     def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
         """The bodies that the tasks of a batch between two offsets read."""

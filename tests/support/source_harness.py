@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from micro_batches import MicroBatches, Tree
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame
@@ -25,10 +24,9 @@ from metaq_spark.source.stream_reader import StreamReader
 
 ADDRESSES = [Address("b0", 1), Address("b1", 1)]
 NO_EXTENSIONS: frozenset[str] = frozenset()
-Tree = dict[str, Any]
 
 
-class Harness:
+class Harness(MicroBatches):
     """Two brokers, 0 and 1, with ``orders`` of two partitions each, or of so many, and ``carts`` of one."""
 
     def __init__(self, orders: int = 2, **settings: Any) -> None:
@@ -66,16 +64,8 @@ class Harness:
         partitions = pickle.loads(pickle.dumps(partitions))
         return [v for p in partitions for batch in reader.read(p) for v in batch["value"].to_pylist()]
 
-    def micro_batch(
-        self, reader: StreamReader, start: Tree, limit: ReadLimit | None = None
-    ) -> tuple[Tree, list[bytes]]:
-        """Plan one micro-batch a second later, and read it in a second copy of the reader, as Spark does."""
-        self.clock.advance(1)
-        end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
-        return end, self.replay(reader, start, end)
-
     def replay(self, reader: StreamReader, start: Tree, end: Tree) -> list[bytes]:
-        """What the tasks of a batch between two offsets read."""
+        """What the tasks of a batch between two offsets read, in a second copy of the reader."""
         tasks = StreamReader(MetaQSource(reader._source.options, self.pool, self.clock, reader._source.groups))
         return self.values(tasks, reader.partitions(start, end))
 

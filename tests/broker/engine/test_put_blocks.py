@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from metaq_broker.engine import machine_code
 from metaq_broker.engine.blocks import BlockNumbering, BlockRefused, number_plainly
+from uncached import refuse_to_cache
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame, walk
@@ -105,17 +105,8 @@ def test_one_that_cannot_is_copied(block: bytes | memoryview, compiled: bool) ->
 
 
 def test_without_any_folder_to_write_the_loop_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-
-    def njit(_signature: str, *, nogil: bool, cache: bool) -> Callable[[object], str]:
-        asked.append(cache)
-        if len(asked) == 1:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: "compiled"
-
-    monkeypatch.setattr(machine_code.numba, "njit", njit)
+    asked = refuse_to_cache(monkeypatch, machine_code.numba)
     monkeypatch.setattr(machine_code, "private_folder", lambda: "")
-    monkeypatch.setattr(machine_code.numba.config, "CACHE_DIR", machine_code.numba.config.CACHE_DIR)
     assert machine_code.compiled(lambda: None, "int64()") == "compiled"
     assert asked == [True, False]
 

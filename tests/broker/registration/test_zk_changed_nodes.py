@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from fix_zookeeper_brokers import Brokers, meta
+from fix_zookeeper_brokers import Brokers, meta, waits_until_stopped
 from metaq_broker.registration.own_session import FILE_NAME
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -110,9 +110,4 @@ def test_only_the_own_earlier_session_is_not_waited_for(brokers: Brokers, tmp_pa
         brokers.zookeeper.put("/brokers/ids/4/master", meta(first.address), ephemeral=True)
         ini.write_text(ini.read_text().replace("brokerId=3", "brokerId=4"))
         assert first.stop() == 0
-    process = subprocess.Popen(broker_command("start", "-f", ini), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert any("waiting for the broker id, it is still registered" in line for line in process.stderr)
-    process.terminate()
-    process.communicate(timeout=20)
-    assert process.returncode == 0
+    waits_until_stopped(ini, "waiting for the broker id, it is still registered")

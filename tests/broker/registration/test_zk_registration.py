@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, broker_command, wait_until
 from fix_zookeeper import SESSION_S, Node
-from fix_zookeeper_brokers import Brokers, meta
+from fix_zookeeper_brokers import Brokers, meta, waits_until_stopped
 from kazoo.exceptions import NotEmptyError
 from metaq_broker.cli import main
 
@@ -286,12 +286,7 @@ def test_a_second_broker_of_the_same_id_is_refused(brokers: Brokers) -> None:
 def test_a_start_that_waits_can_be_stopped(brokers: Brokers) -> None:
     brokers.start("first")
     ini = brokers.write("second", zkSessionTimeoutMs=60_000)
-    process = subprocess.Popen(broker_command("start", "-f", ini), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert any("waiting for the broker id" in line for line in process.stderr)
-    process.terminate()
-    process.communicate(timeout=20)
-    assert process.returncode == 0
+    waits_until_stopped(ini, "waiting for the broker id")
 
 
 def test_zookeeper_frozen_beyond_the_session(brokers: Brokers) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from metaq_broker.admin.measures import Measure, gather
+from metaq_broker.app import Broker
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.maintenance import MaintenanceRefused
+from metaq_broker.replication.link import Link
 from metaq_broker.storage.partition_log import PartitionLog
 from replicated import (
     bodies,
@@ -35,6 +39,13 @@ from metaq.protocols.text.commands import GetOffset, Transaction
 FIGURES = ("lag_bytes", "partitions_refused", "broken")
 
 
+@asynccontextmanager
+async def read_slave(folder: Path, master: Broker) -> AsyncIterator[tuple[Broker, Link]]:
+    """Run a slave, and a connection to it."""
+    async with running(configured(folder, role=slave_of(master))) as slave, client(slave) as reader:
+        yield slave, reader
+
+
 def test_the_copy_is_the_same_byte_for_byte_across_rolls_topics_and_partitions(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
@@ -55,8 +66,7 @@ def test_a_slave_answers_reads_as_its_master_and_takes_no_messages(tmp_path: Pat
     async def scenario() -> None:
         async with (
             fed_master(tmp_path / "m", bodies(50)) as (master, producer),
-            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
-            client(slave) as reader,
+            read_slave(tmp_path / "s", master) as (slave, reader),
         ):
             await until_same(tmp_path / "m", tmp_path / "s")
             await until_caught_up(slave)
@@ -124,7 +134,7 @@ def test_a_copy_begins_where_the_master_begins_by_now(tmp_path: Path) -> None:
             log = master._stores.get("t", 0)
             assert log is not None
             log.drop_segments(log.segments()[:2])
-            async with running(configured(tmp_path / "s", role=slave_of(master))) as slave, client(slave) as reader:
+            async with read_slave(tmp_path / "s", master) as (slave, reader):
                 await until_same(tmp_path / "m", tmp_path / "s")
                 await until_caught_up(slave)
                 start = log.start_offset
@@ -217,8 +227,7 @@ def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             fed_master(tmp_path / "m", bodies(20)) as (master, _),
-            running(configured(tmp_path / "s", role=slave_of(master))) as slave,
-            client(slave) as reader,
+            read_slave(tmp_path / "s", master) as (slave, reader),
         ):
             await until_caught_up(slave)
             part = slave._replication

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fix_broker import RunningBroker, launch
+from fix_broker import RunningBroker, launch_with_small_limits
 from fix_client import ADDRESS, TIMEOUTS, memory_session
 
 from metaq.backends.metaq.boundaries import frame_boundary
@@ -26,17 +26,7 @@ from metaq.testing.memory import MemoryBroker
 SEGMENT_BYTES, TRANSFER_BYTES = 4096, 3000
 TOPICS = [f"t{number}" for number in range(100)]
 
-INI = f"""[system]
-brokerId=5
-numPartitions=1
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize={SEGMENT_BYTES}
-maxTransferSize={TRANSFER_BYTES}
-dataPath=%s
-[zookeeper]
-zk.zkEnable=false
-""" + "".join(f"[topic={topic}]\nnumPartitions=2\n" for topic in TOPICS)
+TOPICS_INI = "[zookeeper]\nzk.zkEnable=false\n" + "".join(f"[topic={topic}]\nnumPartitions=2\n" for topic in TOPICS)
 
 UNUSED_TOPICS = iter(TOPICS)
 
@@ -50,9 +40,7 @@ def topic() -> str:
 @pytest.fixture(scope="module")
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder = tmp_path_factory.mktemp("contract")
-    ini = folder / "server.ini"
-    ini.write_text(INI % (folder / "data"))
-    broker = launch(["start", "-f", ini, "--port", "0"], folder / "broker.log")
+    broker = launch_with_small_limits(folder, 5, SEGMENT_BYTES, TRANSFER_BYTES, TOPICS_INI)
     yield broker
     broker.end()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from fix_broker import RunningBroker, launch
+from fix_broker import RunningBroker, launch_with_small_limits
 from fix_client import TIMEOUTS, memory_session
 
 from metaq.backends.metaq.fetch import AtEnd, Moved
@@ -22,24 +22,13 @@ from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_FILTER
 from metaq.testing.memory import MemoryBroker
 
 SEGMENT_BYTES, TRANSFER_BYTES = 4096, 3000
-INI = f"""[system]
-brokerId=0
-numPartitions=1
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize={SEGMENT_BYTES}
-maxTransferSize={TRANSFER_BYTES}
-dataPath=%s
-[topic=*]
-"""
 NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder = tmp_path_factory.mktemp("filtered")
-    (folder / "server.ini").write_text(INI % (folder / "data"))
-    broker = launch(["start", "-f", folder / "server.ini", "--port", "0"], folder / "broker.log")
+    broker = launch_with_small_limits(folder, 0, SEGMENT_BYTES, TRANSFER_BYTES, "[topic=*]\n")
     yield broker
     broker.end()
 

@@ -15,6 +15,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from uncached import refuse_to_cache
 
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import checksum
@@ -373,16 +374,7 @@ def test_compiled_code_is_kept_only_where_nobody_else_can_write(
 
 
 def test_without_any_folder_to_write_the_kernels_still_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-
-    def njit(cache: bool) -> Callable[[object], str]:
-        asked.append(cache)
-        if len(asked) == 1:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: "compiled"
-
-    monkeypatch.setattr(addresses.numba, "njit", njit)
+    asked = refuse_to_cache(monkeypatch, addresses.numba)
     monkeypatch.setattr(addresses, "_private_folder", lambda: "")
-    monkeypatch.setattr(addresses.numba.config, "CACHE_DIR", addresses.numba.config.CACHE_DIR)
     assert addresses.compiled(lambda: None) == "compiled"
     assert asked == [True, False]

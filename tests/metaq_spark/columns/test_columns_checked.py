@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import (
     BinaryType,
-    DataType,
     IntegerType,
     LongType,
     ShortType,
@@ -14,6 +13,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from schemas import struct
 
 from metaq_spark.backends.metaq.sink import SINK_COLUMNS
 from metaq_spark.columns.row_layout import message_layout
@@ -21,25 +21,21 @@ from metaq_spark.errors import ColumnError
 from metaq_spark.sink.columns import SinkColumns, find_sink_columns
 
 
-def schema(**columns: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in columns.items()])
-
-
 @pytest.mark.parametrize(
     ("columns", "topic", "places"),
     [
-        (schema(value=BinaryType()), "t", SinkColumns(0)),
-        (schema(Value=StringType()), "t", SinkColumns(0)),
-        (schema(topic=StringType(), value=StringType()), None, SinkColumns(1, topic=0)),
+        (struct(value=BinaryType()), "t", SinkColumns(0)),
+        (struct(Value=StringType()), "t", SinkColumns(0)),
+        (struct(topic=StringType(), value=StringType()), None, SinkColumns(1, topic=0)),
         (
-            schema(
+            struct(
                 key=LongType(), partition=IntegerType(), topic=StringType(), attribute=StringType(), value=BinaryType()
             ),
             "t",
             SinkColumns(4, topic=2, partition=1, key=0, others={"attribute": 3}),
         ),
-        (schema(value=BinaryType(), key=BinaryType()), "t", SinkColumns(0, key=1)),
-        (schema(value=BinaryType(), key=IntegerType()), "t", SinkColumns(0, key=1)),
+        (struct(value=BinaryType(), key=BinaryType()), "t", SinkColumns(0, key=1)),
+        (struct(value=BinaryType(), key=IntegerType()), "t", SinkColumns(0, key=1)),
     ],
 )
 def test_columns_that_are_taken(columns: StructType, topic: str | None, places: SinkColumns) -> None:
@@ -49,16 +45,16 @@ def test_columns_that_are_taken(columns: StructType, topic: str | None, places: 
 @pytest.mark.parametrize(
     ("columns", "topic", "words"),
     [
-        (schema(payload=BinaryType()), "t", ["column payload", "no such column", "value (binary or string)", "key ("]),
-        (schema(value=IntegerType()), "t", ["column value", "type int is not allowed", "binary or string"]),
-        (schema(value=BinaryType(), attribute=BinaryType()), "t", ["column attribute", "type binary", "string"]),
-        (schema(value=BinaryType(), partition=LongType()), "t", ["column partition", "type bigint", "must be int"]),
-        (schema(value=BinaryType(), partition=ShortType()), "t", ["column partition", "type smallint"]),
-        (schema(value=BinaryType(), key=TimestampType()), "t", ["column key", "binary or string or int or bigint"]),
-        (schema(value=BinaryType(), topic=IntegerType()), "t", ["column topic", "type int", "string"]),
-        (schema(topic=StringType()), None, ["column value", "required"]),
-        (schema(), "t", ["column value", "required"]),
-        (schema(value=BinaryType()), None, ["column topic", "option topic"]),
+        (struct(payload=BinaryType()), "t", ["column payload", "no such column", "value (binary or string)", "key ("]),
+        (struct(value=IntegerType()), "t", ["column value", "type int is not allowed", "binary or string"]),
+        (struct(value=BinaryType(), attribute=BinaryType()), "t", ["column attribute", "type binary", "string"]),
+        (struct(value=BinaryType(), partition=LongType()), "t", ["column partition", "type bigint", "must be int"]),
+        (struct(value=BinaryType(), partition=ShortType()), "t", ["column partition", "type smallint"]),
+        (struct(value=BinaryType(), key=TimestampType()), "t", ["column key", "binary or string or int or bigint"]),
+        (struct(value=BinaryType(), topic=IntegerType()), "t", ["column topic", "type int", "string"]),
+        (struct(topic=StringType()), None, ["column value", "required"]),
+        (struct(), "t", ["column value", "required"]),
+        (struct(value=BinaryType()), None, ["column topic", "option topic"]),
         (StructType([StructField("value", BinaryType()), StructField("VALUE", BinaryType())]), "t", ["twice"]),
     ],
 )
@@ -82,17 +78,17 @@ READ = {
 
 
 def test_a_read_with_its_own_columns() -> None:
-    message_layout().check(schema(**READ))
+    message_layout().check(struct(**READ))
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (schema(value=StringType()), ["column value", "type string at place 1", "leave .schema(...) out"]),
-        (schema(**READ | {"value": StringType()}), ["column value", "type string at place 8"]),
-        (schema(**READ, more=StringType()), ["column more", "at place 9"]),
-        (schema(**dict(list(READ.items())[:-1])), ["column value", "missing from the schema given"]),
-        (schema(**dict(reversed(READ.items()))), ["column value", "type binary at place 1"]),
+        (struct(value=StringType()), ["column value", "type string at place 1", "leave .schema(...) out"]),
+        (struct(**READ | {"value": StringType()}), ["column value", "type string at place 8"]),
+        (struct(**READ, more=StringType()), ["column more", "at place 9"]),
+        (struct(**dict(list(READ.items())[:-1])), ["column value", "missing from the schema given"]),
+        (struct(**dict(reversed(READ.items()))), ["column value", "type binary at place 1"]),
     ],
 )
 def test_any_other_schema_is_refused(columns: StructType, words: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from micro_batches import Tree
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from source_harness import NO_EXTENSIONS, Harness
 
@@ -12,6 +13,7 @@ from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
 from metaq.protocols.text.commands import Command, Get, Stats
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.errors import BrokerNotNamed, CheckpointError, DataLoss, OptionError
+from metaq_spark.source.stream_reader import StreamReader
 
 
 @pytest.fixture(params=["ours", "java"])
@@ -75,19 +77,22 @@ def test_a_stream_from_earliest_follows_what_is_written(harness: Harness) -> Non
     assert harness.micro_batch(reader, end)[1] == [b"2"]
 
 
-def test_a_stream_from_latest_begins_at_the_end_and_says_so_twice(harness: Harness) -> None:
+def behind_an_old_message(harness: Harness) -> tuple[StreamReader, Tree]:
+    """A stream that begins where a partition with one message ends."""
     harness.put("orders", 0, 0, b"old")
     reader = harness.stream()
-    start = reader.initialOffset()
+    return reader, reader.initialOffset()
+
+
+def test_a_stream_from_latest_begins_at_the_end_and_says_so_twice(harness: Harness) -> None:
+    reader, start = behind_an_old_message(harness)
     harness.put("orders", 0, 0, b"new")
     assert reader.initialOffset() == start
     assert harness.micro_batch(reader, start)[1] == [b"new"]
 
 
 def test_a_new_partition_is_read_from_its_first_byte(harness: Harness) -> None:
-    harness.put("orders", 0, 0, b"old")
-    reader = harness.stream()
-    start = reader.initialOffset()
+    reader, start = behind_an_old_message(harness)
     harness.put("orders", 1, 1, b"first of its partition")
     noted, values = harness.micro_batch(reader, start)
     assert (values, noted["topics"]["orders"]) == ([], {"0-0": 23, "1-1": 0})

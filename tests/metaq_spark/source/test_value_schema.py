@@ -25,12 +25,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+from schemas import struct
 
 from metaq_spark.columns.value_schema import parse_value_schema, spell_type
-
-
-def struct(**fields: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
 @pytest.mark.parametrize(

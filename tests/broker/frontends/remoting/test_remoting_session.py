@@ -86,6 +86,12 @@ class Harness:
     def _fail(self, call: Call) -> RemotingCommand:
         raise FieldError("X", "field", "v", "w") if call.request.code == 3 else KeyError("broken")
 
+    async def asking(self, code: int) -> tuple[Peer, RemotingSession, asyncio.Future[RemotingCommand]]:
+        """A new client, its session, and a request that the session has sent to it."""
+        peer = await self.connect()
+        session = await self.session()
+        return peer, session, session.call(request(code), 20.0)
+
     async def connect(self, context: ssl.SSLContext | None = None) -> Peer:
         name = None if context is None else "localhost"
         streams = await asyncio.open_connection("127.0.0.1", self.port, ssl=context, server_hostname=name)
@@ -192,9 +198,7 @@ class TestTheServerAsks:
     def test_with_numbers_of_its_own(self) -> None:
         async def scenario() -> None:
             async with serving() as harness:
-                peer = await harness.connect()
-                session = await harness.session()
-                future = session.call(request(307), 20.0)
+                peer, session, future = await harness.asking(307)
                 session.oneway(request(40))
                 asked, told = await peer.receive(), await peer.receive()
                 assert (asked.code, asked.is_oneway, told.code, told.is_oneway) == (307, False, 40, True)
@@ -218,9 +222,7 @@ class TestTheServerAsks:
     def test_and_knows_when_the_client_is_gone(self) -> None:
         async def scenario() -> None:
             async with serving() as harness:
-                peer = await harness.connect()
-                session = await harness.session()
-                future = session.call(request(307), 20.0)
+                peer, session, future = await harness.asking(307)
                 peer.writer.close()
                 with pytest.raises(ConnectionFailed, match="the client is gone"):
                     await future
