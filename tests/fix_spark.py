@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,18 @@ class Topic:
         )
         query.awaitTermination(120)
         return query
+
+    def append_all(self, frame: DataFrame, folder: Path, mode: str = "append", **options: str) -> StreamingQuery:
+        """Start a query that appends to the topic what there is of ``frame``, with its checkpoint below ``folder``."""
+        given = {"brokers": self.brokers, "topic": self.name} | options
+        writer = frame.writeStream.format("metaq").outputMode(mode).options(**given)
+        return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+
+
+def for_each_batch(frame: DataFrame, write: Callable[[DataFrame, int], None], folder: Path) -> None:
+    """Give ``write`` every batch of what there is of ``frame``, with the checkpoint below ``folder``."""
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
 
 
 @pytest.fixture

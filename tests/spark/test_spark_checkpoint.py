@@ -158,16 +158,8 @@ def test_an_exactly_once_sink_goes_on(topic: Topic, command: Callable[..., Any],
     target = topic.named(topic.name + "-target")
 
     def copy() -> list[str]:
-        query = (
-            topic.stream(maxBytesPerTrigger=str(FRAME_BYTES))
-            .select("value")
-            .writeStream.format("metaq")
-            .options(brokers=topic.brokers, topic=target.name, delivery="exactly_once")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+        rows = topic.stream(maxBytesPerTrigger=str(FRAME_BYTES)).select("value")
+        assert target.append_all(rows, tmp_path, delivery="exactly_once").awaitTermination(120)
         return target.values()
 
     assert copy() == ["m0", "m1", "m2"]

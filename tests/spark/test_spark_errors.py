@@ -174,16 +174,7 @@ def test_a_message_above_the_broker_s_limit(topic: Topic) -> None:
 
 def test_a_stream_into_a_wrong_column(topic: Topic, tmp_path: Path) -> None:
     topic.put("1")
-    query = (
-        topic.stream()
-        .select("value", "offset")
-        .writeStream.format("metaq")
-        .option("brokers", topic.brokers)
-        .option("topic", topic.name)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = topic.append_all(topic.stream().select("value", "offset"), tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
     told(caught, "column offset: a write has no such column")

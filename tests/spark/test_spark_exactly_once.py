@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_spark import Topic, spark_environment
+from fix_spark import Topic, for_each_batch, spark_environment
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -27,15 +27,8 @@ RETRIES = Path(__file__).with_name("exactly_once_retries.py")
 
 def copy(source: Topic, target: Topic, folder: Path) -> StreamingQuery:
     """Run a stream from topic to topic to the end of what is there."""
-    query = (
-        source.stream(maxBytesPerTrigger="3k")
-        .select("value")
-        .writeStream.format("metaq")
-        .options(brokers=target.brokers, topic=target.name, delivery="exactly_once")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    rows = source.stream(maxBytesPerTrigger="3k").select("value")
+    query = target.append_all(rows, folder, delivery="exactly_once")
     assert query.awaitTermination(120)
     return query
 
@@ -134,14 +127,7 @@ def split(source: Topic, targets: list[Topic], folder: Path, breakdown_after: in
             if number == breakdown_after:
                 raise Breakdown(f"after write {number}")
 
-    query = (
-        source.stream()
-        .writeStream.foreachBatch(write)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    for_each_batch(source.stream(), write, folder)
 
 
 def test_writes_inside_foreach_batch(topic: Topic, tmp_path: Path) -> None:

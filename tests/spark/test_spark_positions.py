@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, wait_until
+from fix_broker import RunningBroker, StartBroker, wait_until
 from fix_spark import Topic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -108,17 +108,22 @@ def test_the_checkpoint_wins_over_start_options(topic: Topic, tmp_path: Path) ->
     assert parquet_values(topic, tmp_path) == ["1", "2", "3"]
 
 
+def orders_of_one_partition(spark: SparkSession, start_broker: StartBroker, data: Path) -> tuple[RunningBroker, Topic]:
+    """Start a broker on this data folder, and its topic ``orders``."""
+    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
+    return broker, Topic(spark, "orders", str(broker.address))
+
+
 def test_a_recreated_topic_fails_the_query_or_is_read_from_its_first_message(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
-    topic = Topic(spark, "orders", str(broker.address))
+    broker, topic = orders_of_one_partition(spark, start_broker, data)
     topic.put("1", "2", "3")
     topic.drain(topic.stream().selectExpr(TEXT), tmp_path)
     assert broker.stop() == 0
     shutil.rmtree(data / "orders-0")
-    again = Topic(spark, "orders", str(start_broker("dev", data, "--port", "0", "--partitions", "1").address))
+    _, again = orders_of_one_partition(spark, start_broker, data)
     again.put(*[f"new {n}" for n in range(9)])  # more than there was: the old offset looks valid
     with pytest.raises(StreamingQueryException, match="of another incarnation: the topic was deleted and made again"):
         again.drain(again.stream().selectExpr(TEXT), tmp_path)
@@ -130,14 +135,13 @@ def test_messages_put_after_the_end_was_lost_are_read(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    broker = start_broker("dev", data, "--port", "0", "--partitions", "1")
-    topic = Topic(spark, "orders", str(broker.address))
+    broker, topic = orders_of_one_partition(spark, start_broker, data)
     topic.put(*[f"old {n}" for n in range(300)])
     topic.drain(topic.stream().selectExpr(TEXT), tmp_path)
     assert broker.stop() == 0
     (segment,) = (data / "orders-0").glob("*.meta")
     segment.write_bytes(segment.read_bytes()[:5000])
-    again = Topic(spark, "orders", str(start_broker("dev", data, "--port", "0", "--partitions", "1").address))
+    _, again = orders_of_one_partition(spark, start_broker, data)
     again.put(*[f"new {n}" for n in range(120)])
     again.drain(again.stream().selectExpr(TEXT), tmp_path)
     assert {f"new {n}" for n in range(120)} <= set(parquet_values(again, tmp_path))

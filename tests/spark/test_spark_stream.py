@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chispa import assert_df_equality
 from fix_broker import wait_until
-from fix_spark import Topic
+from fix_spark import Topic, for_each_batch
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
@@ -116,14 +116,7 @@ def test_from_topic_to_topic_in_order(topic: Topic, tmp_path: Path) -> None:
     )
 
     def copy() -> StreamingQuery:
-        query = (
-            upper.writeStream.format("metaq")
-            .option("brokers", topic.brokers)
-            .option("topic", target.name)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = target.append_all(upper, tmp_path)
         assert query.awaitTermination(120)
         return query
 
@@ -139,16 +132,7 @@ def test_from_topic_to_topic_in_order(topic: Topic, tmp_path: Path) -> None:
 def test_rows_without_a_key_are_spread_over_the_partitions(topic: Topic, tmp_path: Path) -> None:
     ten = topic.named(topic.name + "-unkeyed")
     topic.put(*[str(n) for n in range(100)])
-    query = (
-        topic.stream(maxBytesPerTrigger="300")
-        .selectExpr(TEXT)
-        .writeStream.format("metaq")
-        .option("brokers", topic.brokers)
-        .option("topic", ten.name)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = ten.append_all(topic.stream(maxBytesPerTrigger="300").selectExpr(TEXT), tmp_path)
     assert query.awaitTermination(120)
     placed = Counter(row.partition for row in ten.read().select("partition").collect())
     assert sum(placed.values()) == 100
@@ -163,14 +147,7 @@ def test_a_write_inside_foreach_batch(topic: Topic, tmp_path: Path) -> None:
     def forward(frame: DataFrame, batch_id: int) -> None:
         target.write(frame.select("value"))
 
-    query = (
-        topic.stream()
-        .writeStream.foreachBatch(forward)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
+    for_each_batch(topic.stream(), forward, tmp_path)
     assert target.values() == ["1", "2", "3"]
 
 
@@ -180,16 +157,7 @@ def test_a_running_aggregate_in_complete_mode_is_appended_whole(topic: Topic, tm
     counts = topic.stream().selectExpr(TEXT).groupBy("value").count().selectExpr("value || ':' || count value")
 
     def run() -> None:
-        query = (
-            counts.writeStream.format("metaq")
-            .outputMode("complete")
-            .option("brokers", topic.brokers)
-            .option("topic", target.name)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
+        assert target.append_all(counts, tmp_path, "complete").awaitTermination(120)
 
     run()
     topic.put("b")
