@@ -262,13 +262,23 @@ class CompiledRecordDecoder:
         names = self._texts(pairs, k.NAME_ENDS_AT, k.NAMES_AT, k.NAME_BYTES, k.NON_ASCII_NAMES)
         values = self._texts(pairs, k.PROPERTY_ENDS_AT, k.PROPERTIES_AT, k.PROPERTY_BYTES, k.NON_ASCII_PROPERTIES)
         ends = _array(pa.int32(), rows + 1, None, self._columns[k.PAIR_ENDS_AT])
-        return pa.MapArray.from_arrays(ends, names, values)
+        maps = pa.MapArray.from_arrays(ends, names, values)
+        return _with_each_name_once(maps) if self._state[k.NON_ASCII_NAMES] else maps
 
 
 _PRESENCE: Final = (("keys", "KEYS_PRESENT_AT"), ("message_id", "IDS_PRESENT_AT"), ("tags", "TAGS_PRESENT_AT"))
 
 _NAMES_OF_REASONS: Final = ("length", "magic", "topic", "queue", "offset", "checksum", "kind")
 """In the order of the kernels' statuses."""
+
+
+def _with_each_name_once(maps: pa.MapArray) -> pa.Array:
+    """Names that are not valid UTF-8 may have become the same: the last one counts."""
+    import pyarrow.compute as pc  # costs a small read more than the rest of it
+
+    if not pc.any(pc.match_substring(maps.keys, "\N{REPLACEMENT CHARACTER}")).as_py():
+        return maps
+    return pa.array([list(dict(pairs).items()) for pairs in maps.to_pylist()], maps.type)
 
 
 def _bytes_of(data: Buffer) -> np.ndarray[Any, Any]:

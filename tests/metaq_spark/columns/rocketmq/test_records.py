@@ -272,6 +272,13 @@ def test_text_that_is_no_utf_8_and_times_that_are_none(kind: str) -> None:
     assert row["born_timestamp"] is None
 
 
+def test_names_that_are_one_when_they_are_text_are_in_a_map_once(kind: str) -> None:
+    raw = [b"\xff\x01first\x02\xfe\x01last\x02", "名\x01v\x02".encode(), b""]
+    run = b"".join(record(offset=n, properties=properties) for n, properties in enumerate(raw))
+    rows = Reading(kind, names=["properties"]).decode(run, 0, 3).rows()
+    assert [row["properties"] for row in rows] == [{"\N{REPLACEMENT CHARACTER}": "last"}, {"名": "v"}, {}]
+
+
 def test_values_as_text(kind: str) -> None:
     reading = Reading(kind, names=["value"], value_type=StringType()).decode(record(b"caf\xc3\xa9"), 0, 1)
     assert reading.rows() == [{"value": "café"}]
