@@ -84,7 +84,7 @@ class Attacker:
         self.sent_phrases += len(phrases)
         with self._connection() as connection:
             if disconnect:
-                self._disconnect(connection, parts)
+                break_off(connection, parts, self._random)
             else:
                 replies = self._exchange(connection, parts)
                 self.answers += len(replies)
@@ -138,12 +138,13 @@ class Attacker:
             raise FuzzFinding(f"the broker closed inside an answer, {decoder.pending_bytes} bytes of it came")
         return replies
 
-    def _disconnect(self, connection: socket.socket, parts: Sequence[bytes]) -> None:
-        """Send some of it and reset the connection."""
-        with contextlib.suppress(OSError):
-            for part in parts[: self._random.randint(1, len(parts))]:
-                connection.sendall(part)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+def break_off(connection: socket.socket, parts: Sequence[bytes], chance: Random) -> None:
+    """Send some of it, one part at least if there is one, and let the connection be reset when it is closed."""
+    with contextlib.suppress(OSError):
+        for part in parts[: chance.randint(1, len(parts))] if parts else ():
+            connection.sendall(part)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _check_answers(phrases: Sequence[Phrase], replies: Sequence[Reply]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -17,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from faults.fuzz.attacker import DEADLINE_S, HANG_UP_CHANCE, KEPT, MANNERS, FuzzFinding, Manner
+from faults.fuzz.attacker import DEADLINE_S, HANG_UP_CHANCE, KEPT, MANNERS, FuzzFinding, Manner, break_off
 from faults.fuzz.mutations import pieces
 from faults.remoting_fuzz.frames import Frames, Phrase
 from metaq.errors import MetaqError, ProtocolError
@@ -126,7 +124,7 @@ class Attacker:
             raise FuzzFinding(f"the name server takes no connection: {error}") from error
         with connection:
             if not manner.proper and self._random.random() < HANG_UP_CHANCE:
-                self._disconnect(connection, parts)
+                break_off(connection, parts, self._random)
                 return
             replies = self._exchange(connection, parts, len(phrases) if manner.proper else 0)
         self.answers += len(replies)
@@ -165,13 +163,6 @@ class Attacker:
         if decoder.pending_bytes:
             raise FuzzFinding(f"the name server closed inside an answer, {decoder.pending_bytes} bytes of it came")
         return replies
-
-    def _disconnect(self, connection: socket.socket, parts: Sequence[bytes]) -> None:
-        """Send some of it and reset the connection."""
-        with contextlib.suppress(OSError):
-            for part in parts[: self._random.randint(1, len(parts))] if parts else ():
-                connection.sendall(part)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _check_answers(phrases: Sequence[Phrase], replies: Sequence[RemotingCommand]) -> None:

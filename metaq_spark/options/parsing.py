@@ -23,7 +23,7 @@ from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
 from metaq_spark.options.selection import Assigned, Matching, Named, Selection
-from metaq_spark.options.table import READ, SET_BY_SPARK, SYSTEM_CA, UNSET, WRITE, Option, Use
+from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, UNSET, WRITE, Option, Use
 
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
@@ -90,6 +90,20 @@ def read_values(options: Iterable[Option], raw: Mapping[str, str], use: Use) -> 
         OptionError: One cannot be read.
     """
     return {option.field: _read(option, raw, use) for option in options}
+
+
+def read_reach(options: Iterable[Option], raw: Mapping[str, str], whom: str) -> dict[str, Any]:
+    """The values of those ``options`` that say how to reach ``whom`` ("brokers"), for neither a read nor a write.
+
+    Raises:
+        OptionError: A key is none of them, or one cannot be read.
+    """
+    allowed = [option for option in options if option.uses == ANY]
+    names = [option.name for option in allowed]
+    for key in raw:
+        if key.lower() not in [name.lower() for name in names]:
+            raise OptionError(key, f"it says nothing about how to reach the {whom}. Allowed here: {', '.join(names)}")
+    return read_values(allowed, raw, Use.BATCH_READ)
 
 
 def _read(option: Option, raw: Mapping[str, str], use: Use) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -30,3 +31,12 @@ class MicroBatches(ABC):
         self.clock.advance(1)
         end = json.loads(json.dumps(reader.latestOffset(start, limit or reader.getDefaultReadLimit())))
         return end, self.replay(reader, start, end)
+
+    def five_micro_batches(self, reader: StreamReader, put: Callable[[], object]) -> list[bytes]:
+        """Five micro-batches that all read something, with ``put`` called behind each; what the last one read."""
+        position, values = reader.initialOffset(), list[bytes]()
+        for _ in range(5):
+            position, values = self.micro_batch(reader, position)
+            put()
+            assert values
+        return values

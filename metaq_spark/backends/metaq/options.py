@@ -26,7 +26,7 @@ from metaq_spark.options.parsing import (
     check_read,
     check_tls,
     check_value,
-    read_values,
+    read_reach,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
@@ -292,12 +292,7 @@ def parse_broker_options(raw: Mapping[str, str]) -> BrokerOptions:
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
     """
-    allowed = [option for option in OPTIONS if option.uses == ANY]
-    names = [option.name for option in allowed]
-    for key in raw:
-        if key.lower() not in [name.lower() for name in names]:
-            raise OptionError(key, f"it says nothing about how to reach the brokers. Allowed here: {', '.join(names)}")
-    options = BrokerOptions(**_with_brokers(read_values(allowed, raw, Use.BATCH_READ), raw))
+    options = BrokerOptions(**_with_brokers(read_reach(OPTIONS, raw, "brokers"), raw))
     check_tls(options)
     return options
 

@@ -31,7 +31,7 @@ from metaq_spark.options.parsing import (
     check_read,
     check_tls,
     check_value,
-    read_values,
+    read_reach,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
@@ -357,12 +357,7 @@ def parse_server_options(raw: Mapping[str, str]) -> ServerOptions:
     Raises:
         OptionError: An option is unknown, is for a read or a write, is missing or cannot be read.
     """
-    allowed = [option for option in OPTIONS if option.uses == ANY]
-    names = [option.name for option in allowed]
-    for key in raw:
-        if key.lower() not in [name.lower() for name in names]:
-            raise OptionError(key, f"it says nothing about how to reach the servers. Allowed here: {', '.join(names)}")
-    options = ServerOptions(**_checked(read_values(allowed, raw, Use.BATCH_READ), raw))
+    options = ServerOptions(**_checked(read_reach(OPTIONS, raw, "servers"), raw))
     check_tls(options)
     return options
 

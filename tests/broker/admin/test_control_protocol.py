@@ -341,11 +341,17 @@ def test_too_many_clients_are_told_so(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+async def with_slow_command(made: Harness) -> asyncio.StreamWriter:
+    """A client whose command is under way."""
+    _, writer = await made.client()
+    writer.write(b'{"command": "slow"}\n')
+    await made.ask(ECHO)
+    return writer
+
+
 def test_a_command_is_finished_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
     async def scenario(made: Harness) -> None:
-        _, writer = await made.client()
-        writer.write(b'{"command": "slow"}\n')
-        await made.ask(ECHO)
+        writer = await with_slow_command(made)
         writer.transport.abort()
         await made.ask(ECHO)
         made.go_on.set()
@@ -380,9 +386,7 @@ def test_the_stop_waits_for_commands_and_takes_no_new_ones(tmp_path: Path) -> No
 
 def test_the_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
     async def scenario(made: Harness) -> None:
-        _, writer = await made.client()
-        writer.write(b'{"command": "slow"}\n')
-        await made.ask(ECHO)
+        await with_slow_command(made)
         await made.server.quiesce(0.05)
         assert made.finished == 0
 

@@ -36,6 +36,13 @@ async def flushed(
     commit.stop()
 
 
+async def all_readable_with(policy: FlushPolicy, policies: Policies, commit: GroupCommit, put: Put) -> None:
+    """Change to ``policy``; return when everything that was put is readable."""
+    policies.policy = policy
+    commit.policies_changed()
+    await until(lambda: put.log.readable_end == put.log.end_offset)
+
+
 async def turns(count: int = 20) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
@@ -142,9 +149,7 @@ def test_from_threshold_to_group_commit_syncs_what_was_left(tmp_path: Path) -> N
             put()
             await asyncio.sleep(0)
             assert (put.told, put.log.readable_end) == ([0], 0)
-            policies.policy = FlushPolicy()
-            commit.policies_changed()
-            await until(lambda: put.log.readable_end == put.log.end_offset)
+            await all_readable_with(FlushPolicy(), policies, commit, put)
             put()
             assert put.told == [0]
             await until(lambda: put.told == [0, 1])
@@ -175,9 +180,7 @@ def test_a_shorter_interval_is_taken_up_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with flushed(tmp_path, NEVER) as (policies, commit, put):
             put()
-            policies.policy = FlushPolicy(unflush_threshold=1000, flush_interval_ms=1)
-            commit.policies_changed()
-            await until(lambda: put.log.readable_end == put.log.end_offset)
+            await all_readable_with(FlushPolicy(unflush_threshold=1000, flush_interval_ms=1), policies, commit, put)
 
     run(scenario)
 
@@ -187,9 +190,9 @@ def test_a_smaller_threshold_is_taken_up_at_once(tmp_path: Path) -> None:
         async with flushed(tmp_path, NEVER) as (policies, commit, put):
             for _ in range(3):
                 put()
-            policies.policy = FlushPolicy(unflush_threshold=2, flush_interval_ms=3_600_000)
-            commit.policies_changed()
-            await until(lambda: put.log.readable_end == put.log.end_offset)
+            await all_readable_with(
+                FlushPolicy(unflush_threshold=2, flush_interval_ms=3_600_000), policies, commit, put
+            )
 
     run(scenario)
 

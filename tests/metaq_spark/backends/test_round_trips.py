@@ -111,11 +111,7 @@ def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(harness: Harness, w
 
 def test_connections_live_through_micro_batches(harness: Harness, wire: Recorded, count: int) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger="100")
-    position = reader.initialOffset()
-    for _ in range(5):
-        position, rows = harness.micro_batch(reader, position)
-        put_everywhere(harness, count, messages=1)
-        assert rows
+    harness.five_micro_batches(reader, lambda: put_everywhere(harness, count, messages=1))
     assert wire.connections == 0
 
 

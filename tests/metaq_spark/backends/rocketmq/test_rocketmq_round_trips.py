@@ -100,9 +100,5 @@ def test_a_thousand_messages_of_a_queue_are_a_few_round_trips(
 
 def test_connections_live_through_micro_batches(harness: RocketMQHarness, wire: Recorded, count: int) -> None:
     reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger="100")
-    position = reader.initialOffset()
-    for _ in range(5):
-        position, rows = harness.micro_batch(reader, position)
-        put_everywhere(harness, count, messages=1)
-        assert rows
+    harness.five_micro_batches(reader, lambda: put_everywhere(harness, count, messages=1))
     assert wire.connections == 1 + len(BROKERS)  # the name server's, too
