@@ -44,7 +44,7 @@ from metaq_spark.columns.row_layout import message_layout
 from metaq_spark.columns.schema import ARROW_SCHEMA
 
 REQUEST: Final = b"get bench spark 0 1000000000 1048576 1000\r\n"
-"""As long as a get of the connector is; nobody looks at it."""
+"""Has the length of a get of the connector; its contents are not read."""
 
 SLICE_BYTES: Final = 1 << 20
 """What one request is answered with."""

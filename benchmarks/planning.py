@@ -164,7 +164,7 @@ def report_planning(report: Report, layout: Layout, addresses: Sequence[Address]
 
 
 class SilentReader(DataSourceReader):
-    """As many partitions as it is told, without a row."""
+    """A given number of partitions, without rows."""
 
     def __init__(self, count: int) -> None:
         self._count = count

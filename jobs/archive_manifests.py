@@ -105,7 +105,7 @@ def _plan_one(where: TopicPartition, found: PartitionState, place: Place | None)
 
 
 def refuse_losses(pieces: Sequence[Piece]) -> None:
-    """Losses have to be accepted by somebody.
+    """Losses have to be accepted by an operator.
 
     Raises:
         ArchiveError: There are some.

@@ -148,7 +148,7 @@ class Demo:
         self._tell(f"{master.name} runs again, at {master.address}")
 
     def _see_it_through(self, pipeline: Process, cluster: SparkCluster) -> None:
-        """Wait for the end of the pipeline; one that fails is submitted again, and goes on from its checkpoint."""
+        """Wait for the end of the pipeline; one that fails is submitted again, and continues from its checkpoint."""
         while (status := pipeline.wait(PIPELINE_DEADLINE_S)) != 0:
             self._tell(f"the pipeline has ended with status {status}: {reason_in(pipeline.said())}")
             if self._runs == RUNS_MAX:

@@ -1,4 +1,4 @@
-"""Counts how often a measured value fell into which range: cheap enough for the event loop, read when somebody asks."""
+"""Counts how often a measured value fell into which range: cheap enough for the event loop, read on demand."""
 
 from __future__ import annotations
 

@@ -313,7 +313,7 @@ class FaultyFiles(Files):
         return FaultyFiles(self.root)
 
     def __del__(self) -> None:
-        """A process that nobody looks at any more has no descriptors either.
+        """A process that has ended has no descriptors either.
 
         Each is closed once only: handles that are collected together with this object close theirs after it, and by
         then the number may be a descriptor of another thread.

@@ -169,7 +169,7 @@ def remove_planned(checkpoint: Checkpoint) -> None:
 
 
 def _as_the_others(file: Path, folder: Path) -> None:
-    """Let the user who runs the query read a file that somebody else, perhaps root, has made."""
+    """Let the user who runs the query read a file that another user, perhaps root, has created."""
     pattern = next((each for each in folder.iterdir() if _NUMBER.fullmatch(each.name)), None)
     if pattern is not None:
         shutil.copymode(pattern, file)

@@ -1,4 +1,4 @@
-"""Which partition each row of a write goes to. Pure: partitions are given, nobody is asked.
+"""Which partition each row of a write goes to. Pure: partitions are given, no request is sent.
 
 For every row, the first of these that it has:
 

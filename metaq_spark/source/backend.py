@@ -139,7 +139,7 @@ class Cluster(Protocol):
         """Like ``available``, of those brokers that answer at once; and why the others, by name, do not."""
 
     def broker_of(self, where: TopicPartition) -> str | None:
-        """The name of the broker that served a partition before, if one did; nobody is asked."""
+        """The name of the broker that served a partition before, if one did; no request is sent."""
 
     def expect(self, partitions: Collection[TopicPartition]) -> None:
         """The query reads these: where partitions are listed by others than their brokers, they are asked for too."""

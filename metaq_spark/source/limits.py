@@ -94,7 +94,7 @@ def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> d
 
 
 def _at_least_one(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """Shares of ``limit`` in proportion to ``backlogs``, but nobody's is 0; the others give way."""
+    """Shares of ``limit`` in proportion to ``backlogs``, each at least 1; the others are reduced for it."""
     shares: dict[TopicPartition, int] = {}
     while True:
         shared = {where: backlog for where, backlog in backlogs.items() if where not in shares}

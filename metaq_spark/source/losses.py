@@ -47,7 +47,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
 
 
 class LossReport:
-    """``report_data_loss`` for somebody who meets the same loss with every look at the brokers: warns of each once."""
+    """``report_data_loss`` for callers that see the same loss at every poll: warns of each once."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail

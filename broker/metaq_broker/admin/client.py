@@ -118,7 +118,7 @@ def _why_not(directory: Path, error: OSError) -> str:
 
 
 def _owner(directory: Path) -> str | None:
-    """Return the process that has locked the folder, ``None`` if nobody has, as far as this system tells.
+    """Return the process that has locked the folder, ``None`` if there is none, as far as this system shows.
 
     Trying the lock would tell too, but could keep a broker from starting at this very moment.
     """

@@ -63,7 +63,7 @@ class SamsaConfig:
 
 @dataclass(frozen=True, slots=True)
 class GregorConfig:
-    """The slave of a synchronous pair: its master comes to it. A promotion asks ``master`` for a sign of life."""
+    """The slave of a synchronous pair: its master connects to it. A promotion checks whether ``master`` listens."""
 
     master: Address | None = None
 

@@ -40,7 +40,7 @@ class Space(Protocol):
 
 
 class NoDiskGuard:
-    """``Space`` where nobody looks."""
+    """``Space`` without a check."""
 
     low: Final = False
 

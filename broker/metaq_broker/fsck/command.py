@@ -53,7 +53,7 @@ def run_fsck(options: argparse.Namespace) -> int:
         for line in lines:
             print(line.encode(errors="backslashreplace").decode())
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough; nothing may be flushed at the exit either
+    except BrokenPipeError:  # the reader has closed the pipe; nothing may be flushed at the exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_status(findings)
 

@@ -70,7 +70,7 @@ def check_partition(
 def repair_partition(
     files: Files, settings: LogSettings, findings: PartitionFindings, clock: Clock
 ) -> PartitionFindings:
-    """Put right what ``check_partition`` found in a partition that nobody has open; return the findings anew.
+    """Repair what ``check_partition`` found in a partition that is not open; return the new findings.
 
     The messages are those that the check saw: none that is whole and was ever durable is dropped. A damaged incarnation
     is replaced by a new one, as the next start would do.

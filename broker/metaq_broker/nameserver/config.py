@@ -151,7 +151,7 @@ IGNORED_KEYS: Final = frozenset(
 """Keys of RocketMQ that say how it does its work, not what it does."""
 
 CHANGEABLE: Final = frozenset({"orderMessageEnable", "productEnvName", "clusterTest"})
-"""Keys that request 318 may change. The others would let whoever reaches the port move files or end TLS."""
+"""Keys that request 318 may change. The others would let any client of the port move files or end TLS."""
 
 
 def load(text: str, where: str) -> tuple[NameServerConfig, list[str]]:

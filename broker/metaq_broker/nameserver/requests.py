@@ -142,7 +142,7 @@ class NameServerRequests:
             body = await loop.run_in_executor(
                 self._reader, read_registration, command.body, bool(header.compressed), command.version
             )
-            if not call.session.finished:  # else its connection ended meanwhile, and nobody would remove it
+            if not call.session.finished:  # else its connection ended meanwhile, and it would never be removed
                 call.answer(self._registered(call, header, body))
         except FieldError as error:
             call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))

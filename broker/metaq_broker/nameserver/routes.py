@@ -219,7 +219,7 @@ class RouteTable:
         return next((address for broker in self._brokers.values() for address in broker.addresses.values()), None)
 
     def remove_write_permission(self, name: str) -> int:
-        """Let nobody write to the topics of a broker, until it registers a change; return how many there are."""
+        """Remove the write permission of a broker's topics until it registers a change; return their number."""
         return self._set_permission(name, lambda perm: perm & ~WRITABLE)
 
     def add_write_permission(self, name: str) -> int:

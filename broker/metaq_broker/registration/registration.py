@@ -288,7 +288,7 @@ class Registration:
         self._check_s = max(CHECK_S, (self._loop.time() - began_s) * CHECK_SHARE)
 
     def _bring_about(self, nodes: BrokerNodes, afresh: bool, check_all: bool) -> Node | None:
-        """Have the nodes, and hear from now on when they change; return one that somebody else has (blocking)."""
+        """Create the nodes and watch them; return one that another session has (blocking)."""
         restored = [] if afresh else self._tree.check(nodes, all_of_them=check_all)
         holder = self._tree.match(nodes, afresh=afresh)
         if holder is None:

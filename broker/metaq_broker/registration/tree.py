@@ -44,7 +44,7 @@ class BrokerTree:
         return None
 
     def announce(self, nodes: BrokerNodes) -> None:
-        """Make the lasting nodes what they should be, whoever has the broker id."""
+        """Update the persistent nodes, whichever session has the broker id."""
         self._make_lasting(nodes, self._client.read(nodes.lasting))
 
     def _make_lasting(self, nodes: BrokerNodes, found: Sequence[Node | None]) -> None:
@@ -54,7 +54,7 @@ class BrokerTree:
         self._client.write(wrong)
 
     def match(self, nodes: BrokerNodes, *, afresh: bool) -> Node | None:
-        """Claim the broker id and have exactly ``nodes``; return ``None``, or a node that somebody else has.
+        """Claim the broker id and have exactly ``nodes``; return ``None``, or a node that another session has.
 
         ``afresh``: trust nothing that was made before, the session may be another one.
         """
@@ -104,7 +104,7 @@ class BrokerTree:
         return node is not None and node.text == text and (lasting or node.owner == self._client.session_id)
 
     def unregister(self, nodes: BrokerNodes) -> None:
-        """Delete what was made: topics first, so that nobody finds a topic without its broker.
+        """Delete the nodes: topics first, so that no client finds a topic without its broker.
 
         What another session has in its place by now is not this broker's to delete.
         """
@@ -125,7 +125,7 @@ class BrokerTree:
         return [path for path, node in found if node is not None and node.owner == session_id]
 
     def _have(self, texts: Mapping[str, str], change: Callable[[Mapping[str, str]], object]) -> Node | None:
-        """Make ephemeral nodes, ``change`` the texts of those that are there; return one that somebody else has."""
+        """Create ephemeral nodes, ``change`` the texts of existing ones; return one that another session has."""
         missing = {path: text for path, text in texts.items() if path not in self._made}
         self._client.ensure({path.rpartition("/")[0] for path in missing})
         there = self._client.create_ephemeral(missing)

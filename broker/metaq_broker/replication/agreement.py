@@ -31,7 +31,7 @@ class Agreement(Enum):
 
 
 def judge(copy: Holding, original: Holding) -> Agreement:
-    """Compare incarnation and offsets of a copy with those of its original. An unknown incarnation is nobody's.
+    """Compare incarnation and offsets of a copy with those of its original. An unknown incarnation matches none.
 
     Raises:
         CopyRefused: The copy is of another partition, or ends behind its original.

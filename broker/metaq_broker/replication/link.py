@@ -170,7 +170,7 @@ class Link:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._loss())
-                future.exception()  # nobody may be left who waits
+                future.exception()  # there may be no waiter left
 
     def _loss(self) -> LinkLost:
         lost = self._lost

@@ -81,14 +81,14 @@ class PairedCommit(GroupCommit):
 
 
 class _Waiter:
-    """Tells ``callback`` once, whoever comes first."""
+    """Calls ``callback`` once, for the first event."""
 
     def __init__(self, callback: OnDurable, members: set[_Waiter]) -> None:
         self._callback, self._members = callback, members
         members.add(self)
 
     def tell(self, error: Exception | None) -> None:
-        """Tell it, if nobody has."""
+        """Call it, if it was not called yet."""
         if self in self._members:
             self._members.discard(self)
             self._callback(error)

@@ -95,7 +95,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 NO_PUTS: Final = "this broker is a slave: messages are put to its master"
 ASK_S: Final = 3.0
-"""How long a promotion waits for the master's sign of life."""
+"""How long a promotion waits for a connection to the master."""
 
 
 class PromotionRefused(MetaqError):

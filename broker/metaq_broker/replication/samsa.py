@@ -80,7 +80,7 @@ class SyncMaster:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End, and first, if the slave is there, let it have what was taken; nobody waits for it afterwards."""
+        """Stop; if the slave is connected, first send it the accepted messages. No request waits afterwards."""
         self._shut("the broker is stopping")
         if self._in_step:
             with contextlib.suppress(TimeoutError):

@@ -47,7 +47,7 @@ class RemovalJob:
     gone: int = 0
 
     def run(self) -> None:
-        """Take them away, durably (blocking; any thread). After an error it may be run again and goes on.
+        """Take them away, durably (blocking; any thread). After an error it may be run again and continues.
 
         Raises:
             FileExistsError: The name of an archive is taken.

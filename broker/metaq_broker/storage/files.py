@@ -243,7 +243,7 @@ class Files:
         return fd
 
     def is_locked(self, path: Path) -> bool:
-        """Return whether somebody holds the lock of a file that ``lock_exclusive`` made; asking keeps nobody out."""
+        """Return whether a process holds the lock of a file that ``lock_exclusive`` made, without locking it."""
         if not self.exists(path):
             return False
         fd = self.open_read(path)

@@ -156,7 +156,7 @@ class GroupCommit:
         return end
 
     async def drain(self) -> None:
-        """Make everything that was appended durable, and return when no sync is under way and nobody waits."""
+        """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
         while True:
             for partition in self._partitions.values():
                 if not partition.syncing and not partition.due:
@@ -178,7 +178,7 @@ class GroupCommit:
             await partition.settling[-1]
 
     def policies_changed(self) -> None:
-        """Ask for the policy of every partition again. What waits goes on waiting for the sync it was promised."""
+        """Read the policy of every partition again. Waiting callbacks still wait for their sync."""
         for partition in self._partitions.values():
             policy = self._policy_for(partition.log.topic)
             if policy != partition.policy:
@@ -274,7 +274,7 @@ class GroupCommit:
             self._synced(partition, job, error)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        """A sync has ended; nobody has been called yet. A subclass may let the end of a good one wait for more."""
+        """A sync has ended, before callbacks run. A subclass may delay the end of a successful one."""
         self._end(partition, job, error)
 
     def _end(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:

@@ -18,7 +18,7 @@ DELETED_SUFFIX: Final = ".being-deleted"
 
 
 def delete_folder(files: Files, directory: Path) -> None:
-    """Remove a partition's folder with all that is in it; nobody has it open (blocking; any thread).
+    """Remove a partition's folder with its contents; it must not be open (blocking; any thread).
 
     Raises:
         OSError: If the folder still has its name, nothing was removed; otherwise the next start goes on with it.
@@ -32,7 +32,7 @@ def delete_folder(files: Files, directory: Path) -> None:
 
 
 def rename_folder(files: Files, old: Path, new: Path) -> None:
-    """Give a partition's folder another name, durably; nobody has it open (blocking; any thread).
+    """Rename a partition's folder durably; it must not be open (blocking; any thread).
 
     Raises:
         FileExistsError: The new name is taken.

@@ -203,7 +203,7 @@ class Losses:
 
     @property
     def unacknowledged(self) -> Sequence[Loss]:
-        """The losses that nobody has acknowledged, oldest first."""
+        """The losses that are not acknowledged, oldest first."""
         return tuple(self._known)
 
     def add(self, loss: Loss) -> None:

@@ -358,7 +358,7 @@ class PartitionLog:
         start = self.start_offset
         loaded.segments[:] = [segment for segment in loaded.segments if segment.start >= start]
         loaded.damage[:] = [entry for entry in loaded.damage if entry.start >= start]
-        if loaded.fresh:  # somebody removed the files meanwhile: offsets begin again
+        if loaded.fresh:  # the files were removed meanwhile: offsets start again at 0
             self._incarnation = Incarnation.new()
         self._adopt(loaded)
         return loaded.report

@@ -146,7 +146,7 @@ class Checkpoint:
             self.run()
 
     def run(self) -> None:
-        """Start a pass, unless one is under way; it goes on as fsyncs come back."""
+        """Start a pass, unless one is in progress; it continues when fsyncs complete."""
         if not self._running:
             self._running = True
             self._plan()

@@ -189,7 +189,7 @@ class Completion:
             raise TransactionRefused(OwnBranchesUnknown(query_id, batch_id, missing))
         found = {key: known for key in keys if (known := self._transactions.find(key, None)) is not None}
         here = tuple(position for position, key in enumerate(keys) if key in found)
-        # Those that somebody has begun to commit go on as they are.
+        # Branches whose commit has begun are not changed.
         chosen = [transaction for transaction in found.values() if transaction.state is State.PREPARED]
         commits = tuple(Branch(each.serial, each.chunks, xid_of(each)) for each in chosen)
         ends = self._ends(chosen)

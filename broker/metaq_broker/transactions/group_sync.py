@@ -17,7 +17,7 @@ from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSyn
 _log = logging.getLogger(__name__)
 
 EARLY_BYTES: Final = 8 << 20
-"""When so much is not on the disk yet, an fsync starts although nobody waits, so that PREPARE has less to wait for."""
+"""At this many unsynced bytes, an fsync starts although no request waits, so that PREPARE waits for less."""
 
 SECOND_S: Final = 1.0
 """How long mode 2 lets written records wait for their fsync."""

@@ -86,7 +86,7 @@ Asked before a transaction is promised anything (PREPARE, COMMIT in one phase), 
 
 
 def no_space_check(partition_keys: Iterable[tuple[str, int]]) -> str | None:
-    """``SpaceCheck`` where nobody looks at the disks."""
+    """``SpaceCheck`` without a check of the disks."""
     return None
 
 

@@ -244,7 +244,7 @@ class Journal:
         return JournalRead(self._disk, partition_keys, self._rooms)
 
     def end_read(self, job: JournalRead) -> None:
-        """Take note that nobody reads for ``job`` any more."""
+        """Record that reads for ``job`` have ended."""
         self._reads -= 1
         for file, _ in job.partition_keys:
             file.readers -= 1

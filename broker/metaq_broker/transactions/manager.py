@@ -289,7 +289,7 @@ class TransactionManager:
         """Roll back the local transactions of a connection, except those whose commit is on its way."""
         for transaction in self._open.of(connection):
             if not self._completion.lose(transaction, Event.CONNECTION_LOST):
-                self._open.remove(transaction)  # it goes on, but nobody can ask for it any more
+                self._open.remove(transaction)  # it continues, but no client can refer to it any more
 
     # ---- decisions
 

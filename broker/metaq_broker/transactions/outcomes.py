@@ -30,7 +30,7 @@ class Outcome(IntEnum):
     ROLLED_BACK = 6
     COMMITTED = 7
     COMPLETED = 8
-    """Finished by other means outside the broker: the messages are dropped, and nobody claims to know the outcome."""
+    """Finished by other means outside the broker: the messages are dropped, and the outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

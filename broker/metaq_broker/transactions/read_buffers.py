@@ -1,4 +1,4 @@
-"""Memory that the journal is read into, used again as soon as nobody looks at what was read.
+"""Memory that the journal is read into, reused once its contents are no longer referenced.
 
 Fresh memory costs more than what is read into it: the kernel finds and clears every page of it, and takes it back when
 it is freed. Who has read need not say when he is done: a buffer of which some view is left is not given out.

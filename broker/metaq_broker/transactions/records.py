@@ -126,7 +126,7 @@ class Decided(NamedTuple):
     commits: tuple[Branch, ...]
     ends: Ends
     contents: str | None = None
-    """What the batch contains, in the words of whoever decided; ``None`` if nothing was said."""
+    """Description of the batch's contents, as the client gave it; ``None`` without one."""
 
 
 class Undecided(NamedTuple):

@@ -85,7 +85,7 @@ REFUSABLE: Final = frozenset(
         *(Event.ROLLBACK, Event.DECIDE, Event.OPERATOR),
     }
 )
-"""Events that somebody asks for: refused in every state that the table leaves out."""
+"""Events that clients request: refused in every state that the table leaves out."""
 
 TRANSITIONS: Final[Mapping[Kind, Mapping[State, Mapping[Event, State | Refusal]]]] = {
     Kind.LOCAL: {

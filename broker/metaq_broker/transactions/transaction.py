@@ -168,7 +168,7 @@ class Transaction:
         return [unit._replace(marks=marks) for unit, marks in zip(chunk.units, self._marks[chunk.chunk], strict=True)]
 
     def drop_buffer(self) -> None:
-        """Forget the memory: its chunk is written, or nobody wants it any more."""
+        """Release the memory: its chunk is written, or no longer needed."""
         self._chunks.clear()
         self._hold(-self.buffered_bytes)
 

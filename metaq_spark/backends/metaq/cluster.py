@@ -154,7 +154,7 @@ class Cluster:
         return {}
 
     def broker_of(self, where: TopicPartition) -> str | None:
-        """The address of the broker that served a partition before, if one did; nobody is asked."""
+        """The address of the broker that served a partition before, if one did; no request is sent."""
         address = self._addresses.get(where.partition.broker_id)
         return None if address is None else str(address)
 
@@ -214,7 +214,7 @@ def _in_zookeeper(options: BrokerOptions, pool: SessionPool) -> ZooKeeperDirecto
 
 
 class RetryingSessions:
-    """Leases sessions of a pool, for work that goes on after a broker's restart; connects as ``policy`` says."""
+    """Leases sessions of a pool, for work that continues after a broker's restart; connects as ``policy`` says."""
 
     def __init__(self, options: BrokerOptions, pool: SessionPool | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.pool = pool or pool_with(options.timeouts, options.tls)

@@ -116,7 +116,7 @@ def _frame_ends(
 
 def _frame_end(session: Session, where: TopicPartition, get: Get, reply: Reply) -> int:
     outcome = read_outcome(session, get, reply)
-    if isinstance(outcome, Moved) and outcome.offset > get.offset:  # removed or damaged: that is where it goes on
+    if isinstance(outcome, Moved) and outcome.offset > get.offset:  # removed or damaged: continue there
         return outcome.offset
     if not isinstance(outcome, Run) or len(outcome.data) < HEADER_BYTES:
         raise DataMissing(str(where), get.offset, get.offset + HEADER_BYTES, "no frame there")

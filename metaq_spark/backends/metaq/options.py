@@ -307,7 +307,7 @@ def _with_brokers(values: dict[str, Any], raw: Mapping[str, str]) -> dict[str, A
 
 
 def _in_sql(raw: Mapping[str, str]) -> str:
-    """What an INSERT INTO a table meets: Spark gives the options of a table to nobody, so there are none at all."""
+    """The error of an INSERT INTO a table: Spark does not pass the options of a table, so there are none."""
     advice = "; in SQL, INSERT INTO a temporary view with columns and OPTIONS, or INSERT INTO ... WITH (...) options"
     return "" if raw else advice
 

@@ -167,7 +167,7 @@ class _Chain:
         self._strength: dict[int, int] = {}  # good frames in a row from there on, empty ones not counted
 
     def cut(self, at: int) -> None:
-        """What may be a frame begins at ``at`` and goes on behind the end."""
+        """What may be a frame begins at ``at`` and continues after the end."""
         if not self._exact:
             self._ends.add(at)
 

@@ -262,7 +262,7 @@ TABLE: Final = OptionTable(
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(ConnectionOptions):
-    """How to reach the servers, and who asks."""
+    """How to reach the servers, and the client's identity."""
 
     name_servers: tuple[Address, ...]
     namespace: str | None = None

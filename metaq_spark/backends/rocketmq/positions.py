@@ -1,4 +1,4 @@
-"""Lookups of offsets in queues, whose offsets count messages: nobody is asked but for sizes and times."""
+"""Lookups of offsets in queues, whose offsets count messages: only sizes and times need requests."""
 
 from __future__ import annotations
 

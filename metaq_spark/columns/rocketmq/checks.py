@@ -1,4 +1,4 @@
-"""What is checked of a queue's records, and how one that fails is told."""
+"""Checks of a queue's records, and how a failed one is reported."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Acceptor:
         self._resume()
 
     def stop(self) -> None:
-        """Accept nobody any more; connections stay."""
+        """Accept no more connections; existing ones stay."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for timer in self._timers.values():

@@ -37,12 +37,12 @@ class BlockBuffers:
                 del self._free[position]
                 break
         else:
-            # Shared with nobody, but of the kind that never comes in huge pages.
+            # Not shared with another process, but of the kind that never uses huge pages.
             buffer = mmap.mmap(-1, max(1, -(-length // _STEP_BYTES)) * _STEP_BYTES)
         return memoryview(buffer)[:length]
 
     def give_back(self, block: memoryview) -> None:
-        """Take back what ``take`` returned; nobody is to look at it any more."""
+        """Take back what ``take`` returned; it must not be used any more."""
         buffer = block.obj
         assert isinstance(buffer, mmap.mmap)
         if buffer not in self._kept:

@@ -37,7 +37,7 @@ class FirstByte(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._transport.pause_reading()  # before anything is read: this is called first
-        # asyncio lets nobody watch a descriptor that a transport has; a second one of the same socket it does
+        # asyncio refuses to watch a transport's descriptor, but not a duplicate of it
         self._watched = os.dup(transport.get_extra_info("socket").fileno())
         self._server.loop.add_reader(self._watched, self._look)
 

@@ -44,7 +44,7 @@ def _nobody() -> None:
 
 
 def never() -> bool:
-    """Say that a quantum is not over: whoever asks has no limit of time."""
+    """Report that a quantum is not over: for callers without a time limit."""
     return False
 
 
@@ -52,7 +52,7 @@ Question = Callable[[], bytes | FileReply | SlowReply]
 
 
 class PendingReply:
-    """A slot for ``requests`` replies that somebody fills in later, with ``complete``."""
+    """A slot for ``requests`` replies that are filled in later, with ``complete``."""
 
     __slots__ = ("_queue", "data", "requests")
 
@@ -102,7 +102,7 @@ class ReplyQueue:
         self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:
-        """Send before anything that is queued: replies of ``answers`` expected requests, or what nobody asked for.
+        """Send before anything that is queued: replies of ``answers`` expected requests, or requests of the server.
 
         Dropped when the connection is gone.
         """
@@ -136,7 +136,7 @@ class ReplyQueue:
         self._slots.append(None)
 
     def abandon(self) -> None:
-        """Drop everything and wake nobody any more: the connection is gone, its memory is not to wait for slots."""
+        """Drop everything and call no callbacks: the connection is closed, and its memory must not wait for slots."""
         self._abandoned = True
         self.wake = _nobody
         self._slots.clear()

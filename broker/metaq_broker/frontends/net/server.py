@@ -31,7 +31,7 @@ SWEEP_INTERVAL_S_MAX: Final = 15.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts nobody yet.
+    """Return a socket that holds ``host`` and ``port`` (0 = a free one) and accepts no connection yet.
 
     Raises:
         OSError: The address cannot be used, for example because the port is taken.

@@ -163,7 +163,7 @@ class TlsHandshake(asyncio.Protocol):
     # ---- called by asyncio; the last bytes of a handshake may already bring the first command
 
     def data_received(self, data: bytes) -> None:
-        """Keep what comes before the connection is made."""
+        """Buffer bytes that arrive before the connection is made."""
         self._early.append(data)
 
     def eof_received(self) -> None:

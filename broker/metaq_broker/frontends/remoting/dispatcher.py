@@ -92,6 +92,6 @@ class Dispatcher:
 
 
 def not_supported(call: Call) -> RemotingCommand:
-    """Answer that nobody here carries out such requests."""
+    """Answer that such requests are not supported."""
     remark = f" request type {call.request.code} not supported"
     return call.request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -32,7 +32,7 @@ REPLY_BYTES_AHEAD: Final = 1 << 20
 """Bytes of responses that one connection makes before it looks whether its client takes them."""
 
 EXPIRE_S: Final = 1.0
-"""Time between two looks for requests of the server that nobody answered."""
+"""Time between two checks for unanswered requests of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class RemotingServer:
         return made
 
     def expects_response(self) -> None:
-        """See to it that requests of the server end when nobody answers them."""
+        """End requests of the server that are not answered in time."""
         if self._timer is None:
             self._timer = self.loop.call_later(EXPIRE_S, self._expire)
 

@@ -245,7 +245,7 @@ class Conversation:
             if error is not None and error.xa_code in ENDED_BY_HAND_ANYHOW:
                 _log.warning("a branch that is not needed was ended by an operator: %s", error)
                 ended.setdefault(broker_id, []).append(_key(posted))
-            elif error is not None and error.xa_code != UNKNOWN:  # somebody else was quicker
+            elif error is not None and error.xa_code != UNKNOWN:  # another driver was faster
                 _log.warning("a branch that is not needed stays: %s", error)
         deque(self._all("FORGET", ended), maxlen=0)
 
