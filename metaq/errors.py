@@ -132,15 +132,17 @@ class TransactionError(BrokerError):
 
 
 class TopicNotFound(MetaqError):
-    """None of ``brokers`` has ``topic``; ``known`` are the topics they do have."""
+    """None of ``brokers`` has ``topic``; ``known`` are the topics they do have, ``None`` = nobody asked."""
 
-    def __init__(self, topic: str, brokers: list[str], known: list[str]) -> None:
+    def __init__(self, topic: str, brokers: list[str], known: list[str] | None = None) -> None:
         self.topic, self.brokers, self.known = topic, brokers, known
         super().__init__(topic, brokers, known)
 
     def __str__(self) -> str:
-        known = ", ".join(sorted(self.known)[:20]) or "none"
-        return f"topic {self.topic!r} does not exist on {', '.join(self.brokers)}; topics there: {known}"
+        sentence = f"topic {self.topic!r} does not exist on {', '.join(self.brokers)}"
+        if self.known is None:
+            return sentence
+        return f"{sentence}; topics there: {', '.join(sorted(self.known)[:20]) or 'none'}"
 
 
 class SendFailed(MetaqError):

@@ -209,7 +209,7 @@ class NameServerDirectory:
 
         route = self._ask_each(ask)
         if route is None:
-            raise TopicNotFound(topic, unknown_at, [])
+            raise TopicNotFound(topic, unknown_at)
         self._remember(route.brokers)
         return route
 

@@ -119,7 +119,7 @@ class Cluster:
             TopicNotFound: No name server knows it, or no broker takes messages for it.
         """
         if not persist(lambda: self.directory.writable(topic), self._policy, self._clock):
-            raise TopicNotFound(topic, [f"{server} (with write permission)" for server in self.directory.servers], [])
+            raise TopicNotFound(topic, [f"{server} (with write permission)" for server in self.directory.servers])
 
     def topics(self) -> list[str]:
         """All topics that are listed. Raises ``TopicListMissing`` where none are."""

@@ -68,7 +68,7 @@ class DeadLetters:
         """
         queues = self._directory.writable(self._topic)
         if not queues:
-            raise TopicNotFound(self._topic, list(map(str, self._directory.servers)), [])
+            raise TopicNotFound(self._topic, list(map(str, self._directory.servers)))
         queue = queues[zlib.crc32(str(source).encode()) % len(queues)]
         writer = BatchWriter(
             self._pool, self._directory, queue.broker_name,

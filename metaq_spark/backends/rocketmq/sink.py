@@ -107,7 +107,7 @@ def writable_queues(directory: NameServerDirectory, options: SinkOptions, topic:
     """
     queues = persist(lambda: directory.writable(topic), options.retry_policy, SYSTEM_CLOCK)
     if not queues:
-        raise TopicNotFound(topic, [f"{server} (with write permission)" for server in directory.servers], [])
+        raise TopicNotFound(topic, [f"{server} (with write permission)" for server in directory.servers])
     return queues
 
 
