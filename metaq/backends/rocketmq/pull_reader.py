@@ -69,7 +69,7 @@ class PullSettings:
     group: str = GROUP
     subscription: Subscription = ALL
     messages_max: int = MESSAGES_MAX
-    in_flight: int = 16
+    in_flight: int = 32
     bytes_max: int = 8 << 20
     wait_s: float = 30.0
     read_from: ReadFrom = ReadFrom.SUGGESTED

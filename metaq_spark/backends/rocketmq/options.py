@@ -230,7 +230,7 @@ OPTIONS: Final = (
         "Messages asked of a broker at a time; it gives 32 at most, unless it is configured to give more.",
     ),
     Option(
-        "pullsInFlight", "pulls_in_flight", _count_up_to(64, "pulls"), "16", READ,
+        "pullsInFlight", "pulls_in_flight", _count_up_to(64, "pulls"), "32", READ,
         "Such questions that are under way at a time for a queue.",
     ),
     OFFSET_POLL_ROW,

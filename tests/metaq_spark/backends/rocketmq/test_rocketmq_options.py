@@ -66,7 +66,7 @@ def test_a_read() -> None:
     assert options.name_servers == (Address("ns1", 9876), Address("ns2", 9876))
     assert (options.topics, options.credentials, options.namespace) == (("orders",), None, None)
     assert (options.asking_group, options.subscription.is_all) == ("metaq-spark", True)
-    assert (options.pull_messages, options.pulls_in_flight, options.fetch_bytes) == (32, 16, 8 << 20)
+    assert (options.pull_messages, options.pulls_in_flight, options.fetch_bytes) == (32, 32, 8 << 20)
     assert pickle.loads(pickle.dumps(options)) == options
 
 
