@@ -128,7 +128,7 @@ def _undo(arguments: argparse.Namespace) -> int:
 
 def _undo_text(tree: Any) -> str:
     if tree["done"]:
-        return f"Done: offsets/{tree['batch']} was removed; the query goes on where it was before the move."
+        return f"Done: offsets/{tree['batch']} was removed; the query continues where it was before the move."
     return (
         f"offsets/{tree['batch']} would be removed. If the query was started since the move, a sink may know\n"
         "the batch; then start it again, and move it back. If it was not, give --yes."

@@ -94,10 +94,10 @@ def move_text(tree: Any) -> str:
         lines.append(
             f"Done: offsets/{batch} was added. When the query starts, batch {batch} reads nothing and notes the"
         )
-        lines.append(f"new positions; batch {batch + 1} goes on from there. Until then, undo takes the move back.")
+        lines.append(f"new positions; batch {batch + 1} continues from there. Until then, undo reverts the move.")
     else:
         lines.append(
-            "Nothing was changed. The query must be stopped, and nobody can see that from here: its checkpoint was"
+            "Nothing was changed. The query must be stopped, which this command cannot check: its checkpoint was"
         )
         lines.append(f"last changed {tree['seconds_since_change']:.0f} s ago. To do it, give --yes.")
     return "\n".join(lines)

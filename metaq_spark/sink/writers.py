@@ -74,4 +74,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self._sink.transaction is None:
             _log.warning("batch %d failed; messages of the tasks that finished stay in their topics", batchId)
         else:
-            _log.warning("batch %d failed; it is finished, or written anew, when the query is started again", batchId)
+            _log.warning("batch %d failed; it is completed, or written again, when the query is restarted", batchId)

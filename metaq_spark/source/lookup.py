@@ -114,7 +114,7 @@ class Lookup:
         now_s = self._clock.monotonic()
         for broker, error in away.items():
             if broker not in self._away_since_s:
-                _log.warning("%s. Its partitions wait; the query goes on with the others", error)
+                _log.warning("%s. Its partitions wait; the query continues with the others", error)
         for broker in self._away_since_s.keys() - away.keys():
             _log.warning("broker %s is back after %.0f s", broker, now_s - self._away_since_s[broker])
         self._away_since_s = {broker: self._away_since_s.get(broker, now_s) for broker in away}

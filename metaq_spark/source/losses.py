@@ -43,7 +43,7 @@ def report_data_loss(what: str, *, fail: bool) -> None:
     """
     if fail:
         raise DataLoss(what)
-    _log.warning("%s. Reading on, because failOnDataLoss is false", what)
+    _log.warning("%s. Reading continues, because failOnDataLoss is false", what)
 
 
 class LossReport:

@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except MetaqError as error:
             if not self._source.is_data_loss(error):
                 raise
-            _log.warning("%s. Looking again at what there is", error)
+            _log.warning("%s. Looking up the partitions again", error)
             self._lookup.latest(fresh=True)
             end = self._end_of_batch(known, limit, ends_run)
         if end != known:

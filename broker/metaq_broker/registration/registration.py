@@ -303,7 +303,7 @@ class Registration:
     @staticmethod
     def _warn_of_changes(reason: str) -> None:
         _LOG.warning(
-            "nodes were deleted or changed by somebody, they are made again", extra={"fields": {"reason": reason}}
+            "nodes were deleted or changed by others, they are created again", extra={"fields": {"reason": reason}}
         )
 
     def _failed(self, state: RegistrationState, reason: str, pause_s: float = AGAIN_S) -> None:
@@ -319,12 +319,15 @@ class Registration:
             elif state is RegistrationState.AWAY:
                 fields = {"zookeeper": self.address, "reason": reason}
                 _LOG.warning(
-                    "ZooKeeper is away; serving goes on, it is registered again later", extra={"fields": fields}
+                    "ZooKeeper is away; clients are still served, the broker registers again later",
+                    extra={"fields": fields},
                 )
             elif state is RegistrationState.INCOMPLETE:
                 self._warn_of_changes(reason)
             elif state is RegistrationState.REFUSED:
-                _LOG.error("not registered in ZooKeeper, serving goes on", extra={"fields": {"reason": reason}})
+                _LOG.error(
+                    "not registered in ZooKeeper, clients are still served", extra={"fields": {"reason": reason}}
+                )
         self.state, self.reason = state, reason
 
     # ---- threads

@@ -148,8 +148,8 @@ _LOGGER = logging.getLogger(__name__)
 
 END, END_UNSURE, SEGMENTS, FOLDER = "end", "end-unsure", "segments", "folder"
 _CONSEQUENCES: Final[Mapping[str, str]] = {
-    END: "bytes that were durable are gone; the partition goes on behind them",
-    END_UNSURE: "bytes that were durable are gone; the partition goes on behind them, with a new incarnation",
+    END: "bytes that were durable are gone; the partition continues after them",
+    END_UNSURE: "bytes that were durable are gone; the partition continues after them, with a new incarnation",
     SEGMENTS: "all segments are gone; offsets begin again, with a new incarnation",
     FOLDER: "the partition's folder is gone",
 }

@@ -482,4 +482,4 @@ class Journal:
             self._extent.begin_at(self._files[0].start)
             self._extent.cover(self.end_lsn)
         except OSError as error:  # a full disk: what is recorded stays true, and reads go on
-            _log.warning("transaction journal: how far it goes is not recorded: %s", error)
+            _log.warning("transaction journal: its extent is not recorded: %s", error)

@@ -119,7 +119,7 @@ class JournalWriter:
         try:
             self._journal.append([Applied(noted.serial) for noted in self._applied_notes])
         except JournalFailed as failure:
-            _log.warning("transaction journal: a finished transaction is not noted yet: %s", failure)
+            _log.warning("transaction journal: a finished transaction is not recorded yet: %s", failure)
             return
         for noted in self._applied_notes:
             self.release(noted)

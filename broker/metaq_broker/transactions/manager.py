@@ -195,7 +195,7 @@ class TransactionManager:
 
     def _expired(self, transaction: Transaction) -> None:
         if self._completion.lose(transaction, Event.EXPIRE):
-            _log.info("transaction %s is rolled back: its time is over", transaction.key)
+            _log.info("transaction %s is rolled back: its timeout has expired", transaction.key)
 
     def put(
         self,
@@ -476,7 +476,7 @@ class TransactionManager:
                 self._journal.sync_now()
                 self._journal.note_end()
             except (JournalFailed, OSError) as failure:
-                _log.error("transaction journal: the last notes may be lost: %s", failure)
+                _log.error("transaction journal: the last records may be lost: %s", failure)
         self._journal.close()
         if self._lock_fd is not None:
             self._files.close(self._lock_fd)

@@ -40,7 +40,7 @@ def test_nodes_that_somebody_deletes_are_restored(brokers: Brokers) -> None:
     for path in TOPIC_NODES:  # twice: what was restored is watched as well
         remove(zookeeper, path)
     wait_until(lambda: zookeeper.dump("/brokers") == before, "everything is there again")
-    assert "nodes were deleted or changed by somebody, they are made again" in broker.log_text()
+    assert "nodes were deleted or changed by others, they are created again" in broker.log_text()
     assert status(broker) == f"{zookeeper.option}, registered"
 
 

@@ -37,7 +37,7 @@ def test_one_broker_away_holds_its_partitions_and_no_others(harness: Harness, ca
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     warnings = [text for text in warnings if "does not list it" not in text]  # of partitions without messages
     assert [text.split(":")[0] for text in warnings] == ["broker b1"] * 2
-    assert "Its partitions wait; the query goes on with the others" in warnings[0]
+    assert "Its partitions wait; the query continues with the others" in warnings[0]
     assert "is back after" in warnings[1]
 
 

@@ -5,7 +5,7 @@ What is in flight is limited for each connection and for all together: requests 
 (with ``limits.requests_max`` of all connections the next are answered with 2, those of one connection wait in its
 socket, see ``Connection``), and requests of the server.
 
-Bytes that are no frame end the connection without a response: nobody can say where the next frame begins.
+Bytes that are no frame end the connection without a response: where the next frame begins is unknown.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Coordinator:
         try:
             self._persist(steps)
         except MetaqError as error:
-            _log.warning("%s is finished, but its brokers could not be told to forget it: %s", batch, error)
+            _log.warning("%s is finished, but its brokers did not delete the decision: %s", batch, error)
 
     def last_decided(self, query: str) -> int | None:
         """The newest batch of a query that any of the brokers has decided.
@@ -207,7 +207,7 @@ class Conversation:
                 raise _unfinished(broker_id, posted, error)
             missing.setdefault(broker_id, []).append(_key(posted))
         if missing and not decided.contents:
-            _log.warning("%s was decided by an older version, so nobody can say whether all of it was stored", batch)
+            _log.warning("%s was decided by an older version, so whether all of it was stored is unknown", batch)
         elif missing:
             raise _missing(batch, missing, decided.contents)
         elif refused is not None:

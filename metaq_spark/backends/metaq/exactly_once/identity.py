@@ -94,7 +94,7 @@ def by_broker(xids: Iterable[Xid]) -> dict[int, list[Xid]]:
     """Sort the branches of a decision by broker id, each list in the order of the decision.
 
     Raises:
-        ValueError: A key is none of ours, so nobody can say where its branch is.
+        ValueError: A key has another format, so the broker of its branch is unknown.
     """
     found: dict[int, list[Xid]] = {}
     for xid in xids:
