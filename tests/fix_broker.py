@@ -189,14 +189,22 @@ def launch(
     return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)
 
 
+def system_section(
+    broker_id: int, partitions: int = 1, *, segment_bytes: object = "1024*1024", transfer_bytes: object = "1024*1024"
+) -> str:
+    """The keys that a server.ini must have, but ``dataPath``: any free port, messages are durable before the answer."""
+    return (
+        f"[system]\nbrokerId={broker_id}\nnumPartitions={partitions}\nserverPort=0\nunflushThreshold=0\n"
+        f"unflushInterval=10000\nmaxSegmentSize={segment_bytes}\nmaxTransferSize={transfer_bytes}\n"
+    )
+
+
 def launch_with_small_limits(
     folder: Path, broker_id: int, segment_bytes: int, transfer_bytes: int, more: str
 ) -> RunningBroker:
     """Start a broker on a free port, with such segments and transfers and ``more`` behind its system section."""
-    (folder / "server.ini").write_text(
-        f"[system]\nbrokerId={broker_id}\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\n"
-        f"maxSegmentSize={segment_bytes}\nmaxTransferSize={transfer_bytes}\ndataPath={folder / 'data'}\n{more}"
-    )
+    system = system_section(broker_id, segment_bytes=segment_bytes, transfer_bytes=transfer_bytes)
+    (folder / "server.ini").write_text(f"{system}dataPath={folder / 'data'}\n{more}")
     return launch(["start", "-f", folder / "server.ini", "--port", "0"], folder / "broker.log")
 
 

@@ -12,15 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, wait_until
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, system_section, wait_until
 from test_text_protocol import bodies, get, placed, put, read_all
 
 pytestmark = pytest.mark.process
 
-SYSTEM = (
-    "[system]\nbrokerId=1\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-)
+SYSTEM = system_section(1)
 
 
 @pytest.fixture

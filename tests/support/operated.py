@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fix_broker import RunningBroker, WireClient
+from fix_broker import RunningBroker, WireClient, system_section
 from metaq_broker.cli import main
 
 from metaq.formats.frames import walk
 
-SYSTEM = (
-    "[system]\nbrokerId=1\nnumPartitions=4\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-)
+SYSTEM = system_section(1, 4)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, system_section
 from prometheus_client.parser import text_string_to_metric_families
 
-SYSTEM = (
-    "[system]\nbrokerId=7\nnumPartitions=2\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-)
+SYSTEM = system_section(7, 2)
 
 
 @pytest.fixture

@@ -6,16 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
+from fix_broker import RunningBroker, StartBroker, WireClient, system_section, wait_until
 
 from metaq.protocols.text.commands import Value
 
 pytestmark = pytest.mark.process
 
-SYSTEM = (
-    "[system]\nbrokerId=1\nnumPartitions=2\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\ndiskCheckInterval=50\n"
-)
+SYSTEM = system_section(1, 2) + "diskCheckInterval=50\n"
 
 
 @pytest.fixture

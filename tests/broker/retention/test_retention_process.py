@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient, wait_until
+from fix_broker import RunningBroker, StartBroker, WireClient, system_section, wait_until
 
 from metaq.formats.frames import encode_frame, walk
 
 pytestmark = pytest.mark.process
 
-SYSTEM = (
-    "[system]\nbrokerId=1\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1000\nmaxTransferSize=1024*1024\nstat=true\n"
-)
+SYSTEM = system_section(1, segment_bytes=1000) + "stat=true\n"
 EACH_SECOND = "deleteWhen=* * * * * ?\n"
 BODY = b"x" * 80
 """Ten messages of 100 bytes fill a segment."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, system_section
 from fix_client import TIMEOUTS, Restarts, scripted_session
 
 from metaq.backends.metaq import local_file
@@ -40,10 +40,8 @@ def contents(number: int) -> bytes:
 def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """Partition 0 of t: thirty messages of 70,000 bytes, three to a segment."""
     ini = tmp_path / "server.ini"
-    ini.write_text(
-        f"[system]\nbrokerId=0\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\nunflushInterval=10000\n"
-        f"maxSegmentSize={SEGMENT_BYTES}\nmaxTransferSize=50000\ndataPath={tmp_path / 'data'}\n[topic=t]\n"
-    )
+    system = system_section(0, segment_bytes=SEGMENT_BYTES, transfer_bytes=50000)
+    ini.write_text(f"{system}dataPath={tmp_path / 'data'}\n[topic=t]\n")
     running = start_broker("start", "-f", ini)
     with closing(Session.connect(running.address, TIMEOUTS)) as session:
         for number in range(MESSAGES):
