@@ -1,4 +1,4 @@
-"""What an archive of topics says about itself: pure values, and the rules that they are made and checked by.
+"""Manifests of an archive of topics: pure values, and the rules by which they are made and checked.
 
 A batch of the archive has one manifest: which bytes of which partitions are in which files, and what those files hold::
 
@@ -11,7 +11,7 @@ A batch of the archive has one manifest: which bytes of which partitions are in 
 ``[start, end)`` are byte offsets of the partition, ``bytes`` the sizes of the archived messages as the broker stores
 them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; that cannot be told
 (``damaged_bytes`` is null) where an attribute that is not UTF-8 was replaced. ``lost`` has ranges that the broker no
-longer had, and new lives of a partition: the next range begins at its ``end``.
+longer had, and new incarnations of a partition: the next range begins at its ``end``.
 """
 
 from __future__ import annotations

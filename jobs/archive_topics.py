@@ -7,9 +7,9 @@
     archive/manifests/00000012.json            what batch 12 consists of, see archive_manifests
     archive/data/batch=00000012/part-....parquet
 
-The manifests are the job's only memory. A batch goes on where the last manifest ends, writes its files, reads them
-back, compares them with the byte ranges, and only then writes its manifest. A run that dies before that leaves files
-which the next one overwrites. Run it again to add what has come since; with ``--every-seconds`` it keeps running.
+The manifests are the job's only state. A batch begins where the last manifest ends. The job writes its files, reads
+them back, compares them with the byte ranges, and only then writes the manifest. If a run fails before that, the next
+one overwrites its files. Run it again to archive newer messages; with ``--every-seconds`` it keeps running.
 """
 
 from __future__ import annotations
@@ -275,13 +275,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--brokers", help="host:port of the brokers, separated by commas")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--topics", help="topics to archive, separated by commas")
-    chosen.add_argument("--pattern", type=pattern, help="regular expression for whole names, also of topics to come")
+    chosen.add_argument("--pattern", type=pattern, help="regular expression for whole names, also of future topics")
     parser.add_argument(
         "--partition-bytes-max", type=size, default="1g", help="bytes of each partition in a batch (default: 1g)"
     )
-    parser.add_argument("--accept-loss", action="store_true", help="note what the brokers deleted too early, and go on")
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="record what the brokers deleted too early, and continue"
+    )
     parser.add_argument("--skip-damaged", action="store_true", help="leave out and count damaged bytes, do not fail")
-    parser.add_argument("--every-seconds", type=seconds, help="keep running, and look so often for new messages")
+    parser.add_argument("--every-seconds", type=seconds, help="keep running, and poll for new messages this often")
     parsed = parser.parse_args(arguments)
     if not parsed.verify and (parsed.brokers is None or (parsed.topics is None and parsed.pattern is None)):
         parser.error("to archive, --brokers and one of --topics and --pattern are needed; to check, --verify")

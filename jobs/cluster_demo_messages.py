@@ -1,7 +1,7 @@
-"""The messages of the cluster demo, and its judge: did each come out, unchanged, stamped, and once?
+"""The messages of the cluster demo, and the check that each was written once, unchanged and stamped.
 
-Every message begins with its number, and its number says what the rest must be. So the judge needs to keep nothing but
-a counter for each. It sees the topic through the plain client, without Spark.
+Every message begins with its number, from which the rest can be computed. So the check needs only a counter for each
+message. It reads the topic with the plain client, without Spark.
 """
 
 from __future__ import annotations

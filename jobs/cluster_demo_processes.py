@@ -1,7 +1,7 @@
 """The processes of the cluster demo: each is started, waited for until it can be used, and stopped, whatever happens.
 
 Each gets a session of its own, with everything that it starts: Ctrl-C goes to every process of the terminal's, and
-these are to be stopped in order. What they say is kept in a file for each.
+these are to be stopped in order. Their output is written to one file for each.
 """
 
 from __future__ import annotations

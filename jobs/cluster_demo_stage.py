@@ -1,4 +1,4 @@
-"""What the cluster demo plays on: ZooKeeper, brokers and a Spark cluster, all processes on the loopback interface."""
+"""The processes of the cluster demo: ZooKeeper, brokers and a Spark cluster, all on the loopback interface."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     SPARK_CONF_DIR=spark-conf spark-submit jobs/cluster_demo_stream.py \\
         --zookeeper 127.0.0.1:2181/meta --source orders --target checked --checkpoint progress/checked
 
-It stops when everything that was there at its start has been written. Run again, it goes on where it was.
+It stops when all messages that existed at its start are written. When run again, it continues from its checkpoint.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     input ─> topic "lines" ─> Structured Streaming ─> topic "copied" ─> compared with the input, byte for byte
                                                                      └> Structured Streaming ─> table of error rates
 
-It starts a broker of its own on a free port, with a folder that is gone afterwards, and stops everything that it
+It starts a broker of its own on a free port, with a temporary folder, and stops everything that it
 started, also when it is interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong
 input.
 """

@@ -1,6 +1,6 @@
-"""The demo's judge: are the lines that came out the lines that went in, each one, in order, byte for byte?
+"""The demo's check: the lines in the output must be those of the input, in order, byte for byte.
 
-It knows neither Spark nor the broker. What went in is read from the files; what came out arrives as one iterator of
+It uses neither Spark nor the broker. The input is read from the files; the output is passed as one iterator of
 messages for each partition. ``lines_to_topic`` dealt the files to the partitions in blocks, so the position of a line's
 first byte tells in which partition it must come next.
 """

@@ -1,4 +1,4 @@
-"""What the demo plays on: a broker process, a Spark session and a folder for both, all gone when the demo ends."""
+"""The environment of the demo: a broker process, a Spark session and a folder for both, removed when the demo ends."""
 
 from __future__ import annotations
 

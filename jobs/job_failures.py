@@ -1,4 +1,4 @@
-"""What a failed job says: the sentence of the one who refused, without the traces of Python and Java around it."""
+"""Error messages of failed jobs: the message of the first cause, without the stack traces of Python and Java."""
 
 from __future__ import annotations
 

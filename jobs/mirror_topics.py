@@ -222,9 +222,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     target.add_argument("--to-rocketmq", metavar="NAME_SERVERS", help="host:port of the target's name servers")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--topics", help="topics to mirror, separated by commas")
-    chosen.add_argument(
-        "--pattern", type=pattern, help="regular expression for whole names, also of topics that come later"
-    )
+    chosen.add_argument("--pattern", type=pattern, help="regular expression for whole names, also of future topics")
     parser.add_argument("--checkpoint", required=True, help="folder or URI for the progress, kept between runs")
     parser.add_argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)")
     parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
