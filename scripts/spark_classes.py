@@ -8,6 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+JAVA_END_S = 300
+"""Longest wait for the archive to be written."""
+
 
 def nothing(rows: DataFrame, batch_id: int) -> None:
     """Let Python be called for a micro-batch."""
@@ -57,7 +60,15 @@ def main() -> None:
         read_and_write(spark, folder)
         stream(spark, folder)
         metaq(spark)
+    end(spark)
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark and wait for its Java process, which writes the archive when it ends."""
+    java = spark.sparkContext._gateway.proc
     spark.stop()
+    java.stdin.close()  # the process ends when its parent is gone
+    java.wait(JAVA_END_S)
 
 
 if __name__ == "__main__":
