@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +67,8 @@ class Pipeline:
         self._start(table, RATES).awaitTermination()
 
     def _send(self, source: str, topic: str) -> None:
-        job = argparse.Namespace(input=source, brokers=str(self._address), topic=topic, block_bytes=BLOCK_BYTES)
-        lines_to_topic.run(self._spark, job)
+        job = [source, "--brokers", str(self._address), "--topic", topic, "--block-bytes", str(BLOCK_BYTES)]
+        lines_to_topic.run(self._spark, lines_to_topic.parse_arguments(job))
 
     def _copy(self, source: str, target: str) -> StreamingQuery:
         """Every message to the same partition of another topic."""
