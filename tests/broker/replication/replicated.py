@@ -114,9 +114,10 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 def segments(folder: Path) -> dict[str, bytes]:
     """Return every segment file below a data folder, with its bytes; those without their name yet are no segments."""
     found: dict[str, bytes] = {}
-    for path in sorted(folder.glob("*-[0-9]/*.meta")):
-        with contextlib.suppress(FileNotFoundError):  # its partition was just removed
-            found[str(path.relative_to(folder))] = path.read_bytes()
+    for partition in sorted(folder.glob("*-[0-9]")):
+        with contextlib.suppress(FileNotFoundError):  # it was just removed, or a segment of it
+            for path in sorted(partition.glob("*.meta")):
+                found[str(path.relative_to(folder))] = path.read_bytes()
     return found
 
 
