@@ -1,4 +1,4 @@
-"""A process that may open few files: connections leave buffer for the partitions, and optional code stays optional."""
+"""A process that may open few files: connections leave files for the partitions, and optional code stays optional."""
 
 from __future__ import annotations
 
