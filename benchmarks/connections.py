@@ -115,8 +115,10 @@ def connections_counted(client: socket.socket) -> int:
 
 
 def allow_files(count: int) -> None:
-    """Raise this process's limit of open files."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Raise this process's limit of open files, if it is lower."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
     if hard != resource.RLIM_INFINITY and hard < count:
         raise SystemExit(f"this system allows {hard} open files, {count} are needed (ulimit -n)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -124,10 +124,10 @@ def pipelined(
 
 
 def round_trips(server: Server, request: bytes, seconds: float) -> list[float]:
-    """Send one request at a time; return the time of each round trip in milliseconds."""
+    """Send one request at a time, two at least; return the time of each round trip in milliseconds."""
     connection = _connect(server)
-    times, stop_at, received = [], time.perf_counter() + seconds, bytearray(4096)
-    while (started := time.perf_counter()) < stop_at:
+    times, stop_at, received = list[float](), time.perf_counter() + seconds, bytearray(4096)
+    while (started := time.perf_counter()) < stop_at or len(times) < 2:
         connection.sendall(request)
         while not count_replies(received, connection.recv_into(received)):
             pass
