@@ -7,6 +7,9 @@
     │   └── LogFull        it is not: there was no space, and there may be some soon
     ├── PartitionRefused   a partition folder cannot be opened as it stands; nothing in it was changed
     ├── StoreLocked        another broker uses the data folder
+    ├── StateDamaged       the file of the state table is not what was written
+    ├── StateNotWritten    a change of the state table is not known to be on the disk
+    ├── StateFull          the state table has no space for another entry
     └── TopicNameRefused   a topic name that cannot be (part of) a folder name
 """
 
@@ -78,3 +81,39 @@ class TopicNameRefused(MetaqError):
 
     def __str__(self) -> str:
         return f"topic name {self.topic[:80]!r} cannot be stored: {self.reason}"
+
+
+class StateDamaged(MetaqError):
+    """The state file ``path`` is not what was written: ``reason``, found at byte ``position``. Nothing was changed."""
+
+    def __init__(self, path: object, position: int, reason: str) -> None:
+        self.path, self.position, self.reason = path, position, reason
+        super().__init__(path, position, reason)
+
+    def __str__(self) -> str:
+        advice = "bring it back from a copy, or move it away: groups then begin where new ones do, topics as configured"
+        return f"state file {self.path} is damaged at byte {self.position}: {self.reason}; {advice}"
+
+
+class StateNotWritten(MetaqError):
+    """A change of the state in ``path`` is not known to be on the disk, for ``reason``; it may be written later."""
+
+    retryable = True
+
+    def __init__(self, path: object, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"state file {self.path} cannot be written: {self.reason}"
+
+
+class StateFull(MetaqError):
+    """An entry of ``key`` would make the state larger than ``bytes_max`` bytes."""
+
+    def __init__(self, key: str, bytes_max: int) -> None:
+        self.key, self.bytes_max = key, bytes_max
+        super().__init__(key, bytes_max)
+
+    def __str__(self) -> str:
+        return f"no space for {self.key[:80]!r} in the broker's state, which may take {self.bytes_max} bytes"
