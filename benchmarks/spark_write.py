@@ -240,7 +240,7 @@ def once_frame(session: SparkSession, case: Case, slots: int) -> DataFrame:
 
 
 def write_with(frame: DataFrame, address: str, delivery: str) -> None:
-    """One batch write_with of all rows."""
+    """One batch write of all rows."""
     options = {"brokers": address, "topic": TOPIC, "delivery": delivery}
     frame.write.format("metaq").mode("append").options(**options).save()
 
@@ -252,7 +252,7 @@ def measure_writes(report: Report, address: str, cases: Sequence[Case], runs: in
             frame = once_frame(session, case, slots)
             ways = [partial(write_with, frame, address, delivery) for delivery in ("exactly_once", "at_least_once")]
             once_s, least_s = medians(ways, runs)
-            name = f"exactly-once write_with, {case.payload_bytes} B, local[{slots}]"
+            name = f"exactly-once write, {case.payload_bytes} B, local[{slots}]"
             rows = case.rows / 1e6
             report.add(Figure(name, "M rows/s", rows / once_s, rows / least_s, AT_LEAST_ONCE, aim=ONCE_AIM))
 
@@ -293,7 +293,7 @@ def main_exactly_once(words: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = arguments(ABOUT_EXACTLY_ONCE).parse_args(words)
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in ONCE_CASES]
-    with broker(for_writes=True) as address, Report("Exactly-once write_with", given.json) as report:
+    with broker(for_writes=True) as address, Report("Exactly-once writes", given.json) as report:
         for slots in (1, 2):
             measure_writes(report, address, cases, given.runs, slots)
         measure_commits(report, address, given.runs)
