@@ -21,22 +21,6 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.formats.message_id import IdWorker
 from metaq.model import Address
-from metaq.net.machine import boot_id
-from metaq.protocols.text.extensions import (
-    EXT_BOUNDARY,
-    EXT_CONTENTS,
-    EXT_COPY,
-    EXT_DECIDE,
-    EXT_DECISIONS,
-    EXT_FILE,
-    EXT_FILTER,
-    EXT_INCARNATION,
-    EXT_ORDINAL,
-    EXT_PUT_BATCH,
-    EXT_SEGMENTS,
-    EXT_TIMESTAMP,
-    version_text,
-)
 from metaq_broker.admin.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.admin.reload import Reloader
 from metaq_broker.admin.services import BrokerParts
@@ -48,6 +32,8 @@ from metaq_broker.engine.maintenance import PartitionMaintenance
 from metaq_broker.engine.stores import EndsRecorder, TopicStores
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
+from metaq_broker.frontends.text.extensions import broker_version
+from metaq_broker.frontends.text.peer import TextPeer
 from metaq_broker.frontends.text.refusals import RefusalTexts
 from metaq_broker.frontends.text.session import TextServices
 from metaq_broker.frontends.text.stats_report import StatsReport
@@ -84,21 +70,6 @@ JOIN_AGAIN_S: Final = 2.0
 
 STOP_PATIENCE_S: Final = 10.0
 """How long a stop waits for clients that do not take their replies."""
-
-EXTENSIONS: Final = (
-    EXT_BOUNDARY,
-    EXT_TIMESTAMP,
-    EXT_PUT_BATCH,
-    EXT_DECIDE,
-    EXT_DECISIONS,
-    EXT_CONTENTS,
-    EXT_FILTER,
-    EXT_ORDINAL,
-    EXT_INCARNATION,
-    EXT_SEGMENTS,
-    EXT_COPY,
-    EXT_FILE,
-)
 
 
 class StartFailed(MetaqError):
@@ -165,7 +136,9 @@ class Broker:
         local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
         try:
             heard = self._promoted, self._fenced
-            self._replication = Replication(self.config.role, local, self._commit, self._clock, *heard)
+            self._replication = Replication(
+                self.config.role, local, self._commit, self._clock, TextPeer.connect, *heard
+            )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
         self.config = dataclasses.replace(self.config, role=self._replication.role)
@@ -215,10 +188,7 @@ class Broker:
             StartFailed: Another program listens on the port now, or the broker id cannot be had in ZooKeeper.
         """
         await self._claim_id()
-        offered = {
-            EXT_FILE: self.config.system.local_reads and boot_id() is not None,
-        }
-        version = version_text(metaq.__version__, [word for word in EXTENSIONS if offered.get(word, True)])
+        version = broker_version(local_reads=self.config.system.local_reads)
         counters, replication = self._transactions.counters, self._replication
         report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)

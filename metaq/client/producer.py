@@ -10,7 +10,7 @@ from typing import Final
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
+from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
 from metaq.discovery.base import Directory
@@ -18,7 +18,6 @@ from metaq.errors import MetaqError, SendFailed
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import IdRange
 from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.protocols.text.extensions import EXT_PUT_BATCH
 
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
 
@@ -167,7 +166,7 @@ class _BrokerWriter:
     ) -> None:
         session = stack.enter_context(pool.lease(address))
         # Other brokers take a block message by message and tell the place of the first one only.
-        messages_max = BLOCK_MESSAGES_MAX if EXT_PUT_BATCH in session.extensions else 1
+        messages_max = BLOCK_MESSAGES_MAX if takes_blocks(session) else 1
         self._writer, self._blocks = BatchWriter(session, topic), list[_Block]()
         for partition, rows in numbers.items():
             for block in _blocks(TopicPartition(topic, partition), rows, frames, messages_max):

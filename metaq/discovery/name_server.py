@@ -15,29 +15,22 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from metaq.backends.rocketmq.errors import (
-    BrokerAway,
-    NameServersAway,
-    RequestRefused,
-    RouteUnusable,
-    TopicListMissing,
-)
+from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
 from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.routes import MASTER_ID
 from metaq.backends.rocketmq.session import Session
-from metaq.discovery.refreshed import RefreshedCache
-from metaq.discovery.topic_route import Addresses, TopicRoute, check_brokers, check_route
-from metaq.errors import FieldError, MetaqError, TopicNotFound
-from metaq.model import Address, Partition
-from metaq.protocols.remoting.bodies.routes import ClusterInfo, TopicList, TopicRouteData
-from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.routes import (
-    GetAllTopicListFromNameserver,
-    GetBrokerClusterInfo,
-    GetRouteInfoByTopic,
+from metaq.backends.rocketmq.topic_route import (
+    Addresses,
+    TopicRoute,
+    ask_brokers,
+    ask_route,
+    ask_topics,
+    not_ready,
 )
+from metaq.discovery.refreshed import RefreshedCache
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, Partition
 
 AVOID_S: Final = 30.0
 """How long an address that did not answer comes last, if the broker has another."""
@@ -193,19 +186,13 @@ class NameServerDirectory:
         return dict(self.brokers().get(broker_name, {}))
 
     def _fetch_route(self, topic: str, name: str) -> TopicRoute:
-        command = to_request(GetRouteInfoByTopic(topic=name, accept_standard_json_only=True))
         unknown_at: list[str] = []
 
         def ask(session: Session) -> TopicRoute | None:
-            response = session.call(command, f"the route of topic {name}")
-            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            route = ask_route(session, name)
+            if route is None:
                 unknown_at.append(str(session.address))
-                return None
-            body = session.accepted(response, command, f"the route of topic {name}").body
-            try:
-                return check_route(TopicRouteData.from_json(body))
-            except (ValueError, FieldError) as error:
-                raise RouteUnusable(session.address, name, str(error)) from None
+            return route
 
         route = self._ask_each(ask)
         if route is None:
@@ -214,37 +201,15 @@ class NameServerDirectory:
         return route
 
     def _fetch_topics(self) -> list[str]:
-        command = to_request(GetAllTopicListFromNameserver())
+        return self._ask_each(ask_topics) or []
 
-        def ask(session: Session) -> list[str] | None:
-            response = session.call(command, "the list of topics")
-            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise TopicListMissing(session.address, response.remark or "request not supported")
-            body = session.accepted(response, command, "the list of topics").body
-            try:
-                return list(TopicList.from_json(body).topic_list)
-            except FieldError as error:
-                raise RouteUnusable(session.address, "*", f"no list of topics: {error}") from None
-
-        return self._ask_each(ask) or []
-
-    def _fetch_clusters(self) -> tuple[list[str], list[str]]:
+    def _fetch_clusters(self) -> tuple[Sequence[str], list[str]]:
         """Names of clusters and of brokers; empty where the server does not tell, as a proxy does not."""
-        command = to_request(GetBrokerClusterInfo())
-
-        def ask(session: Session) -> tuple[list[str], list[str]] | None:
-            response = session.call(command, "the list of clusters")
-            if response.code != ResponseCode.SUCCESS:
-                return [], []
-            try:
-                info = ClusterInfo.from_json(response.body)
-                brokers = check_brokers(info.broker_addr_table.values())
-            except (ValueError, FieldError) as error:
-                raise RouteUnusable(session.address, "*", f"no list of clusters: {error}") from None
-            self._remember(brokers)
-            return list(info.cluster_addr_table), list(brokers)
-
-        return self._ask_each(ask) or ([], [])
+        known = self._ask_each(ask_brokers)
+        if known is None:
+            return [], []
+        self._remember(known.brokers)
+        return known.clusters, list(known.brokers)
 
     def _remember(self, brokers: Mapping[str, Addresses]) -> None:
         """Take note of addresses; a broker that has none any more keeps those it had."""
@@ -264,7 +229,7 @@ class NameServerDirectory:
                 with self._pool.lease(self._servers[position]) as session:
                     answer = ask(session)
             except MetaqError as error:
-                if not (error.retryable or _not_ready(error)):
+                if not (error.retryable or not_ready(error)):
                     raise
                 reasons.append(str(error))
                 continue
@@ -274,8 +239,3 @@ class NameServerDirectory:
         if len(reasons) == len(order):
             raise NameServersAway([str(self._servers[position]) for position in order], reasons)
         return None
-
-
-def _not_ready(error: MetaqError) -> bool:
-    """Whether a name server has just started, and waits for brokers to register."""
-    return isinstance(error, RequestRefused) and error.code == ResponseCode.SYSTEM_ERROR and "not ready" in error.text

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.positions import tells_incarnations
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.stats import (
@@ -21,8 +22,6 @@ from metaq.discovery.stats import (
 )
 from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
-from metaq.protocols.text.commands import Stats
-from metaq.protocols.text.extensions import EXT_INCARNATION
 
 _OFFSETS: Final = "offsets"
 _INCARNATIONS: Final = "incarnations"
@@ -208,7 +207,7 @@ def _state_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
 
 
 def _stats_item(session: Session) -> Sequence[str]:
-    return (_INCARNATIONS,) if EXT_INCARNATION in session.extensions else (_OFFSETS,)
+    return (_INCARNATIONS,) if tells_incarnations(session) else (_OFFSETS,)
 
 
 def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
@@ -218,9 +217,7 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:
     """
     with pool.lease(address) as session:
         known = {"": session.notes[""]} if choose is _stats_item and "" in session.notes else {}
-        commands = {item: Stats(item, 0) for item in ("", *choose(session)) if item not in known}
-        opaques = {item: session.post(command) for item, command in commands.items()}
-        texts = {item: session.text_of(session.wait(opaques[item]), command) for item, command in commands.items()}
+        texts = session.stats([item for item in ("", *choose(session)) if item not in known])
         if not known:
             session.notes[""] = texts[""]
     return Answers(address, known | texts)

@@ -85,6 +85,7 @@ RULES = [
             "monitoring",
             "config",
             "admin",
+            "replication",
             "frontends/net",
         )
     ),
@@ -113,6 +114,19 @@ FOREIGN_PACKAGES = {
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker"}
 
+SPEAKERS = frozenset(
+    {
+        "metaq/protocols",
+        "metaq/backends",
+        "metaq_spark/backends",
+        *(f"metaq/net/{module}" for module in REMOTING),  # the channel below RocketMQ's backend and frontend
+        "metaq/testing",  # brokers and name servers in memory: the other end of a connection
+        "broker/metaq_broker/frontends",
+        "broker/metaq_broker/nameserver",  # a server of its own, all of which is a frontend of RocketMQ's protocol
+    }
+)
+"""All that may know a protocol's commands; everything else asks them with typed calls."""
+
 
 def names_it(name: str, forbidden_name: str) -> bool:
     return name == forbidden_name or name.startswith(forbidden_name + ".")
@@ -139,6 +153,30 @@ ALL_FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs")
 def test_forbidden_imports(rule: Forbidden) -> None:
     assert (ROOT / rule.folder).exists(), "the rule is about nothing"
     assert [row for source in sources(*ALL_FOLDERS) for row in violations(rule, source)] == []
+
+
+@pytest.mark.parametrize("folder", ALL_FOLDERS)
+def test_only_backends_and_frontends_import_a_protocol(folder: str) -> None:
+    assert all((ROOT / speaker).exists() for speaker in SPEAKERS), "the rule excepts nothing"
+    assert speakers_beside(sources(folder)) == []
+
+
+def test_a_protocol_in_the_wrong_place_is_found() -> None:
+    text = "from metaq.protocols.text.commands import Get\n"
+    paths = ("broker/metaq_broker/replication/x.py", "broker/metaq_broker/frontends/text/x.py", "metaq/net/x.py")
+    found = speakers_beside(tuple(parse(path, text) for path in paths))
+    assert [row.split(":")[0] for row in found] == [paths[0], paths[2]]
+
+
+def speakers_beside(modules: tuple[Source, ...]) -> list[str]:
+    """Return the imports of a protocol in modules that are not among ``SPEAKERS``."""
+    return [
+        f"{source.path}:{line} imports {name}"
+        for source in modules
+        if not any(below(source.path, speaker) for speaker in SPEAKERS)
+        for name, line in imports(source)
+        if names_it(name, "metaq.protocols")
+    ]
 
 
 @pytest.mark.parametrize("folder", FOREIGN_PACKAGES)

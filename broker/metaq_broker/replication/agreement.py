@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final
 
-from metaq_broker.replication.holdings import Holding
 from metaq_broker.replication.local import CopyRefused
+from metaq_broker.replication.peer import Holding
 
 COMPARED_BYTES: Final = 4096
 """How much of a copy's end is compared with the original."""

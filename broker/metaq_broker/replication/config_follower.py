@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,8 +23,8 @@ from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
 from metaq_broker.config.configuration import read_file
 from metaq_broker.config.following import follow_topics
-from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
+from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused
 from metaq_broker.storage.files import Files
 
 _LOG: Final = logging.getLogger(__name__)
@@ -37,8 +36,6 @@ RETRY_S: Final = 30.0
 REQUEST_S_MAX: Final = 5.0
 BACKUP_SUFFIX: Final = ".bak"
 
-_CHECKSUM_LINE: Final = re.compile(r"^config_checksum (\d+)\r?$", re.MULTILINE)
-
 
 class NotFollowed(MetaqError):
     """The master's topics are not taken over; the text says why."""
@@ -48,14 +45,19 @@ class ConfigFollower:
     """See the module: ``start``, then ``stop``. ``reload`` makes the broker read ``file``, its server.ini, again."""
 
     def __init__(
-        self, master: MasterAddress, file: Path | None, files: Files, reload: Callable[[], Awaitable[object]]
+        self,
+        master: MasterAddress,
+        connect: Connect,
+        file: Path | None,
+        files: Files,
+        reload: Callable[[], Awaitable[object]],
     ) -> None:
-        self._master, self._file, self._files, self._reload = master, file, files, reload
+        self._master, self._connect, self._file, self._files, self._reload = master, connect, file, files, reload
         self._address: Address | None = None  # where it was found
-        self._sign: str | None = None  # of the master's configuration that was dealt with last
+        self._sign: str | bytes | None = None  # of the master's configuration that was dealt with last
         self._retry_at: float | None = None
         self._reload_due = False
-        self._link: Link | None = None
+        self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.trouble: str | None = None
@@ -68,8 +70,8 @@ class ConfigFollower:
     async def stop(self) -> None:
         """End; what is being taken over is taken over."""
         self._stopping.set()
-        if self._link is not None:
-            await self._link.close()
+        if self._peer is not None:
+            await self._peer.close()
         if self._task is not None:
             await self._task
             self._task = None
@@ -78,20 +80,20 @@ class ConfigFollower:
         while not self._stopping.is_set():
             try:
                 self._address = await self._master.find()
-                self._link = await Link.open(self._address, REQUEST_S_MAX)
+                self._peer = await self._connect(self._address, REQUEST_S_MAX)
                 self._sign = None  # whatever this slave's own file became meanwhile, compare it
                 while not self._stopping.is_set():
-                    await self._look(self._link)
+                    await self._look(self._peer)
                     await self._sleep(ASK_S)
-            except (LinkLost, RequestRefused, ProtocolError, MasterNotFound) as error:
+            except (PeerLost, RequestRefused, ProtocolError, MasterNotFound) as error:
                 _LOG.debug("the master's configuration is not known", extra={"fields": {"reason": error}})
             except Exception as defect:  # it must not end the following for ever
                 _LOG.exception("defect in following the master's topics")
                 self.trouble = f"{type(defect).__name__}: {defect}"
             finally:
-                if self._link is not None:
-                    await self._link.close()
-                self._link = None
+                if self._peer is not None:
+                    await self._peer.close()
+                self._peer = None
             await self._sleep(ASK_S)
 
     async def _sleep(self, seconds: float) -> None:
@@ -101,18 +103,18 @@ class ConfigFollower:
 
     # ---- one look
 
-    async def _look(self, link: Link) -> None:
-        found = _CHECKSUM_LINE.search(await link.stats(""))
-        text = await link.stats("config") if found is None else None
-        sign = found[1] if found is not None else text
+    async def _look(self, peer: Peer) -> None:
+        checksum = await peer.config_checksum()
+        text = await peer.config_text() if checksum is None else None
+        sign = text if checksum is None else checksum
         now = asyncio.get_running_loop().time()
         if sign == self._sign and (self._retry_at is None or now < self._retry_at):
             return
         if text is None:
-            text = await link.stats("config")
+            text = await peer.config_text()
         self._sign = sign
         try:
-            await self._take_over(text.encode("utf-8", "surrogateescape"))  # the bytes of the file
+            await self._take_over(text)
         except (MetaqError, OSError) as error:
             self._retry_at = now + RETRY_S
             self._note_trouble(str(error))

@@ -1,8 +1,8 @@
 """The slave of a synchronous pair: takes what its master sends, and answers when it is durable.
 
-Two kinds of commands come. ``copy`` carries a piece of the master's log, to be appended as it is; a piece that is not
-the next one is refused with 301 and the offset that is. ``sync``, what a Java master sends, carries one message with
-its id; its frame is appended, and segments are this broker's own. Once promoted, both are refused: see ``promotion``.
+Two kinds of data come. A piece of the master's log is appended as it is; one that is not the next one is refused with
+the offset that is. A single message with its id, which is what a Java master sends, is appended as a frame, and
+segments are this broker's own. Once promoted, both are refused: see ``promotion``.
 
 Source: docs/replication.md, "The synchronous pair".
 """
@@ -17,7 +17,6 @@ from typing import Final
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.model import INT64_MAX
-from metaq.protocols.text.commands import Copy, Sync
 from metaq_broker.engine.outcomes import (
     ChecksumMismatch,
     NotMaster,
@@ -27,8 +26,8 @@ from metaq_broker.engine.outcomes import (
     TopicUnknown,
 )
 from metaq_broker.replication.agreement import Agreement, judge
-from metaq_broker.replication.holdings import Holding
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, holding_of
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Holding
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.partition_log import PartitionLog
 
@@ -53,12 +52,12 @@ class SyncSlave:
         """Let what has begun be finished."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def copy_soon(self, command: Copy, answer: Answer) -> None:
-        """Carry out a ``copy`` command in the background, and then ``answer``."""
+    def copy_soon(self, piece: CopiedRun, answer: Answer) -> None:
+        """Take a piece of the master's log in the background, and then ``answer``."""
 
         async def carry_out() -> None:
             try:
-                answer(await self.copy(command))
+                answer(await self.copy(piece))
             except Exception as defect:
                 _LOG.exception("defect in taking a copy")
                 answer(StorageFailed(f"{type(defect).__name__}: {defect}"))
@@ -67,37 +66,35 @@ class SyncSlave:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def copy(self, command: Copy) -> int | Refusal:
-        """Carry out a ``copy`` command; return the new durable end."""
+    async def copy(self, piece: CopiedRun) -> int | Refusal:
+        """Take a piece of the master's log; return the new durable end."""
         if self.fenced:
             return NotMaster(PROMOTED)
         try:
-            log = await self._log_for(command)
-            if log.end_offset != command.offset:
+            log = await self._log_for(piece)
+            if log.end_offset != piece.offset:
                 return OffsetMoved(log.end_offset)
-            if append_run(self._local, log, command.segment_start, command.block) != len(command.block):
+            if append_run(self._local, log, piece.segment_start, piece.run) != len(piece.run):
                 raise CopyRefused("the last frame of the piece is cut")
             await self._local.durable(log)
         except CopyRefused as refused:
             return StorageFailed(str(refused))
         return NotMaster(PROMOTED) if self.fenced else log.readable_end
 
-    async def _log_for(self, command: Copy) -> PartitionLog:
-        partition_key = command.topic, command.partition
-        log = self._local.find(partition_key)
+    async def _log_for(self, piece: CopiedRun) -> PartitionLog:
+        log = self._local.find(piece.partition_key)
         if log is not None:
             await self._local.durable(log)
-            original = Holding(command.first, INT64_MAX, command.incarnation)
+            original = Holding(piece.first, INT64_MAX, piece.incarnation)
             if judge(holding_of(log), original) is Agreement.CONTINUES:
                 return log
-            await self._local.remove(partition_key)
-        return await self._local.make(
-            partition_key, Holding(command.first, command.first, command.incarnation), command.ordinal
-        )
+            await self._local.remove(piece.partition_key)
+        holding = Holding(piece.first, piece.first, piece.incarnation)
+        return await self._local.make(piece.partition_key, holding, piece.ordinal)
 
-    def sync(self, command: Sync, answer: Answer) -> None:
-        """Carry out a ``sync`` command; ``answer`` with the offset of the message when it is durable."""
-        outcome = self._append_message(command)
+    def sync(self, message: CopiedMessage, answer: Answer) -> None:
+        """Take one message; ``answer`` with its offset when it is durable."""
+        outcome = self._append_message(message)
         if isinstance(outcome, Refusal):
             answer(outcome)
             return
@@ -112,20 +109,20 @@ class SyncSlave:
         self._local.commit.schedule(log)
         self._local.commit.wait_durable(log, log.end_offset, durable)
 
-    def _append_message(self, command: Sync) -> tuple[PartitionLog, int] | Refusal:
+    def _append_message(self, message: CopiedMessage) -> tuple[PartitionLog, int] | Refusal:
         if self.fenced:
             return NotMaster(PROMOTED)
-        engine, partition_key = self._local.engine, (command.topic, command.partition)
-        if not engine.config.accepts(command.topic) or command.partition < 0:
-            return TopicUnknown(command.topic)
-        crc = checksum(command.body)
-        if command.checksum not in (None, -1, crc):
+        engine, (topic, index) = self._local.engine, message.partition_key
+        if not engine.config.accepts(topic) or index < 0:
+            return TopicUnknown(topic)
+        crc = checksum(message.body)
+        if message.checksum not in (None, -1, crc):
             return ChecksumMismatch()
         try:
-            log = self._local.find(partition_key) or engine.stores.get_or_create(*partition_key)
-            offset = log.append([encode_frame(command.message_id, command.flag, command.body, crc)])
+            log = self._local.find(message.partition_key) or engine.stores.get_or_create(topic, index)
+            offset = log.append([encode_frame(message.message_id, message.flag, message.body, crc)])
         except (CopyRefused, LogFailed, OSError) as error:
-            engine.note_failure(command.topic, error)
+            engine.note_failure(topic, error)
             return StorageFailed(str(error))
-        engine.statistics.stored(command.topic, 1, log.end_offset - offset)
+        engine.statistics.stored(topic, 1, log.end_offset - offset)
         return log, offset

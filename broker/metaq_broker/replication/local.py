@@ -16,7 +16,7 @@ from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.maintenance import MaintenanceRefused, PartitionMaintenance
-from metaq_broker.replication.holdings import Holding, PartitionKey
+from metaq_broker.replication.peer import Holding, PartitionKey
 from metaq_broker.storage.errors import LogFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit

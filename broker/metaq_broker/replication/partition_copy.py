@@ -9,13 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from metaq.protocols.text.codes import NOT_FOUND, OK
-from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply, Result, Value
-from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.holdings import Holding, PartitionKey
-from metaq_broker.replication.link import Link
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_run, begin_segment, holding_of, read_own
+from metaq_broker.replication.peer import Declined, Holding, PartitionKey, Peer
 from metaq_broker.storage.partition_log import PartitionLog
 
 FETCH_BYTES_MAX: Final = 1 << 20
@@ -29,7 +25,7 @@ NOT_DURABLE_BYTES_MAX: Final = 8 << 20
 
 
 class PartitionCopy:
-    """The copy of ``partition_key`` from the other end of a link, where it is read as consumer ``group``."""
+    """The copy of ``partition_key`` of another broker, where it is read as consumer ``group``."""
 
     def __init__(self, local: LocalPartitions, partition_key: PartitionKey, group: str) -> None:
         self._local, self._partition_key, self._group = local, partition_key, group
@@ -44,19 +40,19 @@ class PartitionCopy:
             return True
         return log.end_offset < original.readable_end or self._roll_is_due(log, original)
 
-    async def step(self, link: Link, original: Holding) -> None:
+    async def step(self, peer: Peer, original: Holding) -> None:
         """Do one piece of work: compare, or append what one request fetches, or begin the segment that comes next.
 
         Raises:
             CopyRefused: The partition cannot be copied, or not now.
-            LinkLost, RequestRefused: The other broker did not answer, or not as it should.
+            PeerLost, RequestRefused: The other broker did not answer, or not as it should.
         """
         log = self._local.find(self._partition_key)
         if log is None or log is not self.log:
-            self.log = await self._begin(link, original, log)
+            self.log = await self._begin(peer, original, log)
             return
         if log.end_offset < original.readable_end:
-            await self._fetch(link, original, log)
+            await self._fetch(peer, original, log)
         elif self._roll_is_due(log, original):
             begin_segment(self._local, log)
         if log.end_offset - log.readable_end > NOT_DURABLE_BYTES_MAX:
@@ -68,41 +64,34 @@ class PartitionCopy:
 
     # ---- the beginning
 
-    async def _begin(self, link: Link, original: Holding, log: PartitionLog | None) -> PartitionLog:
+    async def _begin(self, peer: Peer, original: Holding, log: PartitionLog | None) -> PartitionLog:
         self._begun = b""
         if log is not None:
             await self._local.durable(log)
             copy = holding_of(log)
             if judge(copy, original) is Agreement.CONTINUES:
-                await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, link))
+                await compare_ends(copy, original, partial(read_own, log), partial(self._read_original, peer))
                 return log
             await self._local.remove(self._partition_key)
-        ordinal = 0
-        if original.start and EXT_ORDINAL in link.extensions:
-            ordinal = int(await link.text(self._question(original.start, "ordinal"), "offset ... ordinal"))
-        return await self._local.make(self._partition_key, original, ordinal)
+        ordinal = await peer.ordinal(self._partition_key, self._group, original.start) if original.start else 0
+        return await self._local.make(self._partition_key, original, ordinal or 0)
 
-    async def _read_original(self, link: Link, offset: int, bytes_max: int) -> bytes:
-        reply = await link.ask(self._get(offset, bytes_max))
-        if isinstance(reply, Value) and reply.data:
-            return reply.data
-        raise CopyRefused(f"the original has nothing to compare with at offset {offset}: {_words(reply)}")
+    async def _read_original(self, peer: Peer, offset: int, bytes_max: int) -> bytes:
+        found = await peer.read(self._partition_key, self._group, offset, bytes_max)
+        if isinstance(found, Declined):
+            raise CopyRefused(f"the original has nothing to compare with at offset {offset}: {found.answer}")
+        return found
 
     # ---- what is missing
 
-    async def _fetch(self, link: Link, original: Holding, log: PartitionLog) -> None:
+    async def _fetch(self, peer: Peer, original: Holding, log: PartitionLog) -> None:
         offset = log.end_offset + len(self._begun)
-        starts = link.send(self._question(offset, "segment"))
-        bytes_ = link.send(self._get(offset, min(FETCH_BYTES_MAX, original.readable_end - offset)))
-        start, reply = await link.settle(starts), await link.settle(bytes_)
-        if isinstance(reply, Value):
-            if not isinstance(start, Result) or start.code != OK:
-                raise CopyRefused(f"the segment at offset {offset} is not told: {_words(start)}")
-            if not reply.data:
-                raise CopyRefused(f"the original sends nothing at offset {offset}, though there is something")
-            self._append(log, int(start.text), self._begun + reply.data)
-        elif reply.code != NOT_FOUND or original.readable_end > offset:
-            raise CopyRefused(f"the original cannot be read at offset {offset}: {_words(reply)}")
+        bytes_max = min(FETCH_BYTES_MAX, original.readable_end - offset)
+        found = await peer.fetch(self._partition_key, self._group, offset, bytes_max)
+        if not isinstance(found, Declined):
+            self._append(log, found.segment_start, self._begun + found.run)
+        elif not found.absent or original.readable_end > offset:
+            raise CopyRefused(f"the original cannot be read at offset {offset}: {found.answer}")
 
     def _append(self, log: PartitionLog, segment_start: int, run: bytes) -> None:
         self._begun = b""
@@ -110,17 +99,3 @@ class PartitionCopy:
         if len(run) - appended > FRAME_BYTES_MAX:
             raise CopyRefused(f"the frame at offset {log.end_offset} is longer than {FRAME_BYTES_MAX} bytes")
         self._begun = run[appended:]
-
-    # ---- requests
-
-    def _get(self, offset: int, bytes_max: int) -> partial[Get]:
-        topic, index = self._partition_key
-        return partial(Get, topic, self._group, index, offset, bytes_max)
-
-    def _question(self, offset: int, mode: OffsetMode) -> partial[GetOffset]:
-        topic, index = self._partition_key
-        return partial(GetOffset, topic, self._group, index, offset, mode=mode)
-
-
-def _words(reply: Reply) -> str:
-    return f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"

@@ -9,20 +9,13 @@ next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from metaq.errors import MetaqError
 from metaq.formats.frames import walk
-from metaq.model import Address
-from metaq.protocols.text.codes import FORBIDDEN, OK
-from metaq.protocols.text.commands import Copy, Get, Result, Sync, Value
-from metaq.protocols.text.extensions import EXT_COPY
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.gregor import PROMOTED
-from metaq_broker.replication.holdings import Holding
-from metaq_broker.replication.link import Link
 from metaq_broker.replication.local import CopyRefused, checked_frames
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Holding, Peer, StoredMessage
 from metaq_broker.storage.files import FileHandle
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
@@ -33,17 +26,6 @@ COPY_BYTES: Final = 1 << 20
 
 GROUP: Final = "metaq-pair"
 """The consumer group that a master reads its slave as, to compare."""
-
-
-class SlavePromoted(MetaqError):
-    """The slave at ``address`` says that it was promoted: this broker must not acknowledge anything any more."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        super().__init__(address)
-
-    def __str__(self) -> str:
-        return f"the slave {self.address} was promoted and is the master now"
 
 
 @dataclass(slots=True)
@@ -58,11 +40,11 @@ class Acknowledged:
 
 
 class PartitionSender:
-    """The state of ``log`` on the slave at the other end of ``link``: it has everything before ``end``."""
+    """The state of ``log`` on the slave at the other end of ``peer``: it has everything before ``end``."""
 
-    def __init__(self, link: Link, log: PartitionLog, acknowledged: Acknowledged) -> None:
-        self._link, self._log, self._acknowledged = link, log, acknowledged
-        self._copies = EXT_COPY in link.extensions
+    def __init__(self, peer: Peer, log: PartitionLog, acknowledged: Acknowledged) -> None:
+        self._peer, self._log, self._acknowledged = peer, log, acknowledged
+        self._copies = peer.takes_copies
         self._proven = False
         self._segment_start: int | None = None
         self._incarnation: str | None = None
@@ -73,7 +55,7 @@ class PartitionSender:
 
         Raises:
             CopyRefused: What it has is no copy of what is here.
-            LinkLost: The connection is gone.
+            PeerLost: The connection is gone.
         """
         log = self._log
         if not self._copies and self._acknowledged.fault is not None:
@@ -107,7 +89,7 @@ class PartitionSender:
 
         Raises:
             CopyRefused: The slave does not take it, or it cannot be read here.
-            LinkLost: The connection is gone.
+            PeerLost: The connection is gone.
         """
         self._incarnation, goal = self._incarnation_of(job), self._goal(job)
         while self.end < goal:
@@ -175,49 +157,42 @@ class PartitionSender:
         if incarnation is None:
             raise CopyRefused("its incarnation is not on the disk yet")
         ordinal = log.ordinal(first) if first else 0
-        reply = await self._link.ask(
-            lambda opaque: Copy(log.topic, log.index, run, self.end, segment_start, first, ordinal, incarnation, opaque)
-        )
-        self._expect(reply, str(self.end + len(run)))
+        piece = CopiedRun((log.topic, log.index), run, self.end, segment_start, first, ordinal, incarnation)
+        _expect(await self._peer.copy(piece), self.end + len(run))
 
     async def _send_messages(self, run: bytes) -> None:
-        log, sent = self._log, []
+        partition_key, messages, expected = (self._log.topic, self._log.index), [], []
         for frame in walk(run, self.end):
             _, message_id, flag, crc, body = frame
-            future = self._link.send(
-                lambda opaque, b=body, f=flag, m=message_id, c=crc: Sync(log.topic, log.index, b, f, m, opaque, c)  # type: ignore[misc]
-            )
-            expected = f"{message_id} {log.index} {frame.offset}"
-            if self._proven:
-                sent.append((future, expected))
-            else:
-                self._prove(await self._link.settle(future), expected)
-        for future, expected in sent:
-            self._expect(await self._link.settle(future), expected)
+            messages.append(CopiedMessage(partition_key, message_id, flag, body, crc))
+            expected.append(StoredMessage(message_id, self._log.index, frame.offset))
+        proving = 0 if self._proven else 1
+        if proving:
+            [answer] = await self._peer.store(messages[:1])
+            self._prove(answer, expected[0])
+        for answer, wanted in zip(await self._peer.store(messages[proving:]), expected[proving:], strict=True):
+            _expect(answer, wanted)
 
-    def _prove(self, reply: object, expected: str) -> None:
+    def _prove(self, stored: StoredMessage | Declined, expected: StoredMessage) -> None:
         """Check where the slave has stored the first message that it was sent; nothing follows if that is wrong."""
-        stored = reply.text.split(" ") if isinstance(reply, Result) and reply.code == OK else []
-        if stored[:2] == expected.split(" ")[:2] and stored[2:] != expected.split(" ")[2:]:
-            where, wanted = stored[-1], expected.split(" ")[2]
+        if isinstance(stored, StoredMessage) and replace(stored, offset=expected.offset) == expected != stored:
             self._acknowledged.fault = (
-                f"the slave did not say what it has of it, and stored the message of offset {wanted} at {where}; "
-                "nothing more is sent. Stop the slave, remove this partition's folder there, and start it again"
+                f"the slave did not say what it has of it, and stored the message of offset {expected.offset} at "
+                f"{stored.offset}; nothing more is sent. Stop the slave, remove this partition's folder there, and "
+                "start it again"
             )
             raise CopyRefused(self._acknowledged.fault)
-        self._expect(reply, expected)
+        _expect(stored, expected)
         self._proven = True
 
-    def _expect(self, reply: object, text: str) -> None:
-        if isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text == PROMOTED:
-            raise SlavePromoted(self._link.address)
-        if not isinstance(reply, Result) or (reply.code, reply.text) != (OK, text):
-            words = f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"
-            raise CopyRefused(f"the slave answers {words} where 200 {text} was expected")
-
     async def _read_copy(self, offset: int, bytes_max: int) -> bytes:
-        topic, index = self._log.topic, self._log.index
-        reply = await self._link.ask(lambda opaque: Get(topic, GROUP, index, offset, bytes_max, opaque))
-        if isinstance(reply, Value) and reply.data:
-            return reply.data
-        raise CopyRefused(f"the slave has nothing to compare with at offset {offset}: {reply}")
+        found = await self._peer.read((self._log.topic, self._log.index), GROUP, offset, bytes_max)
+        if isinstance(found, Declined):
+            raise CopyRefused(f"the slave has nothing to compare with at offset {offset}: {found.answer}")
+        return found
+
+
+def _expect(answer: int | StoredMessage | Declined, expected: int | StoredMessage) -> None:
+    if answer != expected:
+        words = answer.answer if isinstance(answer, Declined) else answer
+        raise CopyRefused(f"the slave answers {words} where {expected} was expected")

@@ -34,6 +34,7 @@ from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.paired_commit import PairedCommit
+from metaq_broker.replication.peer import Connect
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
 from metaq_broker.storage.files import Files
@@ -115,11 +116,12 @@ class Replication:
         local: LocalPartitions,
         commit: GroupCommit,
         clock: Clock,
+        connect: Connect,
         promoted: Callable[[], None] = lambda: None,
         fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """Read the broker's standing (blocking). Raises ``RoleRecordDamaged``."""
-        self._local, self._clock = local, clock
+        """Read the broker's standing (blocking); ``connect`` reaches the other broker. Raises ``RoleRecordDamaged``."""
+        self._local, self._clock, self._connect = local, clock, connect
         self._promoted, self._fenced = promoted, fenced
         self._gate = local.engine.gate
         self._data_path = Path(local.engine.config.system.data_path)
@@ -151,9 +153,9 @@ class Replication:
         if isinstance(role, SlaveConfig):
             config = self._local.engine.config
             self._master = MasterAddress(role.master, config.zookeeper, config.system.broker_id)
-            self.slave = AsyncSlave(self._local, role, self._master)
+            self.slave = AsyncSlave(self._local, role, self._master, self._connect)
         elif isinstance(role, SamsaConfig) and isinstance(commit, PairedCommit):
-            self.master = SyncMaster(self._local, commit, role, self._fence)
+            self.master = SyncMaster(self._local, commit, role, self._connect, self._fence)
 
     def start(self) -> None:
         """Begin to copy, or to be copied, if that is this broker's part."""
@@ -164,7 +166,9 @@ class Replication:
     def follow_config(self, reloader: Reloader) -> None:
         """Begin to follow the master's topics, if that is this broker's part; ``reloader`` takes them over."""
         if self._master is not None and isinstance(self.role, SlaveConfig) and self.role.follows_config:
-            self.follower = ConfigFollower(self._master, reloader.file, self._local.files, reloader.reload)
+            self.follower = ConfigFollower(
+                self._master, self._connect, reloader.file, self._local.files, reloader.reload
+            )
             self.follower.start()
 
     async def stop(self) -> None:

@@ -22,18 +22,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from metaq.discovery.stats import parse_broker
 from metaq.errors import MetaqError, ProtocolError
 from metaq.model import Address
-from metaq.protocols.text.commands import Version
-from metaq.protocols.text.extensions import EXT_COPY
 from metaq_broker.config.replication import SamsaConfig
 from metaq_broker.engine.outcomes import SlaveOutOfSync
-from metaq_broker.replication.holdings import holdings
-from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.replication.partition_sender import Acknowledged, PartitionSender, SlavePromoted
+from metaq_broker.replication.partition_sender import Acknowledged, PartitionSender
+from metaq_broker.replication.peer import Connect, Peer, PeerLost, RequestRefused, SlavePromoted
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
@@ -58,14 +54,16 @@ class SyncMaster:
         local: LocalPartitions,
         commit: PairedCommit,
         config: SamsaConfig,
+        connect: Connect,
         fence: Callable[[Address], Awaitable[None]],
     ) -> None:
-        self._local, self._commit, self._config, self._fence = local, commit, config, fence
+        self._local, self._commit, self._config = local, commit, config
+        self._connect, self._fence = connect, fence
         self._gate = local.engine.gate
         self._senders: dict[PartitionLog, PartitionSender] = {}
         self._acknowledged: dict[PartitionLog, Acknowledged] = {}
         self._carrying: set[asyncio.Task[None]] = set()
-        self._link: Link | None = None
+        self._peer: Peer | None = None
         self._in_step = False
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -86,8 +84,8 @@ class SyncMaster:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._commit.drain(), self._config.timeout_ms / 1000)
         self._stopping.set()
-        if self._link is not None:
-            await self._link.close()
+        if self._peer is not None:
+            await self._peer.close()
         if self._task is not None:
             await self._task
             self._task = None
@@ -104,7 +102,7 @@ class SyncMaster:
                 self._out_of_step(str(promoted))
                 await self._fence(self._config.slave)
                 return
-            except (LinkLost, RequestRefused, ProtocolError, OutOfStep) as error:
+            except (PeerLost, RequestRefused, ProtocolError, OutOfStep) as error:
                 self._out_of_step(str(error))
             except Exception as defect:  # it must not end the pair for ever
                 _LOG.exception("defect in the synchronous pair")
@@ -115,9 +113,9 @@ class SyncMaster:
 
     async def _disconnect(self) -> None:
         self._in_step = False
-        if self._link is not None:
-            await self._link.close()
-        self._link = None
+        if self._peer is not None:
+            await self._peer.close()
+        self._peer = None
         if self._broken is not None and self._broken.done():
             self._broken.exception()  # it may have been told by the connection already
         await asyncio.gather(*self._carrying, return_exceptions=True)
@@ -139,18 +137,18 @@ class SyncMaster:
         self._commit.give_up(f"{DISCONNECTED}{reason}")
 
     async def _bring_into_step(self) -> None:
-        link = self._link = await Link.open(self._config.slave, self._config.timeout_ms / 1000)
-        broker_id, own_id = parse_broker(await link.stats("")).broker_id, self._local.engine.config.system.broker_id
+        peer = self._peer = await self._connect(self._config.slave, self._config.timeout_ms / 1000)
+        broker_id, own_id = await peer.broker_id(), self._local.engine.config.system.broker_id
         if broker_id != own_id:
-            raise OutOfStep(f"broker {link.address} has brokerId {broker_id}, this one has {own_id}")
+            raise OutOfStep(f"broker {peer.address} has brokerId {broker_id}, this one has {own_id}")
         self._broken = asyncio.get_running_loop().create_future()
-        if EXT_COPY in link.extensions:
-            await self._check_slave(link)
-        there = await holdings(link)
+        if peer.takes_copies:
+            await self._check_slave(peer)
+        there = await peer.holdings()
         logs = list(self._local.engine.stores.logs())
         self._acknowledged = {log: known for log in logs if (known := self._acknowledged.get(log)) is not None}
         for log in logs:
-            partition_sender = self._sender(link, log)
+            partition_sender = self._sender(peer, log)
             job = dict(self._commit.out()).get(log)
             with self._named(log):
                 await partition_sender.compare(there.get((log.topic, log.index)), job)
@@ -163,18 +161,18 @@ class SyncMaster:
             self._send_synced(log, job)
         self.trouble = None
         self._gate.open()
-        _LOG.info("in step with the slave", extra={"fields": {"slave": link.address}})
+        _LOG.info("in step with the slave", extra={"fields": {"slave": peer.address}})
 
-    def _sender(self, link: Link, log: PartitionLog) -> PartitionSender:
-        return PartitionSender(link, log, self._acknowledged.setdefault(log, Acknowledged()))
+    def _sender(self, peer: Peer, log: PartitionLog) -> PartitionSender:
+        return PartitionSender(peer, log, self._acknowledged.setdefault(log, Acknowledged()))
 
-    async def _check_slave(self, link: Link) -> None:
+    async def _check_slave(self, peer: Peer) -> None:
         """Make sure that who answers takes copies; a Java slave does not tell."""
-        lines = (await link.stats("replication")).split("\r\n")
-        if "role promoted" in lines:
-            raise SlavePromoted(link.address)
-        if "role sync_slave" not in lines:
-            raise OutOfStep(f"broker {link.address} is not the slave of a synchronous pair ([gregor])")
+        role = await peer.role()
+        if role == "promoted":
+            raise SlavePromoted(peer.address)
+        if role != "sync_slave":
+            raise OutOfStep(f"broker {peer.address} is not the slave of a synchronous pair ([gregor])")
 
     @contextlib.contextmanager
     def _named(self, log: PartitionLog) -> Iterator[None]:
@@ -184,16 +182,16 @@ class SyncMaster:
             raise OutOfStep(f"partition {log.directory.name}: {refused}") from refused
 
     async def _stay_in_sync(self) -> None:
-        assert self._link is not None  # it was just connected
+        assert self._peer is not None  # it was just connected
         assert self._broken is not None
-        gone = asyncio.ensure_future(self._link.gone.wait())
+        gone = asyncio.ensure_future(self._peer.gone.wait())
         try:
             while True:
                 await asyncio.wait((gone, self._broken), timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if self._broken.done():
                     self._broken.result()
-                self._link.check()
-                await self._link.ask(Version)
+                self._peer.check()
+                await self._peer.ping()
         finally:
             gone.cancel()
 
@@ -206,9 +204,9 @@ class SyncMaster:
             task.add_done_callback(self._carrying.discard)
 
     async def _send_one(self, log: PartitionLog, job: SyncJob) -> None:
-        assert self._link is not None  # while in step
+        assert self._peer is not None  # while in step
         assert self._broken is not None
-        partition_sender = self._senders.setdefault(log, self._sender(self._link, log))
+        partition_sender = self._senders.setdefault(log, self._sender(self._peer, log))
         try:
             with self._named(log):
                 await partition_sender.send_missing(job)

@@ -19,14 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.discovery.stats import parse_broker
 from metaq.errors import MetaqError, ProtocolError
 from metaq_broker.config.replication import SlaveConfig
-from metaq_broker.replication.holdings import Holding, PartitionKey, holdings
-from metaq_broker.replication.link import Link, LinkLost, RequestRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.partition_copy import PartitionCopy
+from metaq_broker.replication.peer import Connect, Holding, PartitionKey, Peer, PeerLost, RequestRefused
 from metaq_broker.storage.folders import folder_name
 
 _LOG: Final = logging.getLogger(__name__)
@@ -69,12 +67,12 @@ class MasterRefused(MetaqError):
 class AsyncSlave:
     """See the module: ``start``, then ``stop``."""
 
-    def __init__(self, local: LocalPartitions, config: SlaveConfig, master: MasterAddress) -> None:
-        self._local, self._config, self._master = local, config, master
+    def __init__(self, local: LocalPartitions, config: SlaveConfig, master: MasterAddress, connect: Connect) -> None:
+        self._local, self._config, self._master, self._open = local, config, master, connect
         self._copies: dict[PartitionKey, PartitionCopy] = {}
         self._faults: dict[PartitionKey, _Fault] = {}
         self._view: Mapping[PartitionKey, Holding] = {}
-        self._link: Link | None = None
+        self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.trouble: str | None = "not connected yet"
@@ -87,8 +85,8 @@ class AsyncSlave:
     async def stop(self) -> None:
         """End, and let what is being written be finished; nothing is appended afterwards."""
         self._stopping.set()
-        if self._link is not None:
-            await self._link.close()
+        if self._peer is not None:
+            await self._peer.close()
         if self._task is not None:
             await self._task
             self._task = None
@@ -111,29 +109,29 @@ class AsyncSlave:
                 await self._connect()
                 pause_s = CONNECT_S_MIN
                 await self._rounds()
-            except (LinkLost, RequestRefused, ProtocolError, MasterRefused, MasterNotFound) as error:
+            except (PeerLost, RequestRefused, ProtocolError, MasterRefused, MasterNotFound) as error:
                 self._note_trouble(str(error))
             except Exception as defect:  # it must not end the copying of everything, for ever
                 _LOG.exception("defect in the copying from the master")
                 self._note_trouble(f"{type(defect).__name__}: {defect}")
             finally:
-                if self._link is not None:
-                    await self._link.close()
-                self._link = None
+                if self._peer is not None:
+                    await self._peer.close()
+                self._peer = None
                 self._copies.clear()  # what was compared may have changed when the next connection opens
             await self._sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_S)
 
     async def _connect(self) -> None:
         address = await self._master.find()
-        self._link = await Link.open(address, REQUEST_S_MAX)
-        info = parse_broker(await self._link.stats(""))
+        self._peer = await self._open(address, REQUEST_S_MAX)
+        broker_id = await self._peer.broker_id()
         own_id = self._local.engine.config.system.broker_id
-        if info.broker_id != own_id:
-            ids = f"brokerId {info.broker_id}, this slave has {own_id}"
+        if broker_id != own_id:
+            ids = f"brokerId {broker_id}, this slave has {own_id}"
             raise MasterRefused(f"broker {address} has {ids}; they must be the same")
         self.trouble = None
-        fields = {"master": address, "segmentsKnown": "segments" in self._link.extensions}
+        fields = {"master": address, "segmentsKnown": self._peer.tells_segments}
         _LOG.info("copying from the master", extra={"fields": fields})
 
     def _note_trouble(self, reason: str) -> None:
@@ -155,16 +153,16 @@ class AsyncSlave:
         pause_s = PAUSE_S_MIN
         while not self._stopping.is_set():
             asked = clock()
-            assert self._link is not None  # as long as it is connected
-            self._view = await holdings(self._link)
+            assert self._peer is not None  # as long as it is connected
+            self._view = await self._peer.holdings()
             took = clock() - asked
-            if await self._round(self._link):
+            if await self._round(self._peer):
                 pause_s = PAUSE_S_MIN
                 continue
             await self._sleep(max(pause_s, took * QUESTION_SHARE))
             pause_s = min(pause_s * 2, self._config.delay_ms_max / 1000)
 
-    async def _round(self, link: Link) -> bool:
+    async def _round(self, peer: Peer) -> bool:
         """Let every partition that is behind do some steps; return whether there was one."""
         now = asyncio.get_running_loop().time()
         due = deque(
@@ -172,7 +170,7 @@ class AsyncSlave:
             for partition_key, original in self._view.items()
             if self._is_due(partition_key, original, now)
         )
-        workers = [self._work(link, due) for _ in range(min(AT_A_TIME, len(due)))]
+        workers = [self._work(peer, due) for _ in range(min(AT_A_TIME, len(due)))]
         found = bool(due)
         outcomes = await asyncio.gather(*workers, return_exceptions=True)
         for outcome in outcomes:
@@ -189,7 +187,7 @@ class AsyncSlave:
             copy.log = None  # an operator had it deleted or opened anew
         return copy is None or copy.behind(original)
 
-    async def _work(self, link: Link, due: deque[PartitionKey]) -> None:
+    async def _work(self, peer: Peer, due: deque[PartitionKey]) -> None:
         while due and not self._stopping.is_set():
             partition_key = due.popleft()
             original = self._view[partition_key]
@@ -198,7 +196,7 @@ class AsyncSlave:
                 for _ in range(STEPS_MAX):
                     if self._stopping.is_set() or not copy.behind(original):
                         break
-                    await copy.step(link, original)
+                    await copy.step(peer, original)
             except CopyRefused as refused:
                 self._note_fault(partition_key, str(refused))
             else:

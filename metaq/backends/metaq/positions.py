@@ -51,6 +51,11 @@ def offset_of_message(session: Session, topic: str, partition_index: int, ordina
     return lookup(session, topic, partition_index, ordinal, "message")
 
 
+def tells_incarnations(session: Session) -> bool:
+    """Whether the broker tells incarnations, of one partition and in ``stats incarnations``."""
+    return EXT_INCARNATION in session.extensions
+
+
 def incarnation(session: Session, topic: str, partition_index: int) -> str | None:
     """The partition's incarnation, 32 hex digits; ``None`` from a broker that does not tell.
 
@@ -62,7 +67,7 @@ def incarnation(session: Session, topic: str, partition_index: int) -> str | Non
         BrokerError: 404 if the partition has no store, or another refusal.
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
-    if EXT_INCARNATION not in session.extensions:
+    if not tells_incarnations(session):
         return None
     text = session.ask(GetOffset(topic, GROUP, partition_index, 0, 0, "incarnation"))
     if text == _NONE_YET:

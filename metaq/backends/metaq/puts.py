@@ -41,6 +41,11 @@ def put(
     return parse_receipt(session, session.ask(command))
 
 
+def takes_blocks(session: Session) -> bool:
+    """Whether the broker takes a block as one command, all or nothing."""
+    return EXT_PUT_BATCH in session.extensions
+
+
 def encode_block(messages: Iterable[Message]) -> tuple[bytes, int]:
     """The messages as ``(block, count)`` for ``put_batch``: frames back to back, ids left to the broker."""
     frames = [encode_frame(0, *encode_body(message)) for message in messages]
@@ -81,7 +86,7 @@ def block_commands(
     """
     if count < 1:
         raise ValueError(f"count={count}: expected a block of at least one frame")
-    if EXT_PUT_BATCH in session.extensions:
+    if takes_blocks(session):
         return [PutBatch(topic, partition_index, block, count, 0, transaction)]
     frames = list(walk(block, where="the block to put"))
     if len(frames) != count or frames[-1].end != len(block):

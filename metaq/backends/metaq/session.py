@@ -154,6 +154,12 @@ class Session:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
 
+    def stats(self, items: Sequence[str]) -> dict[str, str]:
+        """The answers to ``stats ITEM`` for each item, all sent before the first is waited for. Raises as ``ask``."""
+        commands = {item: Stats(item, 0) for item in items}
+        opaques = {item: self.post(command) for item, command in commands.items()}
+        return {item: self.text_of(self.wait(opaques[item]), command) for item, command in commands.items()}
+
     def post(self, command: Command, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
         """Send ``command`` under a fresh opaque and return that; collect the reply with ``wait``.
 

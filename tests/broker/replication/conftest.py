@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker import app
+from metaq_broker.frontends.text import extensions
 from metaq_broker.replication import config_follower, slave
 
 
 @pytest.fixture
 def plain_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that announce nothing beyond MetaQ, as a Java broker does."""
-    monkeypatch.setattr(app, "EXTENSIONS", ())
+    monkeypatch.setattr(extensions, "EXTENSIONS", ())
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.replication.link import Link
+from metaq_broker.frontends.text.link import Link
 
 from metaq.formats.frames import encode_frame
 from metaq.model import Address

@@ -12,7 +12,7 @@ from metaq_broker.admin.measures import Measure, gather
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.maintenance import MaintenanceRefused
-from metaq_broker.replication.link import Link
+from metaq_broker.frontends.text.link import Link
 from metaq_broker.storage.partition_log import PartitionLog
 from replicated import (
     bodies,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import parse
+from metaq_broker.frontends.text import peer
 from metaq_broker.replication import config_follower
 from replicated import bodies, client, configured, put_many, run, running, slave_of, until, until_caught_up
 
@@ -60,7 +61,7 @@ async def until_followed(slave: Broker, topic: str, partitions: int) -> None:
 @pytest.mark.parametrize("tells_checksum", [True, False])
 def test_changes_are_taken_over(tmp_path: Path, tells_checksum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not tells_checksum:
-        monkeypatch.setattr(config_follower, "_CHECKSUM_LINE", re.compile("(never) told"))
+        monkeypatch.setattr(peer, "_CHECKSUM_LINE", re.compile("(never) told"))
 
     async def scenario() -> None:
         async with following(tmp_path) as ((master, master_file), (slave, file)), client(master) as link:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.app import Broker
-from metaq_broker.replication import samsa as samsa_module
+from metaq_broker.frontends.text.link import Link
+from metaq_broker.frontends.text.peer import TextPeer
 from metaq_broker.replication.gregor import Answer, SyncSlave
-from metaq_broker.replication.holdings import Holding, PartitionKey
-from metaq_broker.replication.link import Link
+from metaq_broker.replication.peer import CopiedMessage, Holding, PartitionKey
 from replicated import (
     bodies,
     client,
@@ -29,7 +29,6 @@ from replicated import (
 )
 
 from metaq.formats.frames import walk
-from metaq.protocols.text.commands import Sync
 
 pytestmark = pytest.mark.usefixtures("plain_brokers")
 
@@ -40,21 +39,21 @@ class Unopened:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.partition_keys: set[PartitionKey] = set()
         self.synced = 0
-        holdings, sync = samsa_module.holdings, SyncSlave.sync
+        holdings, sync = TextPeer.holdings, SyncSlave.sync
 
-        async def listed(link: Link) -> dict[PartitionKey, Holding]:
+        async def listed(peer: TextPeer) -> dict[PartitionKey, Holding]:
             return {
                 partition_key: there
-                for partition_key, there in (await holdings(link)).items()
+                for partition_key, there in (await holdings(peer)).items()
                 if partition_key not in self.partition_keys
             }
 
-        def opening(slave: SyncSlave, command: Sync, answer: Answer) -> None:
-            self.partition_keys.discard((command.topic, command.partition))
+        def opening(slave: SyncSlave, message: CopiedMessage, answer: Answer) -> None:
+            self.partition_keys.discard(message.partition_key)
             self.synced += 1
-            sync(slave, command, answer)
+            sync(slave, message, answer)
 
-        monkeypatch.setattr(samsa_module, "holdings", listed)
+        monkeypatch.setattr(TextPeer, "holdings", listed)
         monkeypatch.setattr(SyncSlave, "sync", opening)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from metaq_broker.app import Broker
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.holdings import Holding, parse_segments
 from metaq_broker.replication.local import CopyRefused, checked_frames
+from metaq_broker.replication.peer import Holding
 from replicated import (
     bodies,
     client,
@@ -26,7 +26,7 @@ from replicated import (
     until_same,
 )
 
-from metaq.errors import CorruptFrame, ProtocolError
+from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame
 
 A, B = "a" * 32, "b" * 32
@@ -90,17 +90,6 @@ def test_the_last_bytes_are_compared_however_they_come(copy: bytes, original: by
             asyncio.run(compare())
     else:
         asyncio.run(compare())
-
-
-def test_segments_are_read_and_what_has_no_incarnation_yet_is_left_out() -> None:
-    text = f"STATS\r\na-b 1 {A} 10 20 30\r\nnew 0 - 0 0 0\r\nEND\r\n"
-    assert parse_segments(text) == {("a-b", 1): Holding(10, 30, A, 20)}
-
-
-@pytest.mark.parametrize("text", ["", "STATS\r\n", "STATS\r\na 1 x 1 2 3\r\nEND\r\n", "STATS\r\na 1\r\nEND\r\n"])
-def test_what_is_no_answer_to_stats_segments(text: str) -> None:
-    with pytest.raises(ProtocolError):
-        parse_segments(text)
 
 
 def test_whole_frames_are_cut_from_a_run_and_checked() -> None:

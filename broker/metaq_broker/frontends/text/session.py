@@ -62,6 +62,7 @@ from metaq_broker.frontends.text.stats_report import StatsReport
 from metaq_broker.frontends.text.text_puts import TextPuts
 from metaq_broker.frontends.text.transactions import TransactionCommands
 from metaq_broker.replication.gregor import SyncSlave
+from metaq_broker.replication.peer import CopiedMessage, CopiedRun
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -405,22 +406,20 @@ class TextSession:
             text = "sync and copy are for synchronous slaves; this broker is none"
             self._refuse(Refused(UNAVAILABLE, text), command.opaque)
             return
-        slot = self._replies.pending()
+        slot, opaque = self._replies.pending(), command.opaque
+        before = f"{command.message_id} {command.partition} " if isinstance(command, Sync) else ""
 
         def answer(outcome: int | Refusal) -> None:
-            if isinstance(outcome, Refusal):
-                code, text = self._texts.plain(outcome)
-            else:
-                code = OK
-                text = (
-                    f"{command.message_id} {command.partition} {outcome}" if isinstance(command, Sync) else str(outcome)
-                )
-            slot.complete(encode(Result(code, text, command.opaque)))
+            refused = self._texts.plain(outcome) if isinstance(outcome, Refusal) else None
+            slot.complete(encode(Result(*(refused or (OK, f"{before}{outcome}")), opaque)))
 
         if isinstance(command, Sync):
-            receiver.sync(command, answer)
+            topic, partition, body, flag, message_id, _, crc = command
+            receiver.sync(CopiedMessage((topic, partition), message_id, flag, body, crc), answer)
         else:
-            receiver.copy_soon(command, answer)
+            topic, partition, block, offset, segment_start, first, ordinal, incarnation, _ = command
+            piece = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
+            receiver.copy_soon(piece, answer)
 
     def _transaction(self, command: Transaction) -> None:
         visible = None if self._access is None else self._access.may_publish_all

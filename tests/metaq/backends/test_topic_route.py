@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaq.discovery.topic_route import check_route
+from metaq.backends.rocketmq.topic_route import check_route
 from metaq.model import Address, Partition
 from metaq.protocols.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 

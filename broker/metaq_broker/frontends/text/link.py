@@ -1,6 +1,6 @@
 """A connection from this broker to another one, inside the event loop: many questions under way, each with a deadline.
 
-Whatever goes wrong with the connection is ``LinkLost``, for everybody who waits on it; then open another one.
+Whatever goes wrong with the connection is ``PeerLost``, for everybody who waits on it; then open another one.
 """
 
 from __future__ import annotations
@@ -11,40 +11,19 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from metaq.errors import MetaqError, ProtocolError
+from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Command, Filled, Reply, Result, Stats, Version
 from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
+from metaq_broker.replication.peer import PeerLost, RequestRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
 """Longest reply that is taken."""
 
 _READ_BYTES: Final = 1 << 18
-
-
-class LinkLost(MetaqError):
-    """The broker at ``address`` cannot be talked to, or not any more; ``reason`` says why."""
-
-    def __init__(self, address: Address, reason: str) -> None:
-        self.address, self.reason = address, reason
-        super().__init__(address, reason)
-
-    def __str__(self) -> str:
-        return f"broker {self.address}: {self.reason}"
-
-
-class RequestRefused(MetaqError):
-    """The other broker answered a request with ``code`` and ``text`` where it should have carried it out."""
-
-    def __init__(self, request: str, code: int, text: str) -> None:
-        self.request, self.code, self.text = request, code, text
-        super().__init__(request, code, text)
-
-    def __str__(self) -> str:
-        return f"{self.request} was answered with {self.code}: {self.text}"
 
 
 class Link:
@@ -60,7 +39,7 @@ class Link:
         self._decoder = ReplyDecoder(LINE_BYTES_MAX, REPLY_BYTES_MAX)
         self._opaque = 0
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._lost: LinkLost | None = None
+        self._lost: PeerLost | None = None
         self.gone = asyncio.Event()
         """Set when the connection is lost."""
         self._receiving = asyncio.get_running_loop().create_task(self._receive())
@@ -70,15 +49,15 @@ class Link:
         """Connect and ask who is there; ``timeout_s`` bounds that and every later request.
 
         Raises:
-            LinkLost: Nobody answers there, or not as a broker does.
+            PeerLost: Nobody answers there, or not as a broker does.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await asyncio.open_connection(address.host, address.port)
         except TimeoutError:
-            raise LinkLost(address, f"no connection within {timeout_s:g} s") from None
+            raise PeerLost(address, f"no connection within {timeout_s:g} s") from None
         except OSError as error:
-            raise LinkLost(address, _reason(error)) from None
+            raise PeerLost(address, _reason(error)) from None
         link = cls(address, reader, writer, timeout_s)
         try:
             link.extensions = extensions_of(await link.text(Version, "version"))
@@ -91,7 +70,7 @@ class Link:
         """Send the command that ``make`` returns for an opaque, after those sent before; the future gets its reply.
 
         Raises:
-            LinkLost: The connection is gone.
+            PeerLost: The connection is gone.
         """
         self.check()
         self._opaque = self._opaque % INT32_MAX + 1
@@ -101,7 +80,7 @@ class Link:
         return future
 
     async def settle(self, future: asyncio.Future[Reply]) -> Reply:
-        """Return the reply of a command that ``send`` sent. Raises ``LinkLost``, also when it takes too long."""
+        """Return the reply of a command that ``send`` sent. Raises ``PeerLost``, also when it takes too long."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._writer.drain()
@@ -114,19 +93,19 @@ class Link:
             raise self._loss() from None
 
     def check(self) -> None:
-        """Raise ``LinkLost`` if the connection is gone."""
+        """Raise ``PeerLost`` if the connection is gone."""
         if self._lost is not None:
             raise self._loss()
 
     async def ask(self, make: Callable[[int], Command]) -> Reply:
-        """Send one command and return its reply. Raises ``LinkLost``."""
+        """Send one command and return its reply. Raises ``PeerLost``."""
         return await self.settle(self.send(make))
 
     async def text(self, make: Callable[[int], Command], request: str) -> str:
         """Return the text of a successful reply; ``request`` names the command in errors.
 
         Raises:
-            LinkLost: The connection is gone.
+            PeerLost: The connection is gone.
             RequestRefused: The reply is another one.
         """
         reply = await self.ask(make)
@@ -140,7 +119,7 @@ class Link:
         return await self.text(lambda opaque: Stats(item, opaque), f"stats {item}".strip())
 
     async def close(self) -> None:
-        """Drop the connection; who waits for a reply gets ``LinkLost``."""
+        """Drop the connection; who waits for a reply gets ``PeerLost``."""
         self._lose("the connection was closed")
         self._receiving.cancel()
         await asyncio.gather(self._receiving, return_exceptions=True)
@@ -162,7 +141,7 @@ class Link:
     def _lose(self, reason: str) -> None:
         if self._lost is not None:
             return
-        self._lost = LinkLost(self.address, reason)
+        self._lost = PeerLost(self.address, reason)
         self.gone.set()
         with contextlib.suppress(OSError):
             self._writer.transport.abort()
@@ -172,10 +151,10 @@ class Link:
                 future.set_exception(self._loss())
                 future.exception()  # there may be no waiter left
 
-    def _loss(self) -> LinkLost:
+    def _loss(self) -> PeerLost:
         lost = self._lost
         assert lost is not None  # only called when it is
-        return LinkLost(lost.address, lost.reason)  # a new one: each waiter raises it with a traceback of its own
+        return PeerLost(lost.address, lost.reason)  # a new one: each waiter raises it with a traceback of its own
 
 
 def _reason(error: OSError) -> str:

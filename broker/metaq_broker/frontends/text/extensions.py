@@ -1,0 +1,44 @@
+"""What this broker announces beyond MetaQ 1.4, in its ``version`` reply."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import metaq
+from metaq.net.machine import boot_id
+from metaq.protocols.text.extensions import (
+    EXT_BOUNDARY,
+    EXT_CONTENTS,
+    EXT_COPY,
+    EXT_DECIDE,
+    EXT_DECISIONS,
+    EXT_FILE,
+    EXT_FILTER,
+    EXT_INCARNATION,
+    EXT_ORDINAL,
+    EXT_PUT_BATCH,
+    EXT_SEGMENTS,
+    EXT_TIMESTAMP,
+    version_text,
+)
+
+EXTENSIONS: Final = (
+    EXT_BOUNDARY,
+    EXT_TIMESTAMP,
+    EXT_PUT_BATCH,
+    EXT_DECIDE,
+    EXT_DECISIONS,
+    EXT_CONTENTS,
+    EXT_FILTER,
+    EXT_ORDINAL,
+    EXT_INCARNATION,
+    EXT_SEGMENTS,
+    EXT_COPY,
+    EXT_FILE,
+)
+
+
+def broker_version(*, local_reads: bool) -> str:
+    """Return the text of the ``version`` reply; ``local_reads``: clients on this machine may read the files."""
+    lends_files = local_reads and boot_id() is not None
+    return version_text(metaq.__version__, [word for word in EXTENSIONS if word != EXT_FILE or lends_files])

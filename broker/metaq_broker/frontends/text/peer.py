@@ -1,0 +1,182 @@
+"""Another broker, asked in MetaQ's text protocol: what replication needs of it, as typed calls over a ``Link``.
+
+A broker of ours tells what it holds in ``stats segments`` and takes ``copy``; a Java broker tells less, in
+``stats offsets``, and takes ``sync``, message by message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from metaq.discovery.stats import parse_broker, parse_offsets
+from metaq.errors import ProtocolError
+from metaq.model import Address
+from metaq.protocols.text.codes import FORBIDDEN, NOT_FOUND, OK
+from metaq.protocols.text.commands import Copy, Get, GetOffset, Reply, Result, Sync, Value, Version
+from metaq.protocols.text.extensions import EXT_COPY, EXT_ORDINAL, EXT_SEGMENTS
+from metaq_broker.frontends.text.link import Link
+from metaq_broker.replication.gregor import PROMOTED
+from metaq_broker.replication.peer import (
+    CopiedMessage,
+    CopiedRun,
+    Declined,
+    FetchedRun,
+    Holding,
+    PartitionKey,
+    SlavePromoted,
+    StoredMessage,
+)
+
+_SEGMENTS_LINE: Final = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+) (\d+)")
+_STORED: Final = re.compile(r"(-?\d+) (\d+) (\d+)")
+_CHECKSUM_LINE: Final = re.compile(r"^config_checksum (\d+)\r?$", re.MULTILINE)
+_ROLE: Final = "role "
+
+
+class TextPeer:
+    """See the module, and ``replication.peer.Peer``. Make one with ``connect``."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.address, self.gone = link.address, link.gone
+        self.check, self.close = link.check, link.close
+
+    @classmethod
+    async def connect(cls, address: Address, timeout_s: float) -> TextPeer:
+        """Open a connection. Raises ``PeerLost``."""
+        return cls(await Link.open(address, timeout_s))
+
+    @property
+    def takes_copies(self) -> bool:
+        """Whether it takes ``copy``."""
+        return EXT_COPY in self._link.extensions
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether it has ``stats segments``."""
+        return EXT_SEGMENTS in self._link.extensions
+
+    async def ping(self) -> None:
+        """Return once it has answered a ``version``, in whatever way."""
+        await self._link.ask(Version)
+
+    # ---- about the broker
+
+    async def broker_id(self) -> int:
+        """Return what ``stats`` calls ``broker_id``."""
+        return parse_broker(await self._link.stats("")).broker_id
+
+    async def role(self) -> str | None:
+        """Return what ``stats replication`` calls ``role``."""
+        lines = (await self._link.stats("replication")).split("\r\n")
+        return next((line.removeprefix(_ROLE) for line in lines if line.startswith(_ROLE)), None)
+
+    async def config_checksum(self) -> str | None:
+        """Return what ``stats`` calls ``config_checksum``."""
+        found = _CHECKSUM_LINE.search(await self._link.stats(""))
+        return None if found is None else found[1]
+
+    async def config_text(self) -> bytes:
+        """Return the answer to ``stats config``, as the bytes of the file."""
+        return (await self._link.stats("config")).encode("utf-8", "surrogateescape")
+
+    async def holdings(self) -> dict[PartitionKey, Holding]:
+        """Return the answer to ``stats segments``, or to ``stats offsets``."""
+        if self.tells_segments:
+            return parse_segments(await self._link.stats("segments"))
+        offsets = parse_offsets(await self._link.stats("offsets"))
+        return {partition_key: Holding(range_.start, range_.end) for partition_key, range_ in offsets.items()}
+
+    # ---- about one partition
+
+    async def ordinal(self, partition_key: PartitionKey, group: str, offset: int) -> int | None:
+        """Return the answer to ``offset ... ordinal``."""
+        if EXT_ORDINAL not in self._link.extensions:
+            return None
+        topic, index = partition_key
+        ask = partial(GetOffset, topic, group, index, offset, mode="ordinal")
+        return int(await self._link.text(ask, "offset ... ordinal"))
+
+    async def read(self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int) -> bytes | Declined:
+        """Return what one ``get`` gives."""
+        topic, index = partition_key
+        return _bytes(await self._link.ask(partial(Get, topic, group, index, offset, bytes_max)))
+
+    async def fetch(
+        self, partition_key: PartitionKey, group: str, offset: int, bytes_max: int
+    ) -> FetchedRun | Declined:
+        """Return what one ``get`` gives, and the answer to the ``offset`` that is sent with it: its segment."""
+        topic, index = partition_key
+        starts = self._link.send(partial(GetOffset, topic, group, index, offset, mode="segment"))
+        runs = self._link.send(partial(Get, topic, group, index, offset, bytes_max))
+        start, run = await self._link.settle(starts), _bytes(await self._link.settle(runs))
+        if isinstance(run, Declined):
+            return run
+        if not isinstance(start, Result) or start.code != OK:
+            return Declined(f"its segment is not told: {_words(start)}")
+        return FetchedRun(int(start.text), run)
+
+    async def copy(self, piece: CopiedRun) -> int | Declined:
+        """Send a ``copy``."""
+        topic, index = piece.partition_key
+        starts = piece.offset, piece.segment_start, piece.first, piece.ordinal
+        reply = await self._link.ask(partial(Copy, topic, index, piece.run, *starts, piece.incarnation))
+        self._check_promoted(reply)
+        if isinstance(reply, Result) and reply.code == OK and reply.text.isdecimal():
+            return int(reply.text)
+        return Declined(_words(reply))
+
+    async def store(self, messages: Sequence[CopiedMessage]) -> list[StoredMessage | Declined]:
+        """Send ``sync`` commands."""
+        sent = [self._link.send(partial(_sync, message)) for message in messages]
+        replies = [await self._link.settle(future) for future in sent]
+        for reply in replies:
+            self._check_promoted(reply)
+        return [_stored(reply) for reply in replies]
+
+    def _check_promoted(self, reply: Reply) -> None:
+        if isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text == PROMOTED:
+            raise SlavePromoted(self.address)
+
+
+def _sync(message: CopiedMessage, opaque: int) -> Sync:
+    topic, index = message.partition_key
+    return Sync(topic, index, message.body, message.flag, message.message_id, opaque, message.checksum)
+
+
+def _bytes(reply: Reply) -> bytes | Declined:
+    if isinstance(reply, Value):
+        return bytes(reply.data) if reply.data else Declined("nothing, though there is something")
+    return Declined(_words(reply), absent=isinstance(reply, Result) and reply.code == NOT_FOUND)
+
+
+def _stored(reply: Reply) -> StoredMessage | Declined:
+    found = _STORED.fullmatch(reply.text) if isinstance(reply, Result) and reply.code == OK else None
+    return Declined(_words(reply)) if found is None else StoredMessage(*map(int, found.groups()))
+
+
+def _words(reply: Reply) -> str:
+    return f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"
+
+
+def parse_segments(text: str) -> dict[PartitionKey, Holding]:
+    """Read the answer to ``stats segments``. A partition whose incarnation is not durable yet is left out.
+
+    Raises:
+        ProtocolError: A line is not of that form.
+    """
+    found: dict[PartitionKey, Holding] = {}
+    lines = text.split("\r\n")
+    if lines[0] != "STATS" or "END" not in lines:
+        raise ProtocolError("the answer to stats segments is not STATS ... END", text.encode(errors="replace"))
+    for line in lines[1 : lines.index("END")]:
+        match = _SEGMENTS_LINE.fullmatch(line)
+        if match is None:
+            raise ProtocolError("a line of stats segments that cannot be read", line.encode(errors="replace"))
+        if match[3] != "-":
+            numbers = int(match[4]), int(match[6])
+            found[match[1], int(match[2])] = Holding(*numbers, match[3], int(match[5]))
+    return found
