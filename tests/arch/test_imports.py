@@ -90,6 +90,12 @@ RULES = [
         )
     ),
     *(
+        forbidden(
+            f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends", "metaq.formats.rocketmq", *CORE_ABOVE
+        )
+        for part in ("moves", "delayed")
+    ),
+    *(
         forbidden("broker/metaq_broker/frontends/net", f"metaq_broker.{above}")
         for above in ("frontends.text", "frontends.remoting", "nameserver", "engine")
     ),

@@ -1,0 +1,157 @@
+"""Messages that wait for a delay level: one queue for each level, in which all wait equally long.
+
+So the first one of a queue is the first that is due, and all that is kept is how far each queue is delivered: a
+*position*, durable in the state table. Thousands of waiting messages cost nothing but their bytes on the disk.
+
+A message is due when the level's delay has passed since it was stored. If the clock was set back it does not wait
+longer than the delay from now on. Messages are delivered in batches; one batch of a level is under way at a time, so
+those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final, Generic, TypeVar
+
+from metaq_broker.delayed.levels import DelayLevels
+from metaq_broker.delayed.waiting import Waiting, WaitingLog
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.log import State, save
+from metaq_broker.moves.many import move_all
+from metaq_broker.moves.mover import Mover, Receipt
+
+_LOG: Final = logging.getLogger(__name__)
+
+M = TypeVar("M")
+BATCH_MESSAGES: Final = 64
+RETRY_MS: Final = 1_000
+IDLE_MS: Final = 1_000
+"""The longest time between two looks at a queue: the clock may have been set meanwhile."""
+
+
+@dataclass(slots=True, eq=False)
+class _Level:
+    number: int
+    delay_ms: int
+    position: int
+    busy: bool = False
+    not_before_ms: int = 0
+    hold: Receipt | None = None
+
+    @property
+    def queue(self) -> int:
+        return self.number - 1
+
+    @property
+    def key(self) -> str:
+        return f"delay/{self.number}"
+
+
+class LevelQueues(Generic[M]):
+    """See the module. Call ``run`` when it says, and behind each call of ``wake``: there is more to do then."""
+
+    def __init__(
+        self, levels: DelayLevels, log: WaitingLog[M], mover: Mover[M], state: State, wake: Callable[[], None]
+    ) -> None:
+        self.levels = levels
+        self._log, self._mover, self._state = log, mover, state
+        self._levels = [
+            _Level(number, delay_ms, _position(state.get(f"delay/{number}")), hold=mover.hold())
+            for number, delay_ms in enumerate(levels.delays_ms, 1)
+        ]
+        self._wake = wake
+        self._now_ms = 0
+
+    def positions(self) -> dict[int, int]:
+        """Return up to which ordinal each level is delivered."""
+        return {level.number: level.position for level in self._levels}
+
+    def waiting_counts(self) -> dict[int, int]:
+        """Return how many messages wait in each level."""
+        return {level.number: self._log.end(level.queue) - level.position for level in self._levels}
+
+    def run(self, now_ms: int) -> int:
+        """Deliver what is due; return when to look again. Deliveries go on after this has returned."""
+        self._now_ms = now_ms
+        return min(self._run_level(level, now_ms) for level in self._levels)
+
+    def _run_level(self, level: _Level, now_ms: int) -> int:
+        while not level.busy:
+            if now_ms < level.not_before_ms <= now_ms + RETRY_MS:
+                return level.not_before_ms
+            if self._log.end(level.queue) <= level.position:
+                self._caught_up(level)
+                break
+            read = self._log.read(level.queue, level.position, BATCH_MESSAGES)
+            if isinstance(read, Refusal):
+                self._failed(level, read)
+                continue
+            if read.waiting and read.waiting[0].ordinal > level.position:
+                _LOG.error(
+                    "delayed messages were removed before they were due",
+                    extra={"fields": {"level": level.number, "messages": read.waiting[0].ordinal - level.position}},
+                )
+            due = read.waiting[: self._due_count(level, read.waiting, now_ms)]
+            if due:
+                self._deliver(level, due)
+            elif read.waiting:
+                self._caught_up(level)
+                return min(self._due_ms(level, read.waiting[0], now_ms), now_ms + IDLE_MS)
+            elif read.next_ordinal > level.position:
+                self._note(level, read.next_ordinal, ())
+            else:
+                break
+        return now_ms + IDLE_MS
+
+    def _due_count(self, level: _Level, waiting: Sequence[Waiting[M]], now_ms: int) -> int:
+        """How many of them are due. What was moved before a restart was due, and so were those before it."""
+        count = sum(1 for _ in takewhile(lambda each: self._due_ms(level, each, now_ms) <= now_ms, waiting))
+        moved = [at for at, each in enumerate(waiting, 1) if self._mover.was_moved(each.origin)]
+        return max([count, *moved])
+
+    def _due_ms(self, level: _Level, waiting: Waiting[M], now_ms: int) -> int:
+        due_ms = waiting.stored_ms + level.delay_ms
+        return now_ms if due_ms > now_ms + level.delay_ms else due_ms
+
+    def _deliver(self, level: _Level, due: Sequence[Waiting[M]]) -> None:
+        level.busy = True
+
+        def moved(outcome: Sequence[Receipt] | Refusal) -> None:
+            level.busy = False
+            if isinstance(outcome, Refusal):
+                self._failed(level, outcome)
+            else:
+                self._note(level, due[-1].ordinal + 1, outcome)
+                self._wake()
+
+        move_all(self._mover, due, moved)
+
+    def _note(self, level: _Level, position: int, receipts: Sequence[Receipt]) -> None:
+        level.position = position
+
+        def saved(error: Exception | None) -> None:
+            if error is not None:  # the floors stay, so nothing is doubled
+                _LOG.error("position not saved", extra={"fields": {"level": level.number, "reason": error}})
+                return
+            for receipt in receipts:
+                receipt.noted()
+
+        save(self._state, level.key, str(position).encode(), saved)
+
+    def _caught_up(self, level: _Level) -> None:
+        """All that was due is delivered; what was moved before a restart is among it, and noted."""
+        if level.hold is not None:
+            self._note(level, level.position, (level.hold,))
+            level.hold = None
+
+    def _failed(self, level: _Level, refusal: Refusal) -> None:
+        level.not_before_ms = self._now_ms + RETRY_MS
+        fields = {"level": level.number, "position": level.position, "reason": refusal}
+        _LOG.warning("delayed messages not delivered yet", extra={"fields": fields})
+
+
+def _position(value: bytes | None) -> int:
+    return 0 if value is None else int(value)

@@ -1,0 +1,151 @@
+"""Messages that wait for a moment of their own, in one queue, whatever the order of their moments.
+
+What is kept in memory is the moment and the ordinal of each (``DueTimes``). The state table has which of them wait no
+more (``Finished``). After a restart the queue is read from the first that still waits on, a part with each ``run``;
+messages that are stored meanwhile are met by that reading.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from metaq_broker.delayed.due_times import DueTimes
+from metaq_broker.delayed.finished import Finished
+from metaq_broker.delayed.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
+from metaq_broker.delayed.waiting import Waiting, WaitingLog
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.log import Saved, State
+from metaq_broker.moves.many import move_all
+from metaq_broker.moves.mover import Mover, Receipt
+
+_LOG: Final = logging.getLogger(__name__)
+
+M = TypeVar("M")
+KEY: Final = "delay/timed"
+WAITING_MAX: Final = 1_000_000
+READ_MESSAGES: Final = 256
+"""Read at a time after a restart: some milliseconds of the event loop."""
+
+
+class TimedQueue(Generic[M]):
+    """See the module. ``run`` and ``wake`` are as those of ``LevelQueues``; at most ``waiting_max`` messages wait."""
+
+    def __init__(
+        self,
+        log: WaitingLog[M],
+        mover: Mover[M],
+        state: State,
+        wake: Callable[[], None],
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        self.waiting_max = waiting_max
+        self._wake = wake
+        self._log, self._mover = log, mover
+        self._finished = Finished(state, KEY)
+        self._times = DueTimes()
+        self._next = self._finished.below
+        self._hold: Receipt | None = mover.hold()
+        self._busy = False
+        self._not_before_ms = 0
+        self._now_ms = 0
+        self._taken: list[Waiting[M]] = []
+
+    def __len__(self) -> int:
+        """How many messages wait, as far as the queue is read."""
+        return len(self._times) + len(self._taken)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages may be stored now."""
+        return len(self) >= self.waiting_max
+
+    def waits(self, ordinal: int) -> bool:
+        """Say whether a message is neither delivered nor recalled; those under way count as delivered."""
+        under_way = any(each.ordinal == ordinal for each in self._taken)
+        return ordinal not in self._finished and not under_way and ordinal < self._log.end(0)
+
+    def recall(self, ordinal: int, saved: Saved) -> None:
+        """Have a message that ``waits`` not delivered; ``saved`` is called when that is durable."""
+        self._finished.add([ordinal], saved)
+
+    def run(self, now_ms: int) -> int:
+        """Deliver what is due; return when to look again. Deliveries go on after this has returned."""
+        self._now_ms = now_ms
+        caught_up = self._load()
+        while not self._busy and not now_ms < self._not_before_ms <= now_ms + RETRY_MS:
+            if not self._taken and not self._take(now_ms):
+                break
+            if self._taken:
+                self._deliver()
+        if not caught_up:
+            return now_ms
+        if self._hold is not None:
+            self._finished.when_saved(self._recovered_saved)
+        return min(self._times.next_ms() or now_ms + IDLE_MS, now_ms + IDLE_MS)
+
+    def _load(self) -> bool:
+        """Read some messages that are not known yet; return whether all are."""
+        if self._log.end(0) <= self._next:
+            return True
+        read = self._log.read(0, self._next, READ_MESSAGES)
+        if isinstance(read, Refusal):
+            _LOG.error("messages that wait for a time cannot be read", extra={"fields": {"reason": read}})
+            return True
+        moved = [each for each in read.waiting if self._mover.was_moved(each.origin)]
+        self._finished.add(each.ordinal for each in moved)
+        for each in read.waiting:
+            if each.ordinal not in self._finished:
+                self._times.add(max(each.due_ms, 0), each.ordinal)
+        self._next = max(read.next_ordinal, self._next)
+        return self._log.end(0) <= self._next
+
+    def _recovered_saved(self, error: Exception | None) -> None:
+        if error is None and self._hold is not None:
+            self._hold.noted()
+            self._hold = None
+
+    def _take(self, now_ms: int) -> bool:
+        """Read the next messages that are due; return whether there are any."""
+        ordinals = [each for each in self._times.take(now_ms, BATCH_MESSAGES) if each not in self._finished]
+        gone: list[int] = []
+        for at, ordinal in enumerate(ordinals):
+            read = self._log.read(0, ordinal, 1)
+            if isinstance(read, Refusal):
+                for left in ordinals[at:]:
+                    self._times.add(now_ms, left)
+                self._not_before_ms = now_ms + RETRY_MS
+                break
+            if read.waiting and read.waiting[0].ordinal == ordinal:
+                self._taken.append(read.waiting[0])
+            else:
+                gone.append(ordinal)
+        if gone:
+            _LOG.error("messages were removed before their time", extra={"fields": {"messages": len(gone)}})
+            self._finished.add(gone)
+        return bool(ordinals)
+
+    def _deliver(self) -> None:
+        self._busy = True
+        taken = self._taken
+
+        def moved(outcome: Sequence[Receipt] | Refusal) -> None:
+            self._busy = False
+            if isinstance(outcome, Refusal):
+                self._not_before_ms = self._now_ms + RETRY_MS
+                _LOG.warning("timed messages not delivered yet", extra={"fields": {"reason": outcome}})
+                return
+            self._taken = []
+            self._wake()
+
+            def saved(error: Exception | None) -> None:
+                if error is not None:
+                    _LOG.error("timed messages not noted", extra={"fields": {"reason": error}})
+                    return
+                for receipt in outcome:
+                    receipt.noted()
+
+            self._finished.add([each.ordinal for each in taken], saved)
+
+        move_all(self._mover, taken, moved)

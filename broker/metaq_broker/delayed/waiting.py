@@ -1,0 +1,43 @@
+"""What waits: messages of a log of their own, and how that log is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.log import Queue
+
+M = TypeVar("M")
+
+
+class Waiting(NamedTuple, Generic[M]):
+    """A message that waits. ``origin`` is its place (see ``moves``), ``message`` what is to be appended to ``target``.
+
+    ``due_ms`` is the time that it waits for, if it has one of its own. ``target`` is ``None`` if nobody can tell where
+    it is to go; it is then dropped.
+    """
+
+    ordinal: int
+    origin: int
+    stored_ms: int
+    due_ms: int
+    target: Queue | None
+    message: M
+
+
+class Read(NamedTuple, Generic[M]):
+    """Messages in the order of their ordinals; the next one is ``next_ordinal`` or behind it."""
+
+    waiting: Sequence[Waiting[M]]
+    next_ordinal: int
+
+
+class WaitingLog(Protocol[M]):
+    """The queues of one topic, in which messages wait."""
+
+    def read(self, queue: int, first: int, count: int) -> Read[M] | Refusal:
+        """Return at most ``count`` messages from ordinal ``first`` on. ``first`` below the log start: from there."""
+
+    def end(self, queue: int) -> int:
+        """Return the ordinal behind the last readable message of a queue."""

@@ -1,0 +1,145 @@
+"""Delay levels: when messages are delivered, in which order, and what crashes and wrong clocks do to it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from metaq_broker.delayed.level_queues import IDLE_MS, RETRY_MS, LevelQueues
+from metaq_broker.delayed.levels import DelayLevels
+from metaq_broker.engine.outcomes import DiskFull
+from metaq_broker.moves.log import Queue
+from metaq_broker.moves.mover import Mover
+from waiting_topics import Disk, MemoryLog, MemoryWaiting, Message
+
+ORDERS, BILLS = Queue("orders", 0), Queue("bills", 3)
+NOW = 1_000_000
+LEVELS = DelayLevels.parse("1s 5s")
+
+
+class Broker:
+    """Two levels on a memory log."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.log = MemoryLog(disk)
+        self.mover = Mover[Message](self.log, self.log)
+        self.wakes = 0
+        self.levels = LevelQueues(LEVELS, MemoryWaiting(self.log, "waiting"), self.mover, self.log, self.wake)
+        while not self.mover.recover():
+            pass
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def store(self, text: str, level: int, stored_ms: int, target: Queue | None = ORDERS) -> None:
+        waiting = self.log.disk.queues.setdefault(Queue("waiting", level - 1), [])
+        waiting.append(Message(text, target=target, stored_ms=stored_ms))
+
+    def run(self, now_ms: int) -> int:
+        """Deliver all that is due, the disk being quick."""
+        while True:
+            wakes = self.wakes
+            at = self.levels.run(now_ms)
+            self.log.sync_all()
+            if self.wakes == wakes:
+                return at
+
+    def delivered(self, queue: Queue = ORDERS) -> list[str]:
+        return [each.text for each in self.log.disk.queues.get(queue, ())]
+
+
+def test_messages_are_delivered_when_their_delay_has_passed() -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.store("b", 2, NOW)
+    broker.store("c", 1, NOW + 500, BILLS)
+    assert broker.run(NOW + 999) == NOW + 1000
+    assert broker.delivered() == []
+    assert broker.run(NOW + 1000) == NOW + 1500
+    assert broker.delivered() == ["a"]
+    broker.run(NOW + 5000)
+    assert broker.delivered() == ["a", "b"]
+    assert broker.delivered(BILLS) == ["c"]
+    assert broker.levels.positions() == {1: 2, 2: 1}
+
+
+def test_delivered_messages_name_their_origin() -> None:
+    broker = Broker(Disk())
+    broker.store("b", 2, NOW)
+    broker.run(NOW + 5000)
+    assert broker.log.disk.queues[ORDERS][0].origin == 1001
+
+
+def test_thousands_that_are_due_at_once_are_delivered_in_order() -> None:
+    broker = Broker(Disk())
+    for number in range(3000):
+        broker.store(str(number), 1, NOW + number)
+    broker.run(NOW + 10_000)
+    assert broker.delivered() == [str(number) for number in range(3000)]
+
+
+def test_it_looks_again_within_a_second_for_the_clock_may_be_set() -> None:
+    broker = Broker(Disk())
+    broker.store("b", 2, NOW)
+    assert broker.run(NOW) == NOW + IDLE_MS
+
+
+def test_a_clock_that_was_set_back_lengthens_no_delay() -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.run(NOW - 3_600_000)
+    assert broker.delivered() == ["a"]
+
+
+def test_a_message_without_target_is_passed_over() -> None:
+    broker = Broker(Disk())
+    broker.store("lost", 1, NOW, None)
+    broker.store("a", 1, NOW)
+    broker.run(NOW + 1000)
+    assert broker.delivered() == ["a"]
+
+
+def test_what_the_disk_refuses_is_tried_again() -> None:
+    broker = Broker(Disk())
+    for number in range(3):
+        broker.store(f"a{number}", 1, NOW)
+        broker.store(f"b{number}", 1, NOW, BILLS)
+    broker.log.refusals[ORDERS] = DiskFull("no space")
+    assert broker.run(NOW + 1000) == NOW + 1000 + RETRY_MS
+    assert broker.levels.positions()[1] == 0
+    broker.log.refusals.clear()
+    broker.run(NOW + 1000 + RETRY_MS)
+    assert broker.delivered() == ["a0", "a1", "a2"]
+    assert broker.delivered(BILLS) == ["b0", "b1", "b2"]  # once, though the batch was tried twice
+
+
+def test_a_restart_goes_on_where_it_was() -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.store("b", 1, NOW + 10_000)
+    broker.run(NOW + 1000)
+    broker = Broker(broker.log.crash(Random(1)))
+    broker.run(NOW + 11_000)
+    assert broker.delivered() == ["a", "b"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
+    random, disk = Random(seed), Disk()
+    broker, now = Broker(disk), NOW
+    for number in range(120):
+        broker.store(str(number), random.randint(1, 2), NOW, random.choice((ORDERS, BILLS)))
+    for _ in range(300):
+        now += random.randrange(-200, 700)
+        broker.levels.run(now)
+        for _ in range(random.randint(0, 3)):
+            if broker.log.under_way:
+                broker.log.sync_one(random)
+        if random.random() < 0.3:
+            broker.mover.tick()
+        if random.random() < 0.1:
+            broker = Broker(broker.log.crash(random))
+            now -= random.choice((0, 0, 2_000))
+    broker.run(now + 10_000)
+    delivered = broker.delivered() + broker.delivered(BILLS)
+    assert sorted(delivered, key=int) == [str(number) for number in range(120)]

@@ -1,0 +1,124 @@
+"""Messages that wait for a moment of their own: order, restarts, recall, limits, crashes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from metaq_broker.delayed.level_queues import RETRY_MS
+from metaq_broker.delayed.timed_queue import READ_MESSAGES, TimedQueue
+from metaq_broker.engine.outcomes import DiskFull
+from metaq_broker.moves.log import Queue
+from metaq_broker.moves.mover import Mover
+from waiting_topics import Disk, MemoryLog, MemoryWaiting, Message
+
+ORDERS, BILLS, TIMED = Queue("orders", 0), Queue("bills", 3), Queue("timed", 0)
+NOW = 1_000_000
+
+
+class Broker:
+    def __init__(self, disk: Disk, waiting_max: int = 10_000) -> None:
+        self.log = MemoryLog(disk)
+        self.mover = Mover[Message](self.log, self.log)
+        self.timed = TimedQueue(
+            MemoryWaiting(self.log, "timed"), self.mover, self.log, lambda: None, waiting_max=waiting_max
+        )
+        while not self.mover.recover():
+            pass
+
+    def store(self, text: str, due_ms: int, target: Queue = ORDERS) -> int:
+        waiting = self.log.disk.queues.setdefault(TIMED, [])
+        waiting.append(Message(text, target=target, due_ms=due_ms))
+        return len(waiting) - 1
+
+    def run(self, now_ms: int) -> None:
+        for _ in range(100):
+            self.timed.run(now_ms)
+            self.log.sync_all()
+
+    def delivered(self, queue: Queue = ORDERS) -> list[str]:
+        return [each.text for each in self.log.disk.queues.get(queue, ())]
+
+
+def test_messages_are_delivered_in_the_order_of_their_moments() -> None:
+    broker = Broker(Disk())
+    broker.store("late", NOW + 300_000)
+    broker.store("early", NOW + 10)
+    broker.store("past", NOW - 5)
+    broker.run(NOW)
+    assert broker.delivered() == ["past"]
+    assert broker.timed.run(NOW) == NOW + 10
+    broker.run(NOW + 300_000)
+    assert broker.delivered() == ["past", "early", "late"]
+    assert len(broker.timed) == 0
+
+
+def test_a_restart_reads_in_parts_what_still_waits() -> None:
+    broker = Broker(Disk())
+    for number in range(3 * READ_MESSAGES):
+        broker.store(str(number), NOW + number % 2 * 1000)
+    broker.run(NOW)
+    broker = Broker(broker.log.crash(Random(1)))
+    assert broker.timed.run(NOW) == NOW  # not all is read yet
+    broker.run(NOW)
+    assert len(broker.timed) == 3 * READ_MESSAGES // 2
+    broker.run(NOW + 1000)
+    assert sorted(broker.delivered(), key=int) == [str(number) for number in range(3 * READ_MESSAGES)]
+
+
+def test_a_recalled_message_is_not_delivered_also_after_a_restart() -> None:
+    broker = Broker(Disk())
+    recalled, other = broker.store("recalled", NOW + 10), broker.store("other", NOW + 10)
+    broker.run(NOW)
+    assert broker.timed.waits(recalled)
+    broker.timed.recall(recalled, lambda error: None)
+    assert not broker.timed.waits(recalled)
+    assert broker.timed.waits(other)
+    assert not broker.timed.waits(99)
+    broker.log.sync_all()
+    broker = Broker(broker.log.disk)
+    broker.run(NOW + 10)
+    assert broker.delivered() == ["other"]
+    assert not broker.timed.waits(other)
+
+
+def test_it_is_full_when_so_many_wait() -> None:
+    broker = Broker(Disk(), waiting_max=3)
+    for number in range(3):
+        assert not broker.timed.is_full
+        broker.store(str(number), NOW + 1000)
+        broker.run(NOW)
+    assert broker.timed.is_full
+
+
+def test_what_the_disk_refuses_is_tried_again() -> None:
+    broker = Broker(Disk())
+    broker.store("a", NOW)
+    broker.store("b", NOW, BILLS)
+    broker.log.refusals[ORDERS] = DiskFull("no space")
+    broker.run(NOW)
+    broker.log.refusals.clear()
+    broker.run(NOW + RETRY_MS)
+    assert (broker.delivered(), broker.delivered(BILLS)) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
+    random = Random(seed)
+    broker, now = Broker(Disk()), NOW
+    for number in range(120):
+        broker.store(str(number), NOW + random.randrange(60_000), random.choice((ORDERS, BILLS)))
+    for _ in range(300):
+        now += random.randrange(-200, 500)
+        broker.timed.run(now)
+        for _ in range(random.randint(0, 3)):
+            if broker.log.under_way:
+                broker.log.sync_one(random)
+        if random.random() < 0.3:
+            broker.mover.tick()
+        if random.random() < 0.1:
+            broker = Broker(broker.log.crash(random))
+            now -= random.choice((0, 0, 2_000))
+    broker.run(now + 100_000)
+    delivered = broker.delivered() + broker.delivered(BILLS)
+    assert sorted(delivered, key=int) == [str(number) for number in range(120)]

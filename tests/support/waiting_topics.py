@@ -1,0 +1,135 @@
+"""A log and a state table in memory, whose disk is as slow and as forgetful as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from metaq_broker.delayed.waiting import Read, Waiting
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.moves.log import Origins, Queue
+
+
+class Message(NamedTuple):
+    """``origin`` is that of a moved message; ``target`` and ``due_ms`` are those of one that waits."""
+
+    text: str
+    origin: int = 0
+    target: Queue | None = None
+    stored_ms: int = 0
+    due_ms: int = 0
+
+
+@dataclass
+class Disk:
+    """What outlives a crash. Partitions and the table are synced each by itself and in order."""
+
+    queues: dict[Queue, list[Message]] = field(default_factory=dict)
+    values: dict[str, bytes] = field(default_factory=dict)
+
+
+class MemoryLog:
+    """Implements ``MoveLog``, ``WaitingLog`` and ``State``. Nothing is durable before ``sync_one`` or ``sync_all``."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.table = dict(disk.values)
+        self.refusals: dict[Queue, Refusal] = {}
+        self._appends: dict[Queue, list[tuple[Sequence[Message], Callable[[Refusal | None], None]]]] = {}
+        self._changes: list[tuple[str, bytes | None, Callable[[Exception | None], None] | None]] = []
+
+    # ---- the log
+
+    def append(self, queue: Queue, messages: Sequence[Message], stored: Callable[[Refusal | None], None]) -> None:
+        if (refusal := self.refusals.get(queue)) is not None:
+            stored(refusal)
+        else:
+            self._appends.setdefault(queue, []).append((messages, stored))
+
+    def end(self, queue: Queue) -> int:
+        return len(self.disk.queues.get(queue, ()))
+
+    def origins(self, queue: Queue, first: int) -> Origins:
+        found = self.disk.queues.get(queue, [])[first : first + 3]
+        return Origins([each.origin for each in found if each.origin], first + len(found))
+
+    # ---- the table
+
+    def get(self, key: str) -> bytes | None:
+        return self.table.get(key)
+
+    def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None:
+        self.table[key] = value
+        self._changes.append((key, value, on_durable))
+
+    def delete(self, key: str, on_durable: Callable[[Exception | None], None] | None = None) -> None:
+        self.table.pop(key, None)
+        self._changes.append((key, None, on_durable))
+
+    def when_durable(self, on_durable: Callable[[Exception | None], None]) -> None:
+        self._changes.append(("", None, on_durable))
+
+    # ---- time and accidents
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._appends or self._changes)
+
+    def sync_one(self, random: Random) -> None:
+        """Sync one partition, or the table."""
+        choices: list[Queue | None] = [*self._appends, *([None] if self._changes else [])]
+        chosen = random.choice(choices)
+        if chosen is None:
+            changes, self._changes = self._changes, []
+            for change in changes:
+                self._keep(change)
+            for _, _, saved in changes:
+                if saved is not None:
+                    saved(None)
+            return
+        for messages, stored in self._appends.pop(chosen):
+            self.disk.queues.setdefault(chosen, []).extend(messages)
+            stored(None)
+
+    def sync_all(self) -> None:
+        """Sync until nothing is left to be."""
+        random = Random(1)
+        while self.under_way:
+            self.sync_one(random)
+
+    def crash(self, random: Random) -> Disk:
+        """End here: of what was not synced yet, a front part of each file is there."""
+        for queue, appends in self._appends.items():
+            for messages, _ in appends[: random.randint(0, len(appends))]:
+                self.disk.queues.setdefault(queue, []).extend(messages)
+        for change in self._changes[: random.randint(0, len(self._changes))]:
+            self._keep(change)
+        return self.disk
+
+    def _keep(self, change: tuple[str, bytes | None, object]) -> None:
+        key, value, _ = change
+        if value is not None:
+            self.disk.values[key] = value
+        else:
+            self.disk.values.pop(key, None)
+
+
+class MemoryWaiting:
+    """The ``WaitingLog`` of one topic of a ``MemoryLog``."""
+
+    def __init__(self, log: MemoryLog, topic: str) -> None:
+        self.log, self.topic = log, topic
+
+    def end(self, queue: int) -> int:
+        return self.log.end(Queue(self.topic, queue))
+
+    def read(self, queue: int, first: int, count: int) -> Read[Message] | Refusal:
+        stored = self.log.disk.queues.get(Queue(self.topic, queue), [])[first : first + count]
+        waiting = []
+        for ordinal, each in enumerate(stored, first):
+            origin = ordinal + 1 + 1000 * queue
+            moved = each._replace(origin=origin)
+            waiting.append(Waiting(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved))
+        return Read(waiting, first + len(stored))
