@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
     ``frames`` that can be written get their ids where they are; nothing of them is kept. A block is one unit: stored
     whole, in one segment, or not at all. ``independent``: its messages were put one by one. Then a wrong one is left
-    out, and a segment may end between two of them.
+    out, and a segment may end between two of them. ``extra_bytes``: what a body may have beyond maxMessageSize.
     """
 
     topic: str
@@ -46,6 +46,7 @@ class Block(NamedTuple):
     frames: Buffer
     messages: int
     independent: bool = False
+    extra_bytes: int = 0
 
 
 class BlockRefused(Exception):

@@ -137,7 +137,8 @@ class Engine:
         try:
             check_count(block.frames, count)  # first: ids that are taken for nothing are gone
             ids = self.reserve_ids(count)
-            numbered, marks = number_block(block.frames, count, ids, self._system.message_bytes_max, self._mark_bytes)
+            body_bytes_max = self._system.message_bytes_max + block.extra_bytes
+            numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
             return self._append_correct(block, on_durable) if block.independent else BlockInvalid(str(fault))
         log = self.stores.get(topic, block.partition) or self._create_log(topic, block.partition)

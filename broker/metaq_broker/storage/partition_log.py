@@ -61,6 +61,7 @@ class PartitionLog:
     end_offset: int
     readable_end: int
     failure: str | None
+    layout: Layout
 
     def __init__(
         self,
@@ -107,16 +108,16 @@ class PartitionLog:
         return cls(files, clock, directory, settings, handles, loaded, incarnation)
 
     def _adopt(self, loaded: Loaded) -> None:
-        self._layout = Layout(loaded.segments, loaded.damage, self._handles)
+        self.layout = Layout(loaded.segments, loaded.damage, self._handles)
         self._builder: IndexBuilder = loaded.builder
         self.recovery = loaded.report
         self.failure = None
-        interval_bytes, active = self._settings.index_interval_bytes, self._layout.active
+        interval_bytes, active = self._settings.index_interval_bytes, self.layout.active
         self._unsynced = Unsynced(
             self._files, self.directory, interval_bytes, active, self._incarnation, fresh=loaded.fresh
         )
         self._older_messages = sum(segment.messages for segment in loaded.segments[:-1])
-        self.end_offset = self.readable_end = self._layout.active.end
+        self.end_offset = self.readable_end = self.layout.active.end
         self.durable_ordinal = self._builder.ordinal
 
     def __repr__(self) -> str:
@@ -126,23 +127,23 @@ class PartitionLog:
     @property
     def start_offset(self) -> int:
         """Offset of the oldest byte that is kept."""
-        return self._layout.start
+        return self.layout.start
 
     @property
     def segment_count(self) -> int:
         """Segments that are kept, the one being written included."""
-        return len(self._layout.segments)
+        return len(self.layout.segments)
 
     @property
     def active(self) -> Segment:
         """The segment that is written; not to be changed from outside."""
-        return self._layout.active
+        return self.layout.active
 
     @property
     def message_count(self) -> int:
         """Messages that are kept and not quarantined, appended ones included."""
-        kept = self._older_messages + self._builder.ordinal - self._layout.active.first_ordinal
-        return kept - sum(entry.messages for entry in self._layout.damage)
+        kept = self._older_messages + self._builder.ordinal - self.layout.active.first_ordinal
+        return kept - sum(entry.messages for entry in self.layout.damage)
 
     @property
     def end_ordinal(self) -> int:
@@ -162,7 +163,7 @@ class PartitionLog:
     @property
     def quarantined(self) -> Sequence[OffsetRange]:
         """The ranges of damaged bytes, ascending."""
-        return [entry.range for entry in self._layout.damage]
+        return [entry.range for entry in self.layout.damage]
 
     @property
     def incarnation(self) -> str | None:
@@ -207,13 +208,13 @@ class PartitionLog:
         self._write([block_part.block for block_part in block_parts])
         for block, count, marks in block_parts:
             self._builder.add_block(block, count, marks, self._clock.now_ms)
-        if self._layout.active.size >= self._settings.segment_bytes_max:
+        if self.layout.active.size >= self._settings.segment_bytes_max:
             self.begin_segment()
         return first
 
     def has_space_for(self, size: int) -> bool:
         """Say whether so many bytes fit into the active segment without a roll."""
-        return self._layout.active.size + size < self._settings.segment_bytes_max
+        return self.layout.active.size + size < self._settings.segment_bytes_max
 
     def append_copy(self, data: bytes, frames: Sequence[bytes]) -> None:
         """Append frames of another broker's log (``data``: all joined), without rolling. Raises as ``append``."""
@@ -228,13 +229,13 @@ class PartitionLog:
     def _append_over_rolls(self, frames: Sequence[bytes]) -> None:
         while frames:
             ends = list(accumulate(map(len, frames)))
-            free_bytes = self._settings.segment_bytes_max - self._layout.active.size
+            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
             count = bisect_left(ends, free_bytes) + 1
             part = frames[:count]
             data = b"".join(part)
             self._write([data])
             self._builder.add_frames(data, part, self._clock.now_ms)
-            if self._layout.active.size >= self._settings.segment_bytes_max:
+            if self.layout.active.size >= self._settings.segment_bytes_max:
                 self.begin_segment()
             frames = frames[count:]
             if frames:
@@ -242,7 +243,7 @@ class PartitionLog:
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         size = sum(map(len, parts))
-        active = self._layout.active
+        active = self.layout.active
         assert active.handle is not None  # the active segment is always open
         try:
             self._files.pwrite_all(active.handle.fd, parts, active.size)
@@ -269,7 +270,7 @@ class PartitionLog:
 
     def begin_segment(self) -> None:
         """Finish the active segment, start the next; on a full disk it grows on, after other errors appends fail."""
-        active, start, builder = self._layout.active, self.end_offset, self._builder
+        active, start, builder = self.layout.active, self.end_offset, self._builder
         try:
             fd = self._files.open_append(unnamed_path(self.directory, start))
         except OSError as error:
@@ -283,7 +284,7 @@ class PartitionLog:
         index = SegmentIndex(index_path(self.directory, start), 0, self._builder.entries)
         path, handle = segment_path(self.directory, start), FileHandle(self._files, fd)
         segment = Segment(start, 0, path, index, builder.ordinal, builder.time_ms, named=False, handle=handle)
-        self._layout.add(segment)
+        self.layout.add(segment)
         self._unsynced.add(segment)
         _LOGGER.info("segment begun", extra={"fields": {"partition": self.directory.name, "start": start}})
 
@@ -370,7 +371,7 @@ class PartitionLog:
         """
         trusted = clean and self.failure is None and self._close_cleanly()
         self.failure = self.failure or "it is closed"
-        for segment in self._layout.segments:
+        for segment in self.layout.segments:
             segment.handle = None
             self._handles.drop(segment.path)  # the names may mean other files soon
             self._handles.drop(segment.index.path)
@@ -378,7 +379,7 @@ class PartitionLog:
 
     def _close_cleanly(self) -> bool:
         self._unsynced.disown()  # the sync here overtakes a job that is still under way
-        active = self._layout.active
+        active = self.layout.active
         try:
             self.sync()
             self._builder.mark()
@@ -398,7 +399,7 @@ class PartitionLog:
         """
         if offset >= self.readable_end:
             return AtEnd(self.readable_end, offset)
-        layout = self._layout
+        layout = self.layout
         segment = layout.active if offset >= layout.active.start else layout.find(offset)
         if offset < segment.start:
             return Moved(segment.start)
@@ -426,11 +427,11 @@ class PartitionLog:
 
         Source: docs/protocol.md, MetaQ's ``offset`` command.
         """
-        return self.readable_end if offset >= self.readable_end else self._layout.find(offset).start
+        return self.readable_end if offset >= self.readable_end else self.layout.find(offset).start
 
     def boundary(self, offset: int) -> int:
         """Return the frame boundary at or below ``offset``, clamped to what is kept and readable."""
-        return reads.boundary_at_or_below(self._layout, self._clamp(offset)).offset
+        return reads.boundary_at_or_below(self.layout, self._clamp(offset)).offset
 
     def ordinal(self, offset: int) -> int:
         """Return the number of messages before the frame boundary at or below ``offset``, since the partition began.
@@ -439,7 +440,7 @@ class PartitionLog:
         long as indexes do: once the indexes of all kept segments are lost, the oldest kept message is number 0, and
         damaged bytes that were not quarantined before stand for one message.
         """
-        return reads.boundary_at_or_below(self._layout, self._clamp(offset)).ordinal
+        return reads.boundary_at_or_below(self.layout, self._clamp(offset)).ordinal
 
     def offset_of_message(self, ordinal: int) -> int:
         """Return the offset of the message before which there are ``ordinal`` others; clamped to [start, readable end].
@@ -448,7 +449,7 @@ class PartitionLog:
         """
         if ordinal >= self.durable_ordinal:
             return self.readable_end
-        return reads.boundary_of_message(self._layout, ordinal).offset
+        return reads.boundary_of_message(self.layout, ordinal).offset
 
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
@@ -457,7 +458,7 @@ class PartitionLog:
         """
         if time_ms > self._builder.time_ms:
             return self.readable_end
-        return reads.first_at(self._layout, time_ms, self.readable_end)
+        return reads.first_at(self.layout, time_ms, self.readable_end)
 
     def _clamp(self, offset: int) -> int:
         return min(max(offset, self.start_offset), self.readable_end)
@@ -466,8 +467,8 @@ class PartitionLog:
 
     def segments(self) -> list[SegmentInfo]:
         """Return all segments, oldest first."""
-        active = self._layout.active
-        return [segment_info(self._files, segment, active=segment is active) for segment in self._layout.segments]
+        active = self.layout.active
+        return [segment_info(self._files, segment, active=segment is active) for segment in self.layout.segments]
 
     def forget_segments(self, count: int) -> list[SegmentInfo]:
         """Take the ``count`` oldest segments out of service: ``start_offset`` moves, nothing on disk changes yet.
@@ -477,11 +478,11 @@ class PartitionLog:
         Raises:
             ValueError: Fewer than ``count`` segments are finished and durable; the one being written never goes.
         """
-        finished = self._layout.segments[:-1]
+        finished = self.layout.segments[:-1]
         if count > len(finished) or not all(segment.settled for segment in finished[:count]):
             raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {len(finished)} are finished")
         infos = [segment_info(self._files, segment, active=False) for segment in finished[:count]]
-        for segment in self._layout.forget(count):
+        for segment in self.layout.forget(count):
             self._older_messages -= segment.messages
         return infos
 
@@ -492,7 +493,7 @@ class PartitionLog:
             ValueError: They are not the oldest, or one is still in use for writing.
             OSError: A file cannot be removed; all are out of service nevertheless.
         """
-        oldest = [segment.start for segment in self._layout.segments[: len(segments)]]
+        oldest = [segment.start for segment in self.layout.segments[: len(segments)]]
         if [segment.start for segment in segments] != oldest:
             raise ValueError(f"{self.directory.name}: only the oldest segments can be dropped, in their order")
         for segment in self.forget_segments(len(segments)):

@@ -1,0 +1,348 @@
+"""The broker's messages as RocketMQ's clients know them: by topic, queue and queue offset, or by physical offset.
+
+Queues are the engine's partitions, queue offsets their ordinals, records are made of frames when they are read
+(``metaq.formats.stored_records``). No handler of the front end touches an engine's log: all go through here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from metaq.errors import CorruptFrame
+from metaq.formats.frames import HEADER_BYTES
+from metaq.formats.message_id import timestamp_ms
+from metaq.formats.rocketmq.message_ids import OffsetMessageId
+from metaq.formats.rocketmq.properties import BYTES_MAX
+from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, encode_stored, tag_of
+from metaq.formats.stored_records import Collected, QueueRecords, Wanted
+from metaq_broker.engine.blocks import Block
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
+from metaq_broker.engine.outcomes import (
+    NothingAt,
+    PartitionClosed,
+    PartitionEmpty,
+    PartitionUnavailable,
+    Refusal,
+    StorageFailed,
+)
+from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
+from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.reads import AtEnd, Moved, Slice
+
+_LOG: Final = logging.getLogger(__name__)
+
+READ_BYTES: Final = 1 << 16
+"""Of a log, so many bytes are read at once, unless a message is longer."""
+
+LOOKED_AT_MAX: Final = 800
+"""Messages that one read looks at, at most, when few of them are wanted."""
+
+LOOKED_AT_BYTES_MAX: Final = 1 << 20
+"""Bytes of the log that one read looks at, about."""
+
+QUEUES_MAX: Final = 10_000
+"""Queues of which something is kept ready."""
+
+EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
+"""What the body of a frame may have beside the message: tag, fields, properties."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to be stored. ``properties`` is RocketMQ's text of them, at most 32,767 bytes; the tag is in it.
+
+    ``born_host`` has 8 or 20 bytes (``metaq.formats.rocketmq.hosts``), times are in milliseconds.
+    """
+
+    body: bytes
+    properties: bytes
+    born_timestamp: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+
+class StoredBatch(NamedTuple):
+    """Where messages that were sent together are: they have the queue offsets from ``queue_offset`` on."""
+
+    queue: int
+    queue_offset: int
+    physical_offsets: Sequence[int]
+    store_time: int
+    store_host: bytes
+
+    def message_ids(self) -> list[str]:
+        """Return the messages' ids as RocketMQ's clients know them."""
+        return [str(OffsetMessageId(self.store_host, each)) for each in self.physical_offsets]
+
+
+OnStored = Callable[[StoredBatch | Refusal], None]
+
+
+class Batch(NamedTuple):
+    """What a read found: ``records`` as the body of a pull has them, and the queue offset to go on from.
+
+    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were looked at.
+    """
+
+    records: list[bytes]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    looked_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NumberPending(Refusal):
+    """The messages at ``offset`` have no physical offsets yet; ``MessageStore.when_numbered`` tells when they have."""
+
+    topic: str
+    queue: int
+    offset: int
+
+
+class MessageStore:
+    """See the module. ``store_host`` (8 or 20 bytes) is where clients reach this broker."""
+
+    def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes) -> None:
+        self._engine, self._numbers = engine, numbers
+        self.store_host = store_host
+        self._ordinals = Ordinals()
+        self._records: dict[tuple[str, int], QueueRecords] = {}
+
+    # ---- storing
+
+    def append(self, topic: str, queue: int, messages: Sequence[OutgoingMessage], done: OnStored) -> None:
+        """Store messages as one unit; ``done`` is called once with where they are, or why they are not.
+
+        It is called when they may be acknowledged, and never before this returns, except with a refusal.
+
+        Raises:
+            FieldError: A number of a message does not fit.
+        """
+        frames = [
+            encode_stored(
+                tag_of(each.properties),
+                encode_head(
+                    each.flag,
+                    each.sys_flag,
+                    each.born_timestamp,
+                    each.born_host,
+                    each.reconsume_times,
+                    each.prepared_offset,
+                ),
+                each.properties,
+                each.body,
+            )
+            for each in messages
+        ]
+        self.append_frames(topic, queue, frames, done)
+
+    def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
+        """Do the same with frames in the stored form; their ids are given here."""
+
+        def durable(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                done(refusal)
+                return
+            log = self._engine.stores.get(topic, queue)
+            if log is None:  # removed by an operator in this moment
+                done(StorageFailed("the partition was removed"))
+                return
+            self._numbers.require(log, first, numbered)
+
+        def numbered(base: int | Exception) -> None:
+            if isinstance(base, Exception):
+                done(StorageFailed(str(base)))
+                return
+            offsets = [base + first]
+            if len(frames) > 1:
+                offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
+            done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
+
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        outcome = self._engine.append(Block(topic, queue, data, len(frames), extra_bytes=EXTRA_BYTES_MAX), durable)
+        if isinstance(outcome, Refusal):
+            done(outcome)
+            return
+        first, ordinal, store_time = outcome.first_offset, outcome.first_ordinal, outcome.ids.first_ms
+
+    # ---- reading
+
+    def read(
+        self,
+        topic: str,
+        queue: int,
+        queue_offset: int,
+        messages_max: int,
+        bytes_max: int,
+        tags: Collection[bytes] | None = None,
+    ) -> Batch | Refusal:
+        """Return messages from ``queue_offset`` on; ``tags``: only those with one of them, ``None`` = all.
+
+        At least one message, if one was found, then at most so many and so many bytes. No message, and the same offset
+        to go on from, if ``queue_offset`` is not one of the queue's. Damaged messages are left out.
+        """
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        first, end = first_ordinal(log), log.durable_ordinal
+        if not first <= queue_offset < end:
+            return Batch([], queue_offset, first, end)
+        try:
+            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, LOOKED_AT_MAX, tags))
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+
+    def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> Batch | Refusal:
+        offset, ordinal = self._ordinals.find(log, queue_offset)
+        began, collected, run_bytes, records = offset, Collected(wanted), 0, self._records_of(log)
+        while not collected.is_full and offset - began < LOOKED_AT_BYTES_MAX:
+            base = self._numbers.base(log, offset)
+            if base is None:
+                if not collected.looked_at:
+                    return NumberPending(log.topic, log.index, offset)
+                break
+            found = log.read(offset, run_bytes or min(READ_BYTES, STRETCH_BYTES - offset % STRETCH_BYTES))
+            if isinstance(found, AtEnd):
+                break
+            if isinstance(found, Moved):
+                offset, ordinal = found.offset, boundary_at(log, found.offset).ordinal
+                continue
+            run, before = found.read(), collected.looked_at
+            passed = records.of_run(run, offset, ordinal, base, time_before(log, offset), collected, log.directory.name)
+            if not passed and not collected.is_full:
+                run_bytes = _longer(log, offset, run)
+                continue
+            offset, ordinal, run_bytes = offset + passed, ordinal + collected.looked_at - before, 0
+        self._ordinals.remember(log, ordinal, offset)
+        return Batch(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
+
+    def when_numbered(self, pending: NumberPending, then: Callable[[Refusal | None], None]) -> None:
+        """Call ``then`` when the partition has its number, with ``None``, or with why it gets none."""
+        log = self._log(pending.topic, pending.queue)
+        if isinstance(log, Refusal):
+            then(log)
+        else:
+            self._numbers.require(
+                log,
+                pending.offset,
+                lambda base: then(StorageFailed(str(base)) if isinstance(base, Exception) else None),
+            )
+
+    def find(self, physical_offset: int) -> Record | Refusal:
+        """Return the message at a physical offset, or why there is none."""
+        found = self._numbers.find(physical_offset)
+        if found is None:
+            return NothingAt(physical_offset)
+        stretch, offset = found
+        log = self._log(stretch.topic, stretch.queue)
+        if isinstance(log, Refusal):
+            return log
+        try:
+            where = boundary_at(log, offset)
+            is_there = log.start_offset <= offset < log.readable_end and where.offset == offset
+            if not is_there or stretch.incarnation != log.incarnation:
+                return NothingAt(physical_offset)
+            self._ordinals.remember(log, where.ordinal, offset)
+            batch = self._read(log, where.ordinal, Wanted(1, 1, 1))
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+        if isinstance(batch, Refusal):
+            return batch
+        record = read_record(batch.records[0]) if batch.records else None
+        return record if record and record.physical_offset == physical_offset else NothingAt(physical_offset)
+
+    # ---- positions
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset of the oldest message that is kept, 0 where nothing was ever stored."""
+        log = self._log(topic, queue)
+        return 0 if isinstance(log, Refusal) else first_ordinal(log)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """Return the queue offset behind the last message that can be read."""
+        log = self._log(topic, queue)
+        return 0 if isinstance(log, Refusal) else log.durable_ordinal
+
+    def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
+        """Return the queue offset of the first message that was stored at or after ``time_ms``, the end without one."""
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        try:
+            return boundary_at(log, log.first_at(time_ms)).ordinal
+        except OSError as error:
+            return StorageFailed(str(error))
+
+    def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
+        """Return when a message was stored, in milliseconds; ``None`` if it is not there or nobody knows."""
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal) or not first_ordinal(log) <= queue_offset < log.durable_ordinal:
+            return None
+        try:
+            where = self._ordinals.find(log, queue_offset)
+            found = log.read(where.offset, HEADER_BYTES)
+            if not isinstance(found, Slice) or where.ordinal != queue_offset:
+                return None
+            return timestamp_ms(int.from_bytes(found.read()[8:16], signed=True)) or time_before(log, found.offset)
+        except OSError:
+            return None
+
+    def watch(self, topic: str, queue: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` whenever there are more messages to read in a queue; return what ends it."""
+        return self._engine.watch(topic, queue, lambda _end: callback())
+
+    def _log(self, topic: str, queue: int) -> PartitionLog | Refusal:
+        engine = self._engine
+        if engine.is_closed(topic, queue):
+            return PartitionClosed(queue)
+        log = engine.stores.get(topic, queue)
+        if log is not None:
+            return log
+        fault = engine.stores.refusal(topic, queue)
+        return PartitionEmpty(topic, queue) if fault is None else PartitionUnavailable(fault)
+
+    def _records_of(self, log: PartitionLog) -> QueueRecords:
+        key = log.topic, log.index
+        made = self._records.get(key)
+        if made is None:
+            if len(self._records) >= QUEUES_MAX:
+                self._records.clear()
+            made = self._records[key] = QueueRecords(*key, self.store_host)
+        return made
+
+
+def _behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
+    """Return where the message behind a damaged one begins, of which nobody knew: one wrong frame costs one frame.
+
+    Raises:
+        CorruptFrame: There is no intact message where the damaged one says that it ends.
+        OSError: The segment cannot be read.
+    """
+    front = log.read(offset, 4)
+    end = offset + HEADER_BYTES + int.from_bytes(front.read(), signed=True) if isinstance(front, Slice) else -1
+    if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
+        raise error
+    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
+    _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
+    return end
+
+
+def _longer(log: PartitionLog, offset: int, run: bytes) -> int:
+    """Return how many bytes the frame at ``offset`` takes, of which ``run`` has too few.
+
+    Raises:
+        CorruptFrame: It cannot be so long.
+    """
+    frame_bytes = HEADER_BYTES + int.from_bytes(run[:4], signed=True) if len(run) >= HEADER_BYTES else HEADER_BYTES
+    if not len(run) < frame_bytes <= log.readable_end - offset:
+        raise CorruptFrame(log.directory.name, offset, f"it announces {frame_bytes} bytes, more than there are")
+    return frame_bytes

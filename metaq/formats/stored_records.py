@@ -1,0 +1,200 @@
+"""Makes RocketMQ's records of MetaQ's frames: what the answer to a pull consists of. One pass, no I/O.
+
+A frame of a RocketMQ client (``stored_form``) becomes the record that its message would be in RocketMQ. Any other frame
+is a message of a MetaQ client: its attribute, up to a byte 2 and ``TAG_BYTES_MAX`` bytes, is the tag and its only
+property, it was born when it was stored, at the address 0.0.0.0:0, and everything else is 0.
+
+Source: docs/log-format.md, "Messages of RocketMQ clients".
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from metaq.errors import CorruptFrame
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
+from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
+from metaq.formats.rocketmq.properties import BYTES_MAX, TAGS
+from metaq.formats.rocketmq.records import MAGIC_V1, MAGIC_V2, TOPIC_BYTES_MAX_V1
+from metaq.formats.rocketmq.sys_flags import STORE_HOST_IPV6
+from metaq.formats.stored_form import SEPARATOR, STORED_FORM, fields_fit, head_end
+
+TAG_BYTES_MAX: Final = 32_000
+"""Of the attribute of a MetaQ message, so many bytes become the tag at most: properties have a limit."""
+
+_HEADER: Final = struct.Struct(">iiqi")
+_LENGTH: Final = struct.Struct(">i")
+_U16: Final = struct.Struct(">H")
+_TAGS_NAME: Final = f"{TAGS}\x01".encode()
+_IPV4_FIELDS_BYTES: Final = 36
+_NOWHERE: Final = bytes(IPV4_BYTES)
+
+
+class Wanted(NamedTuple):
+    """How much to make: at least one record if there is any, then at most so many and so many bytes.
+
+    At most ``looked_at_max`` messages are looked at. ``tags``: only messages with one of them, ``None`` = all.
+    """
+
+    messages_max: int
+    bytes_max: int
+    looked_at_max: int
+    tags: Collection[bytes] | None = None
+
+
+@dataclass(slots=True)
+class Collected:
+    """The ``records`` that were made, ``record_bytes`` together; ``looked_at`` messages were looked at.
+
+    ``is_full``: no more are wanted.
+    """
+
+    wanted: Wanted
+    records: list[bytes] = field(default_factory=list)
+    record_bytes: int = 0
+    looked_at: int = 0
+    is_full: bool = False
+
+
+class QueueRecords:
+    """Makes the records of one queue of the broker at ``store_host`` (8 or 20 bytes)."""
+
+    def __init__(self, topic: str, queue_id: int, store_host: bytes) -> None:
+        name = topic.encode()
+        is_short = len(name) <= TOPIC_BYTES_MAX_V1
+        self._magic = MAGIC_V1 if is_short else MAGIC_V2
+        self._topic = (bytes((len(name),)) if is_short else _U16.pack(len(name))) + name
+        self._queue_id = queue_id
+        self._store_host = store_host
+        self._is_ipv6 = len(store_host) == IPV6_BYTES
+        layouts = [struct.Struct(f">iIIi4sqq{12 + born}sq{len(store_host)}s12si") for born in (IPV4_BYTES, IPV6_BYTES)]
+        self._ipv4_born, self._ipv6_born = layouts
+
+    def of_run(
+        self, run: bytes, offset: int, ordinal: int, physical_base: int, known_ms: int, into: Collected, where: str
+    ) -> int:
+        """Make records of the frames of a run that begins at ``offset`` with the message ``ordinal``.
+
+        Return how many bytes at the front of the run were dealt with, 0 if it has not one whole frame. The physical
+        offset of a message is its offset and ``physical_base``. ``known_ms`` is the store time of messages whose id
+        tells none. ``where`` names the run in errors.
+
+        Raises:
+            CorruptFrame: The first frame is damaged. Later damage ends the work.
+        """
+        total, at, unpack, crc = len(run), 0, _HEADER.unpack_from, crc32
+        messages_max, bytes_max, looked_at_max, tags = into.wanted
+        records, record_bytes, looked_at = into.records, into.record_bytes, into.looked_at
+        while (body_at := at + HEADER_BYTES) <= total:
+            length, checksum, message_id, flag = unpack(run, at)
+            end = body_at + length
+            if end > total:
+                break
+            body = run[body_at:end]
+            if length < 0 or crc(body) & CHECKSUM_MASK != checksum:
+                if at:
+                    break
+                raise CorruptFrame(where, offset, f"the checksum of {length} body bytes is not {checksum:#x}")
+            store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
+            record = self._record(flag, body, checksum, ordinal, physical_base + offset + at, store_ms, tags)
+            if record is not None:
+                if records and record_bytes + len(record) > bytes_max:
+                    into.is_full = True
+                    break
+                records.append(record)
+                record_bytes += len(record)
+            at, ordinal, looked_at = end, ordinal + 1, looked_at + 1
+            if len(records) >= messages_max or looked_at >= looked_at_max:
+                into.is_full = True
+                break
+        into.record_bytes, into.looked_at = record_bytes, looked_at
+        return at
+
+    def _record(
+        self,
+        flag: int,
+        body: bytes,
+        checksum: int,
+        ordinal: int,
+        physical: int,
+        store_ms: int,
+        tags: Collection[bytes] | None,
+    ) -> bytes | None:
+        """Return the record of a frame's body, ``None`` if its tag is not one of ``tags``."""
+        if not flag & FLAG_ATTRIBUTE or len(body) < _LENGTH.size:
+            return self._foreign(b"", body, checksum, ordinal, physical, store_ms) if tags is None else None
+        payload_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+        if not _LENGTH.size <= payload_at <= len(body):
+            return self._foreign(b"", body, checksum, ordinal, physical, store_ms) if tags is None else None
+        attribute = body[_LENGTH.size : payload_at]
+        tag_bytes = attribute.find(SEPARATOR)
+        if flag & STORED_FORM == STORED_FORM and tag_bytes >= 0 and (end := head_end(attribute, tag_bytes)) >= 0:
+            if tags is not None and attribute[:tag_bytes] not in tags:
+                return None
+            try:
+                fields = a2b_base64(attribute[tag_bytes + 2 : end], strict_mode=True)
+            except Base64Error:
+                fields = b""
+            if fields_fit(fields, end - tag_bytes):
+                return self._joined(fields, attribute[end:], body[payload_at:], ordinal, physical, store_ms)
+        tag = tag_of_attribute(attribute)
+        if tags is not None and tag not in tags:
+            return None
+        return self._foreign(tag, body[payload_at:], None, ordinal, physical, store_ms)
+
+    def _foreign(
+        self, tag: bytes, body: bytes, checksum: int | None, ordinal: int, physical: int, store_ms: int
+    ) -> bytes:
+        fields = struct.pack(f">iiq{IPV4_BYTES}siq", 0, 0, store_ms, _NOWHERE, 0, 0)
+        properties = _TAGS_NAME + tag if tag else b""
+        return self._joined(fields, properties, body, ordinal, physical, store_ms, checksum)
+
+    def _joined(
+        self,
+        fields: bytes,
+        properties: bytes,
+        body: bytes,
+        ordinal: int,
+        physical: int,
+        store_ms: int,
+        checksum: int | None = None,
+    ) -> bytes:
+        if len(properties) > BYTES_MAX:  # nobody stores such; a record could not say the length
+            properties = properties[:BYTES_MAX]
+        body_bytes, behind = len(body), self._topic + _U16.pack(len(properties)) + properties
+        layout = self._ipv4_born if len(fields) == _IPV4_FIELDS_BYTES else self._ipv6_born
+        head = layout.pack(
+            layout.size + body_bytes + len(behind),
+            self._magic,
+            crc32(body) & CHECKSUM_MASK if checksum is None else checksum,
+            self._queue_id,
+            fields[:4],
+            ordinal,
+            physical,
+            _with_ipv6(fields[4:-12]) if self._is_ipv6 else fields[4:-12],
+            store_ms,
+            self._store_host,
+            fields[-12:],
+            body_bytes,
+        )
+        return head + body + behind
+
+
+def tag_of_attribute(attribute: bytes) -> bytes:
+    """Return what the attribute of a MetaQ message is as a tag."""
+    tag = attribute.partition(SEPARATOR)[0]
+    if len(tag) <= TAG_BYTES_MAX:
+        return tag
+    return tag[:TAG_BYTES_MAX].decode("utf-8", "ignore").encode()
+
+
+def _with_ipv6(fields: bytes) -> bytes:
+    """Return fields from the sys flag on, with its bit for a broker's address of IPv6."""
+    return (int.from_bytes(fields[:4]) | STORE_HOST_IPV6).to_bytes(4) + fields[4:]
