@@ -31,6 +31,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 M = TypeVar("M")
 KEY: Final = "move/floors"
+REFUSED_MAX: Final = 100
+"""Attempts to read what was moved before a restart, if all of them are refused."""
 QUEUES_MAX: Final = 1024
 """Queues with a floor at a time; above it a move is refused until floors have been dropped."""
 
@@ -71,6 +73,9 @@ class Mover(Generic[M]):
         self._waiting: dict[Queue, list[Callable[[Exception | None], None]]] = {}
         self._now, self._before = _Period(), _Period()
         self._ends: dict[Queue, int] = {}
+        self.blocked = False
+        """Whether the last part that ``recover`` tried could not be read now; it is tried again."""
+        self._refused = 0
         self._moved: dict[int, Receipt | None] = {}
         found = _read_floors(state.get(KEY))
         self._to_read = list(found.items())
@@ -86,9 +91,16 @@ class Mover(Generic[M]):
             return True
         queue, first = self._to_read[-1]
         read = self._log.origins(queue, first)
+        self.blocked = isinstance(read, Refusal)
         if isinstance(read, Refusal):
-            _LOG.error("moved messages cannot be read", extra={"fields": {"queue": queue, "reason": read}})
+            self._refused += 1
+            if self._refused < REFUSED_MAX:
+                self._to_read.insert(0, self._to_read.pop())
+                return False
+            fields = {"topic": queue.topic, "queue": queue.number, "reason": read}
+            _LOG.error("moved messages cannot be read: some may be delivered twice", extra={"fields": fields})
             read = Origins((), first)
+        self._refused = 0
         self._moved.update(dict.fromkeys(read.found))
         if read.next_ordinal > first:
             self._to_read[-1] = (queue, read.next_ordinal)

@@ -1,0 +1,1 @@
+"""Messages of transactions that nobody has decided about yet: they are stored, and not visible."""

@@ -1,0 +1,109 @@
+"""Which half messages are open, when their producers are to be asked, and from where a restart has to read. No I/O.
+
+::
+
+    open ──decide──▶ deciding ──ended──▶ (forgotten)
+     ▲                  │
+     └──────────────────┘   what was decided could not be stored
+
+Ordinals below ``first_open`` are ended. Those above it that are ended are remembered, with the note that says so, as
+are the first notes about open ones: ``positions`` are what a restart reads from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+HALF_MESSAGES_MAX: Final = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class Half:
+    """A half message: ``origin`` is its place, ``group`` may decide, ``patience_ms`` if it has one of its own."""
+
+    ordinal: int
+    origin: int
+    group: str
+    stored_ms: int
+    patience_ms: int | None = None
+    asked: int = 0
+    deciding: bool = False
+    first_note: int | None = None
+
+
+class Positions(NamedTuple):
+    """Ordinals from which a restart reads: of half messages and of notes."""
+
+    half: int
+    notes: int
+
+
+class Ledger:
+    """See the module. Ordinals are added in ascending order."""
+
+    def __init__(self, positions: Positions) -> None:
+        self.next_half, self.next_note = positions
+        self._open: dict[int, Half] = {}
+        self._ended: dict[int, int] = {}
+        self._early: dict[int, tuple[bool, int, int]] = {}
+        self._low = positions.half
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Half]:
+        return iter(list(self._open.values()))
+
+    def get(self, ordinal: int) -> Half | None:
+        """Return an open half message, one that is being decided included."""
+        return self._open.get(ordinal)
+
+    def is_ended(self, ordinal: int) -> bool:
+        """Say whether a half message was there and is ended."""
+        return ordinal < self._low or ordinal in self._ended
+
+    def add(self, half: Half) -> None:
+        """Take note of a half message. Notes about it may be known already."""
+        if half.ordinal < self.next_half:
+            return
+        self.next_half = half.ordinal + 1
+        ended, asked, first_note = self._early.pop(half.ordinal, (False, 0, 0))
+        if ended:
+            self._ended[half.ordinal] = first_note
+            return
+        if asked:
+            half.asked, half.first_note = asked, first_note
+        self._open[half.ordinal] = half
+
+    def noted(self, ordinal: int, note: int, *, ended: bool) -> None:
+        """Take note of what note number ``note`` says about a half message, which may not be read yet."""
+        self.next_note = max(self.next_note, note + 1)
+        half = self._open.get(ordinal)
+        if half is None:
+            if ordinal >= self.next_half:
+                was, asked, first = self._early.get(ordinal, (False, 0, note))
+                self._early[ordinal] = (was or ended, asked + (not ended), first)
+        elif ended:
+            del self._open[ordinal]
+            self._ended[ordinal] = note if half.first_note is None else min(half.first_note, note)
+        elif half.first_note is None:
+            half.first_note = note
+
+    def positions(self) -> Positions:
+        """Return what a restart has to read from now."""
+        self._low = min(self._open, default=self.next_half)
+        for ordinal in [each for each in self._ended if each < self._low]:
+            del self._ended[ordinal]
+        first = [half.first_note for half in self._open.values() if half.first_note is not None]
+        ended = min(self._ended.values(), default=self.next_note)
+        return Positions(self._low, min([*first, ended, self.next_note]))
+
+    def to_ask(self, now_ms: int, patience_ms: int) -> list[Half]:
+        """Return the open half messages that have waited long enough, and are not being decided."""
+        return [half for half in self._open.values() if not half.deciding and _waited(half, now_ms, patience_ms)]
+
+
+def _waited(half: Half, now_ms: int, patience_ms: int) -> bool:
+    return now_ms - half.stored_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)

@@ -1,0 +1,80 @@
+"""Calls what moves messages as time passes: one timer for all that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from metaq_broker.clock import Clock
+from metaq_broker.moves.mover import Mover
+
+_LOG: Final = logging.getLogger(__name__)
+
+Run = Callable[[int], int]
+"""Does what is due at a time in ms and returns when to be called again, in ms."""
+
+TICK_MS: Final = 1_000
+BLOCKED_S: Final = 0.05
+WAIT_MS_MIN: Final = 2
+
+
+class Rounds:
+    """Calls each ``Run`` when it asked for it and after ``wake``, on the running event loop, and lets floors rise."""
+
+    def __init__(self, mover: Mover[Any], clock: Clock) -> None:
+        self._mover, self._clock = mover, clock
+        self._runs: list[Run] = []
+        self._timer: asyncio.Handle | None = None
+        self._next_tick_ms = 0
+        self._recovering: asyncio.Task[None] | None = None
+        self._ready = self._stopped = False
+
+    def add(self, run: Run) -> None:
+        """Call ``run`` from now on."""
+        self._runs.append(run)
+
+    def start(self) -> None:
+        """Read what was moved before the restart, then begin."""
+        self._recovering = asyncio.get_running_loop().create_task(self._recover())
+
+    def stop(self) -> None:
+        """Call nothing any more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._recovering is not None:
+            self._recovering.cancel()
+
+    def wake(self) -> None:
+        """Have everything called as soon as the loop has done what it is at."""
+        if self._ready and not self._stopped:
+            self._schedule(0)
+
+    async def _recover(self) -> None:
+        while not self._mover.recover():
+            await asyncio.sleep(BLOCKED_S if self._mover.blocked else 0)
+        self._ready = True
+        self.wake()
+
+    def _schedule(self, wait_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(wait_ms / 1000, self._round) if wait_ms > 0 else loop.call_soon(self._round)
+
+    def _round(self) -> None:
+        now_ms = self._clock.now_ms()
+        next_ms = now_ms + TICK_MS
+        self._timer = None
+        if not now_ms < self._next_tick_ms <= now_ms + TICK_MS:
+            self._next_tick_ms = now_ms + TICK_MS
+            self._mover.tick()
+        for run in self._runs:
+            try:
+                next_ms = min(next_ms, run(now_ms))
+            except Exception:  # the others go on, and this one is tried again
+                _LOG.exception("messages that wait were not looked at")
+        if self._timer is None and not self._stopped:
+            self._schedule(max(next_ms - self._clock.now_ms(), WAIT_MS_MIN))
