@@ -123,6 +123,15 @@ class GetAllSubscriptionGroupConfigResponse(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetSubscriptionGroupConfig(Request):
+    """Return one group, as JSON (5.x)."""
+
+    CODE = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSubscriptionGroup(Request):
     """Delete a group."""
 

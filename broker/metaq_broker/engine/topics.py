@@ -1,0 +1,241 @@
+"""The topics of a broker and their settings: those of its configuration, and those that clients and operators make.
+
+Settings that are made while the broker runs are durable, in the state table under ``topic/NAME``, and go before those
+of the configuration. The engine is told of them with a configuration that has them beside the file's own topics: so
+clients of every protocol can put to them and get from them.
+
+A topic is known if it was made, if the configuration names it, or if it has messages. Where a pattern of the
+configuration admits every name (``[topic=*]``), a topic is known from its first message on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Protocol
+
+from metaq.errors import MetaqError
+from metaq_broker.config.configuration import BrokerConfig, TopicConfig
+from metaq_broker.config.keys import TOPIC_ATTRIBUTES
+from metaq_broker.storage.folders import topic_fault
+from metaq_broker.storage.state_table import OnDurable, StateTable
+
+PREFIX: Final = "topic/"
+
+READ: Final = 4
+WRITE: Final = 2
+INHERIT: Final = 1
+"""Bits of ``perm``; a topic with the last one is a template for topics that are made when they are first used."""
+
+TOPICS_MAX: Final = 10_000
+"""Topics that are made while the broker runs."""
+
+QUEUES_MAX: Final = 4_096
+"""Queues of one topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Queues from 0 to below ``read_queues`` are read, and so for writing. ``order`` and the rest are for clients."""
+
+    read_queues: int
+    write_queues: int
+    perm: int = READ | WRITE
+    order: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+
+    @property
+    def queues(self) -> int:
+        """Queues that exist: while a topic shrinks, those that are only read still count."""
+        return max(self.read_queues, self.write_queues)
+
+
+_NAMES: Final = tuple(field.name for field in fields(TopicSettings))
+
+
+class TopicRefused(MetaqError):
+    """``topic`` is not made, changed or deleted: ``reason``."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic, self.reason = topic, reason
+        super().__init__(topic, reason)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic[:80]!r}: {self.reason}"
+
+
+class StoredTopics(Protocol):
+    """What of ``TopicStores`` is needed here."""
+
+    def has_topic(self, topic: str) -> bool:
+        """Say whether any partition of ``topic`` is there."""
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return topic -> number of its partitions, counted to the last one that is there."""
+
+
+class Topics:
+    """See the module. ``built_in`` are topics that exist without anybody making them, and that cannot be changed.
+
+    ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
+    clock's time.
+    """
+
+    def __init__(
+        self,
+        table: StateTable,
+        stores: StoredTopics,
+        config: BrokerConfig,
+        apply: Callable[[BrokerConfig], None],
+        now_ms: Callable[[], int],
+        built_in: Mapping[str, TopicSettings] | None = None,
+    ) -> None:
+        self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
+        self._config = config
+        self._built_in = dict(built_in or {})
+        self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
+        self._listeners: list[Callable[[], None]] = []
+        self.changes = 0
+        """How often something was changed since the start."""
+        self.changed_ms = now_ms()
+        """When it was changed last."""
+        self._apply(self._merged())
+
+    # ---- asking
+
+    def settings(self, topic: str) -> TopicSettings | None:
+        """Return the settings of a topic, ``None`` if it is not known."""
+        found = self._made.get(topic) or self._built_in.get(topic)
+        if found is None and (topic in self._config.topics and "*" not in topic):
+            return self._configured(topic)
+        if found is None and self._stores.has_topic(topic):
+            return self._stored(topic, self._stores.partition_counts()[topic])
+        return found
+
+    def all(self) -> Mapping[str, TopicSettings]:
+        """Return the topics that are known, those that are built in included."""
+        counts = self._stores.partition_counts().items()
+        return {
+            **{topic: self._stored(topic, count) for topic, count in counts},
+            **{topic: self._configured(topic) for topic in self._config.topics if "*" not in topic},
+            **self._built_in,
+            **self._made,
+        }
+
+    def is_built_in(self, topic: str) -> bool:
+        """Say whether a topic exists without anybody making it."""
+        return topic in self._built_in
+
+    def when_changed(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each change of the topics or their settings."""
+        self._listeners.append(listener)
+
+    # ---- changing
+
+    def create(self, topic: str, settings: TopicSettings, on_durable: OnDurable | None = None) -> None:
+        """Make a topic, or change its settings.
+
+        Raises:
+            TopicRefused: It is built in, its name or a number is not possible, or there are too many topics.
+            StateFull: There is no space for its settings.
+        """
+        self._check(topic, settings)
+        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), on_durable)
+        if self._made.get(topic) != settings:
+            self._made[topic] = settings
+            self._changed()
+
+    def create_like(
+        self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None
+    ) -> TopicSettings | None:
+        """Make a topic with at most as many queues as ``template`` has, and its permissions, and return its settings.
+
+        ``None`` if ``template`` is not known or no template. Raises as ``create``.
+        """
+        model = self.settings(template)
+        if model is None or not model.perm & INHERIT:
+            return None
+        count = max(1, min(queues, model.write_queues))
+        settings = TopicSettings(count, count, model.perm & ~INHERIT, filter_type=model.filter_type)
+        self.create(topic, settings, on_durable)
+        return settings
+
+    def delete(self, topic: str, on_durable: OnDurable | None = None) -> None:
+        """Forget the settings of a topic; nothing changes if it is not known. Its messages are another's affair.
+
+        Raises:
+            TopicRefused: It is built in, or the configuration names it.
+        """
+        self.check_deletable(topic)
+        known = self._made.pop(topic, None)
+        self._table.delete(PREFIX + topic, on_durable)
+        if known is not None:
+            self._changed()
+
+    def check_deletable(self, topic: str) -> None:
+        """Look whether a topic can be deleted. Raises as ``delete``."""
+        if topic in self._built_in:
+            raise TopicRefused(topic, "it is a system topic")
+        if topic in self._config.topics and "*" not in topic:
+            raise TopicRefused(topic, "it is configured in server.ini; remove it there")
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by another configuration, such as after a reload."""
+        self._config = config
+        self._changed()
+
+    def stored_topics_changed(self) -> None:
+        """Take note that a topic got its first message, or lost its last partition."""
+        self._changed()
+
+    # ---- inside
+
+    def _check(self, topic: str, settings: TopicSettings) -> None:
+        if topic in self._built_in:
+            raise TopicRefused(topic, "it is a system topic")
+        if (fault := topic_fault(topic)) is not None:
+            raise TopicRefused(topic, fault)
+        for name in ("read_queues", "write_queues"):
+            if not 0 <= getattr(settings, name) <= QUEUES_MAX:
+                raise TopicRefused(topic, f"{getattr(settings, name)} queues; allowed are 0 to {QUEUES_MAX}")
+        if not 0 <= settings.perm <= READ | WRITE | INHERIT:
+            raise TopicRefused(topic, f"perm {settings.perm}; allowed are 0 to {READ | WRITE | INHERIT}")
+        if topic not in self._made and len(self._made) >= TOPICS_MAX:
+            raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
+
+    def _configured(self, topic: str) -> TopicSettings:
+        config = self._config.topic_settings(topic)
+        perm = READ * config.accept_subscribe | WRITE * config.accept_publish
+        return TopicSettings(config.num_partitions, config.num_partitions, perm)
+
+    def _stored(self, topic: str, partitions: int) -> TopicSettings:
+        if not self._config.accepts(topic):
+            return TopicSettings(partitions, partitions, READ)
+        count = max(partitions, self._config.topic_settings(topic).num_partitions)
+        return TopicSettings(count, self._config.topic_settings(topic).num_partitions)
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.changed_ms = self._now_ms()
+        self._apply(self._merged())
+        for listener in self._listeners:
+            listener()
+
+    def _merged(self) -> BrokerConfig:
+        """Return the file's configuration with these topics in it."""
+        added = {topic: self._topic_config(topic, each) for topic, each in {**self._built_in, **self._made}.items()}
+        return dataclasses.replace(self._config, topics={**self._config.topics, **added})
+
+    def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:
+        base = self._config.topic_settings(topic)
+        inherited: dict[str, Any] = {name: getattr(base, name) for name in TOPIC_ATTRIBUTES}
+        inherited["num_partitions"] = max(1, settings.queues)
+        return TopicConfig(**inherited)
+
+
+def _read(value: bytes) -> TopicSettings:
+    found: dict[str, Any] = json.loads(value)
+    return TopicSettings(**{name: found[name] for name in _NAMES if name in found})

@@ -1,0 +1,241 @@
+"""Requests of clients about themselves and their groups: 34, 35, 46, 38, 203, 204, and locks of queues, 41 and 42.
+
+Whenever a group of consumers changes, its members are told (40), unless its settings say otherwise; the one that caused
+it too, before it gets its answer. A client that takes nothing is not told: it asks for the members every 20 s anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.protocols.remoting.bodies.groups import (
+    CheckClientRequestBody,
+    Connection,
+    ConsumeFromWhere,
+    ConsumerConnection,
+    ConsumerData,
+    ConsumerList,
+    ConsumeType,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageModel,
+    ProducerConnection,
+    SubscriptionData,
+)
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import (
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetProducerConnectionList,
+    HeartBeatResponse,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from metaq_broker.engine.topics import Topics, TopicSettings
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.offsets import VERSION_5
+from metaq_broker.frontends.remoting.session import RemotingSession
+from metaq_broker.frontends.remoting.system_topics import retry_topic
+from metaq_broker.groups.group_settings import Groups
+from metaq_broker.groups.members import ClientIdentity, ConsumerGroup, Members, Subscription
+from metaq_broker.groups.queue_locks import QueueLocks
+
+_LOG: Final = logging.getLogger(__name__)
+
+CheckFilter = Callable[[str, str], str | None]
+"""Kind and text of a filter -> why it cannot be used, ``None`` if it can."""
+
+TAG: Final = "TAG"
+
+
+def only_tags(kind: str, expression: str) -> str | None:
+    """``CheckFilter`` of a broker that knows no filters but tags."""
+    return None if kind == TAG else f"The broker does not support consumer to filter message by {kind}"
+
+
+class MemberRequests:
+    """See the module. ``check_filter`` tells whether a subscription can be used."""
+
+    def __init__(
+        self,
+        members: Members,
+        groups: Groups,
+        locks: QueueLocks,
+        topics: Topics,
+        check_filter: CheckFilter = only_tags,
+    ) -> None:
+        self._members, self._groups, self._locks, self._topics = members, groups, locks, topics
+        self._check_filter = check_filter
+        self._members.when_changed(_notify)
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have these requests answered here, and clients forgotten whose connection ends."""
+        code = RequestCode
+        dispatcher.add([code.HEART_BEAT], self._heartbeat)
+        dispatcher.add([code.UNREGISTER_CLIENT], self._unregister)
+        dispatcher.add([code.CHECK_CLIENT_CONFIG], self._check)
+        dispatcher.add([code.GET_CONSUMER_LIST_BY_GROUP], self._list)
+        dispatcher.add([code.GET_CONSUMER_CONNECTION_LIST], self._connections)
+        dispatcher.add([code.GET_PRODUCER_CONNECTION_LIST], self._producers)
+        dispatcher.add([code.LOCK_BATCH_MQ], self._lock)
+        dispatcher.add([code.UNLOCK_BATCH_MQ], self._unlock)
+        dispatcher.when_lost(self._members.connection_lost)
+
+    def expire(self) -> None:
+        """Forget silent clients and locks that ran out; to be called every few seconds."""
+        self._members.expire()
+        self._locks.expire()
+
+    # ---- members
+
+    def _heartbeat(self, call: Call) -> RemotingCommand:
+        command, data = call.request, HeartbeatData.from_json(call.request.body)
+        session, is_v5 = call.session, call.request.version >= VERSION_5
+        who = ClientIdentity(session, data.client_id, session.client.peer, command.language, command.version)
+        groups = [_consumer_group(each) for each in data.consumer_data_set]
+        producers = [each.group_name for each in data.producer_data_set]
+        changed = False
+        try:
+            self._members.check(who, groups, producers)
+            for group in groups:
+                changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
+        except MetaqError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        for name in producers:
+            self._members.producer_seen(who, name)
+        response = HeartBeatResponse(is_support_heart_beat_v2=False, is_sub_change=changed)
+        return command.reply(ext=response.ext() if is_v5 else None)
+
+    def _consumer_seen(self, who: ClientIdentity, group: ConsumerGroup, *, without_subscriptions: bool) -> bool:
+        if without_subscriptions and self._members.touch_consumer(who, group.name):
+            return False
+        settings = self._groups.find(group.name)
+        if settings is not None and self._topics.settings(retry_topic(group.name)) is None:
+            self._topics.create(retry_topic(group.name), TopicSettings(settings.retry_queues, settings.retry_queues))
+        return self._members.consumer_seen(who, group, notify=settings is None or settings.notify_changes)
+
+    def _unregister(self, call: Call) -> RemotingCommand:
+        asked = UnregisterClient.from_ext(call.request.ext)
+        if asked.producer_group:
+            self._members.producer_left(call.session, asked.producer_group)
+        if asked.consumer_group:
+            settings = self._groups.get(asked.consumer_group)
+            notify = settings is None or settings.notify_changes
+            self._members.consumer_left(call.session, asked.consumer_group, notify=notify)
+        return call.request.reply()
+
+    def _check(self, call: Call) -> RemotingCommand:
+        if not call.request.body and call.request.version >= VERSION_5:
+            return call.request.reply()
+        subscription = CheckClientRequestBody.from_json(call.request.body).subscription_data
+        fault = self._check_filter(subscription.expression_type or TAG, subscription.sub_string)
+        if fault is None:
+            return call.request.reply()
+        supported = self._check_filter(subscription.expression_type, "TRUE") is None
+        code = ResponseCode.SUBSCRIPTION_PARSE_FAILED if supported else ResponseCode.SYSTEM_ERROR
+        return call.request.reply(code, remark=fault)
+
+    def _list(self, call: Call) -> RemotingCommand:
+        group = GetConsumerListByGroup.from_ext(call.request.ext).consumer_group
+        ids = self._members.client_ids(group)
+        if not ids:
+            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}")
+        return call.request.reply(body=ConsumerList(consumer_id_list=tuple(ids)).to_json())
+
+    def _connections(self, call: Call) -> RemotingCommand:
+        name = GetConsumerConnectionList.from_ext(call.request.ext).consumer_group
+        group = self._members.consumer_group(name)
+        if group is None:
+            remark = f"the consumer group[{name}] not online"
+            return call.request.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
+        body = ConsumerConnection(
+            connection_set=tuple(map(_connection, self._members.consumers(name))),
+            subscription_table={each.topic: _subscription_data(each) for each in group.subscriptions},
+            consume_type=ConsumeType[group.consume_type],
+            message_model=MessageModel[group.message_model],
+            consume_from_where=ConsumeFromWhere[group.consume_from],
+        )
+        return call.request.reply(body=body.to_json())
+
+    def _producers(self, call: Call) -> RemotingCommand:
+        group = GetProducerConnectionList.from_ext(call.request.ext).producer_group
+        found = self._members.producers(group)
+        if not found:
+            remark = f"the producer group[{group}] not exist"
+            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return call.request.reply(body=ProducerConnection(connection_set=tuple(map(_connection, found))).to_json())
+
+    # ---- locks of queues
+
+    def _lock(self, call: Call) -> RemotingCommand:
+        asked = LockBatchRequestBody.from_json(call.request.body)
+        wanted = {(each.topic, each.queue_id): each for each in asked.mq_set}
+        locked = []
+        if self._may_lock(call.session, asked):
+            locked = self._locks.lock(asked.consumer_group, asked.client_id, wanted)
+        body = LockBatchResponseBody(locked=tuple(wanted[queue] for queue in locked))
+        return call.request.reply(body=body.to_json())
+
+    def _may_lock(self, connection: Hashable, asked: LockBatchRequestBody) -> bool:
+        """Members may; and anybody in a group without known members, as after a restart: see ``queue_locks``."""
+        group = asked.consumer_group
+        if self._members.subscriptions(group) is None:
+            return True
+        return self._members.is_member(group, connection, asked.client_id)
+
+    def _unlock(self, call: Call) -> RemotingCommand:
+        asked = LockBatchRequestBody.from_json(call.request.body)
+        if self._may_lock(call.session, asked):
+            queues = [(each.topic, each.queue_id) for each in asked.mq_set]
+            self._locks.unlock(asked.consumer_group, asked.client_id, queues)
+        return call.request.reply()
+
+
+def _notify(group: str, connections: tuple[Hashable, ...]) -> None:
+    """Tell the members of a group that it changed."""
+    command = to_request(NotifyConsumerIdsChanged(consumer_group=group), oneway=True)
+    for session in connections:
+        assert isinstance(session, RemotingSession)
+        try:
+            session.oneway(command)
+        except MetaqError as error:  # it is gone, or takes nothing
+            fields = {"peer": session.client.peer, "group": group, "reason": str(error)}
+            _LOG.info("a member was not told that its group changed", extra={"fields": fields})
+
+
+def _consumer_group(data: ConsumerData) -> ConsumerGroup:
+    subscriptions = tuple(
+        Subscription(each.topic, each.sub_string, each.expression_type, each.sub_version, each.tags_set, each.code_set)
+        for each in data.subscription_data_set
+    )
+    kinds = data.consume_type.name, data.message_model.name, data.consume_from_where.name
+    return ConsumerGroup(data.group_name, subscriptions, *kinds)
+
+
+def _subscription_data(subscription: Subscription) -> SubscriptionData:
+    return SubscriptionData(
+        topic=subscription.topic,
+        sub_string=subscription.expression,
+        tags_set=subscription.tags,
+        code_set=subscription.tag_hashes,
+        sub_version=subscription.version,
+        expression_type=subscription.kind,
+    )
+
+
+def _connection(identity: ClientIdentity) -> Connection:
+    return Connection(
+        client_id=identity.client_id,
+        client_addr=identity.address,
+        language=identity.language,
+        version=identity.version,
+    )
+
+
+__all__ = ["MemberRequests", "only_tags"]

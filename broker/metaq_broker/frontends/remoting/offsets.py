@@ -1,0 +1,149 @@
+"""Requests about offsets: those that groups commit (14, 15), those of queues (30, 31, 32), and by time (29).
+
+Answers are those of 4.9.7, to clients of 5.x those of 5.x. A commit that wants an answer gets it when the offset is on
+the disk; one that wants none is there within a second.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.offsets import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffset,
+    GetMaxOffsetResponse,
+    GetMinOffset,
+    GetMinOffsetResponse,
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    SearchOffsetByTimestamp,
+    SearchOffsetByTimestampResponse,
+    UpdateConsumerOffset,
+)
+from metaq_broker.engine.topics import Topics
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.when_kept import answer_when_kept
+from metaq_broker.groups.group_offsets import GroupOffsets
+from metaq_broker.groups.group_settings import Groups
+
+VERSION_5: Final = 413
+"""Clients of this version (5.0.0) and above get the answers of 5.x."""
+
+BOUNDARIES_FROM: Final = 435
+"""Clients of this version (5.1.1) and above are answered the first message at or after a time, not the nearest."""
+
+UPPER: Final = "upper"
+_NOT_COMMITTED: Final = "Not found: the group has committed no offset for this queue"
+UNKNOWN_TIME: Final = -1
+
+
+class QueueOffsets(Protocol):
+    """What of the message store is needed here. Queues that do not exist are empty: 0, 0 and ``None``."""
+
+    def min_offset(self, topic: str, queue: int) -> int: ...
+
+    def max_offset(self, topic: str, queue: int) -> int: ...
+
+    def offset_at(self, topic: str, queue: int, time_ms: int) -> int:
+        """Return the queue offset of the first message that was stored at or after a time; the end without one."""
+
+    def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
+        """Return when a message was stored, in milliseconds; ``None`` if there is no such message."""
+
+
+class OffsetRequests:
+    """See the module."""
+
+    def __init__(self, store: QueueOffsets, offsets: GroupOffsets, groups: Groups, topics: Topics) -> None:
+        self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have these requests answered here."""
+        dispatcher.add([RequestCode.QUERY_CONSUMER_OFFSET], self._query)
+        dispatcher.add([RequestCode.UPDATE_CONSUMER_OFFSET], self._update)
+        dispatcher.add([RequestCode.SEARCH_OFFSET_BY_TIMESTAMP], self._search)
+        dispatcher.add([RequestCode.GET_MAX_OFFSET], self._max)
+        dispatcher.add([RequestCode.GET_MIN_OFFSET], self._min)
+        dispatcher.add([RequestCode.GET_EARLIEST_MSG_STORETIME], self._earliest_time)
+
+    # ---- of groups
+
+    def _query(self, call: Call) -> RemotingCommand:
+        asked = QueryConsumerOffset.from_ext(call.request.ext)
+        offset = self._offsets.get(asked.topic, asked.consumer_group, asked.queue_id)
+        if offset is None or offset < 0:
+            offset = self._first_offset(call.request.version, asked)
+        if offset is None:
+            return call.request.reply(ResponseCode.QUERY_NOT_FOUND, remark=_NOT_COMMITTED)
+        return call.request.reply(ext=QueryConsumerOffsetResponse(offset=offset).ext())
+
+    def _first_offset(self, version: int, asked: QueryConsumerOffset) -> int | None:
+        """Return where a group begins that has committed nothing: 0 in a queue that has all its messages still."""
+        if self._store.min_offset(asked.topic, asked.queue_id) > 0:
+            return None
+        is_empty = self._store.max_offset(asked.topic, asked.queue_id) == 0
+        if version >= VERSION_5 and (asked.set_zero_if_not_found is False or is_empty):
+            return None
+        return 0
+
+    def _update(self, call: Call) -> RemotingCommand | None:
+        command, to = call.request, UpdateConsumerOffset.from_ext(call.request.ext)
+        if command.version >= VERSION_5:
+            if self._groups.find(to.consumer_group) is None:
+                remark = f"subscription group not exist, {to.consumer_group}"
+                return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
+            if self._topics.settings(to.topic) is None:
+                return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic not exist, {to.topic}")
+        kept = None if command.is_oneway else answer_when_kept(call)
+        self._offsets.commit(to.topic, to.consumer_group, to.queue_id, to.commit_offset, kept)
+        return None
+
+    # ---- of queues
+
+    def _max(self, call: Call) -> RemotingCommand:
+        asked = GetMaxOffset.from_ext(call.request.ext)
+        offset = self._store.max_offset(asked.topic, asked.queue_id)
+        return call.request.reply(ext=GetMaxOffsetResponse(offset=offset).ext())
+
+    def _min(self, call: Call) -> RemotingCommand:
+        asked = GetMinOffset.from_ext(call.request.ext)
+        offset = self._store.min_offset(asked.topic, asked.queue_id)
+        return call.request.reply(ext=GetMinOffsetResponse(offset=offset).ext())
+
+    def _earliest_time(self, call: Call) -> RemotingCommand:
+        asked = GetEarliestMsgStoretime.from_ext(call.request.ext)
+        first = self._store.min_offset(asked.topic, asked.queue_id)
+        time_ms = self._store.store_time(asked.topic, asked.queue_id, first)
+        response = GetEarliestMsgStoretimeResponse(timestamp=UNKNOWN_TIME if time_ms is None else time_ms)
+        return call.request.reply(ext=response.ext())
+
+    def _search(self, call: Call) -> RemotingCommand:
+        asked = SearchOffsetByTimestamp.from_ext(call.request.ext)
+        if call.request.version < BOUNDARIES_FROM:
+            offset = self._nearest(asked.topic, asked.queue_id, asked.timestamp)
+        elif (asked.boundary_type or "").lower() == UPPER:
+            offset = self._last_until(asked.topic, asked.queue_id, asked.timestamp)
+        else:
+            offset = self._store.offset_at(asked.topic, asked.queue_id, asked.timestamp)
+        return call.request.reply(ext=SearchOffsetByTimestampResponse(offset=offset).ext())
+
+    def _nearest(self, topic: str, queue: int, time_ms: int) -> int:
+        """Return the message whose time is nearest, of two the earlier; 0 in an empty queue."""
+        low, high = self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)
+        offset = self._store.offset_at(topic, queue, time_ms)
+        if offset >= high:
+            return max(low, high - 1)
+        if offset <= low:
+            return low
+        after, before = (self._store.store_time(topic, queue, each) for each in (offset, offset - 1))
+        if after is None or before is None:
+            return offset
+        return offset - 1 if after != time_ms and time_ms - before <= after - time_ms else offset
+
+    def _last_until(self, topic: str, queue: int, time_ms: int) -> int:
+        """Return the last message that was stored at or before a time, the first one if there is none."""
+        low = self._store.min_offset(topic, queue)
+        return max(low, self._store.offset_at(topic, queue, time_ms + 1) - 1)

@@ -1,0 +1,60 @@
+"""The topics that RocketMQ's clients expect of every broker, and the names that belong to one group.
+
+Source: docs/rocketmq-broker.md, "System topics".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq_broker.engine.topics import INHERIT, READ, WRITE, TopicSettings
+
+TEMPLATE: Final = "TBW102"
+"""Clients name it when they send to a topic that may not exist: others are made like it."""
+
+SCHEDULE: Final = "SCHEDULE_TOPIC_XXXX"
+HALF: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_OPERATIONS: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMERS: Final = "rmq_sys_wheel_timer"
+CHECKED_TOO_OFTEN: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_PREFIX: Final = "%DLQ%"
+
+NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIMERS, "OFFSET_MOVED_EVENT"}) | {
+    "SELF_TEST_TOPIC",
+    CHECKED_TOO_OFTEN,
+}
+"""Sends to these are refused (code 16)."""
+
+_ALL: Final = READ | WRITE | INHERIT
+
+
+def built_in_topics(broker_name: str, cluster_name: str, *, create_topics: bool) -> dict[str, TopicSettings]:
+    """Return the system topics of a broker; the template only where topics may be made by sending to them."""
+    topics = {
+        "SELF_TEST_TOPIC": TopicSettings(1, 1),
+        "BenchmarkTest": TopicSettings(1024, 1024),
+        cluster_name: TopicSettings(16, 16, _ALL),
+        broker_name: TopicSettings(1, 1, _ALL),
+        "OFFSET_MOVED_EVENT": TopicSettings(1, 1),
+        SCHEDULE: TopicSettings(18, 18),
+        TIMERS: TopicSettings(1, 1),
+        HALF: TopicSettings(1, 1),
+        HALF_OPERATIONS: TopicSettings(1, 1),
+        CHECKED_TOO_OFTEN: TopicSettings(1, 1),
+        f"{cluster_name}_REPLY_TOPIC": TopicSettings(1, 1),
+    }
+    if create_topics:
+        topics[TEMPLATE] = TopicSettings(8, 8, _ALL)
+    return topics
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of messages that a group will get once more."""
+    return RETRY_PREFIX + group
+
+
+def is_of_one_group(topic: str) -> bool:
+    """Say whether this is a group's topic of retries or of dead letters."""
+    return topic.startswith((RETRY_PREFIX, DEAD_PREFIX))

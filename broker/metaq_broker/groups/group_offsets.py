@@ -1,0 +1,96 @@
+"""Committed offsets of consumer groups: durable, by group, topic and queue.
+
+A committed offset is that of the message to read next. What it is worth is the group's affair: one that is smaller than
+before, or behind the queue's end, is stored all the same.
+
+Key in the state table: ``offset/TOPIC/GROUP/QUEUE``; a topic's name has no slash. Value: the offset, 8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits
+from metaq_broker.storage.state_table import OnDurable, StateTable
+
+PREFIX: Final = "offset/"
+
+TopicGroup = tuple[str, str]
+"""Topic and group."""
+
+
+class GroupOffsets:
+    """See the module."""
+
+    def __init__(self, table: StateTable, limits: GroupLimits | None = None) -> None:
+        self._table = table
+        self._limits = GroupLimits() if limits is None else limits
+        self._offsets: dict[TopicGroup, dict[int, int]] = {}
+        for key, value in table.items(PREFIX):
+            topic, _, rest = key.removeprefix(PREFIX).partition("/")
+            group, _, queue = rest.rpartition("/")
+            self._offsets.setdefault((topic, group), {})[int(queue)] = int.from_bytes(value, signed=True)
+
+    def get(self, topic: str, group: str, queue: int) -> int | None:
+        """Return the offset that the group committed, ``None`` without one."""
+        queues = self._offsets.get((topic, group))
+        return None if queues is None else queues.get(queue)
+
+    def of_group(self, topic: str, group: str) -> Mapping[int, int]:
+        """Return queue -> offset."""
+        return dict(self._offsets.get((topic, group), {}))
+
+    def all(self) -> Mapping[TopicGroup, Mapping[int, int]]:
+        """Return (topic, group) -> queue -> offset, as they are now."""
+        return {key: dict(queues) for key, queues in self._offsets.items()}
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics for which a group has offsets."""
+        return sorted(topic for topic, each in self._offsets if each == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets for a topic."""
+        return sorted(group for each, group in self._offsets if each == topic)
+
+    def commit(self, topic: str, group: str, queue: int, offset: int, on_durable: OnDurable | None = None) -> None:
+        """Store an offset; without ``on_durable`` it is on the disk within a second.
+
+        Raises:
+            GroupLimitReached, StateFull: There are too many, or a name is too long.
+            ValueError: No topic can have such a name.
+        """
+        queues = self._offsets.get((topic, group))
+        if queues is None or queue not in queues:
+            self._check(topic, group, len(queues or ()))
+        self._table.put(_key(topic, group, queue), offset.to_bytes(8, signed=True), on_durable)
+        if queues is None:
+            queues = self._offsets[topic, group] = {}
+        queues[queue] = offset
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the offsets of all groups for a topic."""
+        for group in self.groups_of(topic):
+            self._forget(topic, group)
+
+    def forget_group(self, group: str) -> None:
+        """Forget the offsets of a group for all topics."""
+        for topic in self.topics_of(group):
+            self._forget(topic, group)
+
+    def _forget(self, topic: str, group: str) -> None:
+        for queue in self._offsets.pop((topic, group)):
+            self._table.delete(_key(topic, group, queue))
+
+    def _check(self, topic: str, group: str, queues: int) -> None:
+        name_limit, limit = self._limits.group_name_bytes_max, self._limits.queues_of_group_max
+        if "/" in topic:
+            raise ValueError(f"topic {topic[:80]!r}: the name of a topic has no slash")
+        if max(len(name.encode("utf-8", "replace")) for name in (topic, group)) > name_limit:
+            raise GroupLimitReached("bytes in the name of a group or topic", name_limit)
+        if queues >= limit:
+            raise GroupLimitReached("queues for which a group has offsets", limit)
+
+
+def _key(topic: str, group: str, queue: int) -> str:
+    return f"{PREFIX}{topic}/{group}/{queue}"

@@ -1,0 +1,87 @@
+"""The settings of consumer groups, durable. A group that nobody made gets the defaults when it is first seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits
+from metaq_broker.storage.state_table import OnDurable, StateTable
+
+PREFIX: Final = "group/"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """``consume_enable``: it may pull. ``retry_queues``: of its retry topic. ``retry_max``: attempts of a message.
+
+    ``slow_broker_id``: which broker it is told to read from when it is far behind. ``broker_id``: where it reads else.
+    """
+
+    consume_enable: bool = True
+    consume_from_min: bool = True
+    consume_broadcast: bool = True
+    retry_queues: int = 1
+    retry_max: int = 16
+    broker_id: int = 0
+    slow_broker_id: int = 1
+    notify_changes: bool = True
+
+
+_NAMES: Final = tuple(field.name for field in fields(GroupSettings))
+
+
+class Groups:
+    """See the module. With ``create_unknown`` a group is made when it is first seen."""
+
+    def __init__(self, table: StateTable, limits: GroupLimits | None = None, *, create_unknown: bool = True) -> None:
+        self.create_unknown = create_unknown
+        self.changes = 0
+        """How often something was changed since the start."""
+        self._table = table
+        self._limits = GroupLimits() if limits is None else limits
+        self._groups = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
+
+    def get(self, group: str) -> GroupSettings | None:
+        """Return the settings of a group, ``None`` if it is not known."""
+        return self._groups.get(group)
+
+    def find(self, group: str) -> GroupSettings | None:
+        """Return the settings of a group, made now if it is not known; ``None`` where groups must be made before.
+
+        Raises:
+            GroupLimitReached, StateFull: There are too many groups, or its name is too long.
+        """
+        settings = self._groups.get(group)
+        if settings is None and self.create_unknown:
+            settings = GroupSettings()
+            self.put(group, settings)
+        return settings
+
+    def all(self) -> Mapping[str, GroupSettings]:
+        """Return all groups that are known."""
+        return dict(self._groups)
+
+    def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
+        """Make a group, or change it. Raises as ``find``."""
+        name_limit = self._limits.group_name_bytes_max
+        if len(group.encode("utf-8", "replace")) > name_limit:
+            raise GroupLimitReached("bytes in the name of a group", name_limit)
+        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
+            raise GroupLimitReached("groups", self._limits.groups_max)
+        self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable)
+        self._groups[group] = settings
+        self.changes += 1
+
+    def delete(self, group: str, on_durable: OnDurable | None = None) -> None:
+        """Forget a group; nothing changes if it is not known. It is made anew when it is seen."""
+        if self._groups.pop(group, None) is not None:
+            self.changes += 1
+        self._table.delete(PREFIX + group, on_durable)
+
+
+def _read(value: bytes) -> GroupSettings:
+    found: dict[str, Any] = json.loads(value)
+    return GroupSettings(**{name: found[name] for name in _NAMES if name in found})

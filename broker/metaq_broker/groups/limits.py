@@ -1,0 +1,49 @@
+"""How much the clients of a broker may make it remember about groups, and how a limit is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metaq.errors import MetaqError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Everything is counted for the whole broker but what says otherwise."""
+
+    groups_max: int = 10_000
+    """Groups with settings."""
+
+    group_name_bytes_max: int = 255
+
+    members_max: int = 100_000
+    """A client counts once for each of its groups, of consumers and of producers."""
+
+    groups_of_client_max: int = 256
+    """Of consumers, and as many of producers, on one connection."""
+
+    subscriptions_of_group_max: int = 1_000
+
+    expression_bytes_max: int = 16 << 10
+    """Of one subscription, with its tags."""
+
+    expressions_bytes_max: int = 64 << 20
+    """Of all subscriptions of all groups."""
+
+    queues_of_group_max: int = 65_536
+    """Queues for which one group has offsets or locks."""
+
+    locks_max: int = 200_000
+
+
+class GroupLimitReached(MetaqError):
+    """``what`` would become more than ``limit``."""
+
+    retryable = True
+
+    def __init__(self, what: str, limit: int) -> None:
+        self.what, self.limit = what, limit
+        super().__init__(what, limit)
+
+    def __str__(self) -> str:
+        return f"too many {self.what}: the broker allows {self.limit}"
