@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused, check_name
 from metaq_broker.storage.state_table import OnDurable, StateTable
 
 PREFIX: Final = "offset/"
@@ -57,8 +57,7 @@ class GroupOffsets:
         """Store an offset; without ``on_durable`` it is on the disk within a second.
 
         Raises:
-            GroupLimitReached, StateFull: There are too many, or a name is too long.
-            ValueError: No topic can have such a name.
+            GroupLimitReached, NameRefused, StateFull: There are too many, or a name is not possible.
         """
         queues = self._offsets.get((topic, group))
         if queues is None or queue not in queues:
@@ -83,13 +82,13 @@ class GroupOffsets:
             self._table.delete(_key(topic, group, queue))
 
     def _check(self, topic: str, group: str, queues: int) -> None:
-        name_limit, limit = self._limits.group_name_bytes_max, self._limits.queues_of_group_max
+        limits = self._limits
         if "/" in topic:
-            raise ValueError(f"topic {topic[:80]!r}: the name of a topic has no slash")
-        if max(len(name.encode("utf-8", "replace")) for name in (topic, group)) > name_limit:
-            raise GroupLimitReached("bytes in the name of a group or topic", name_limit)
-        if queues >= limit:
-            raise GroupLimitReached("queues for which a group has offsets", limit)
+            raise NameRefused(topic, "the name of a topic has no slash")
+        check_name(topic, limits.name_bytes_max)
+        check_name(group, limits.name_bytes_max)
+        if queues >= limits.queues_of_group_max:
+            raise GroupLimitReached("queues for which a group has offsets", limits.queues_of_group_max)
 
 
 def _key(topic: str, group: str, queue: int) -> str:

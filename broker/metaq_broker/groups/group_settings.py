@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_name
 from metaq_broker.storage.state_table import OnDurable, StateTable
 
 PREFIX: Final = "group/"
@@ -52,7 +52,7 @@ class Groups:
         """Return the settings of a group, made now if it is not known; ``None`` where groups must be made before.
 
         Raises:
-            GroupLimitReached, StateFull: There are too many groups, or its name is too long.
+            GroupLimitReached, NameRefused, StateFull: There are too many groups, or it cannot have this name.
         """
         settings = self._groups.get(group)
         if settings is None and self.create_unknown:
@@ -66,9 +66,7 @@ class Groups:
 
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Make a group, or change it. Raises as ``find``."""
-        name_limit = self._limits.group_name_bytes_max
-        if len(group.encode("utf-8", "replace")) > name_limit:
-            raise GroupLimitReached("bytes in the name of a group", name_limit)
+        check_name(group, self._limits.name_bytes_max)
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             raise GroupLimitReached("groups", self._limits.groups_max)
         self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable)

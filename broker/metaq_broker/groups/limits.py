@@ -14,7 +14,8 @@ class GroupLimits:
     groups_max: int = 10_000
     """Groups with settings."""
 
-    group_name_bytes_max: int = 255
+    name_bytes_max: int = 255
+    """Of a group, of a client, and of a topic that a group reads."""
 
     members_max: int = 100_000
     """A client counts once for each of its groups, of consumers and of producers."""
@@ -47,3 +48,28 @@ class GroupLimitReached(MetaqError):
 
     def __str__(self) -> str:
         return f"too many {self.what}: the broker allows {self.limit}"
+
+
+class NameRefused(MetaqError):
+    """``name`` cannot be that of a group, of one of its topics or clients: ``reason``."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(name, reason)
+
+    def __str__(self) -> str:
+        return f"name {self.name[:80]!r} is refused: {self.reason}"
+
+
+def check_name(name: str, bytes_max: int) -> None:
+    """Look whether a name can be kept.
+
+    Raises:
+        NameRefused: It is no text, or takes more than ``bytes_max`` bytes in UTF-8.
+    """
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise NameRefused(name, "it is not valid Unicode") from None
+    if size > bytes_max:
+        raise NameRefused(name, f"it takes {size} bytes in UTF-8, {bytes_max} are allowed")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq_broker.groups.limits import GroupLimitReached, GroupLimits
+from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_name
 
 EXPIRY_S: Final = 120.0
 
@@ -108,7 +108,7 @@ class Members:
         """Look whether a heartbeat keeps the limits, before anything of it is taken over.
 
         Raises:
-            GroupLimitReached: It does not.
+            GroupLimitReached, NameRefused: It does not.
         """
         limits, new = self._limits, 0
         consuming, producing = self._of_connection.get(identity.connection, (set(), set()))
@@ -120,12 +120,11 @@ class Members:
         for known, named in zip((consuming, producing), names, strict=True):
             if len(known.union(named)) > limits.groups_of_client_max:
                 raise GroupLimitReached("groups of one client", limits.groups_of_client_max)
-            if any(len(name.encode("utf-8", "replace")) > limits.group_name_bytes_max for name in named):
-                raise GroupLimitReached("bytes in the name of a group", limits.group_name_bytes_max)
+            for name in named:
+                check_name(name, limits.name_bytes_max)
         if self._count + new > limits.members_max:
             raise GroupLimitReached("members of groups", limits.members_max)
-        if len(identity.client_id) > limits.group_name_bytes_max:
-            raise GroupLimitReached("characters in the id of a client", limits.group_name_bytes_max)
+        check_name(identity.client_id, limits.name_bytes_max)
 
     def _check_group(self, group: ConsumerGroup) -> None:
         limits = self._limits

@@ -29,20 +29,19 @@ class QueueLocks:
 
     def lock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> list[TopicQueue]:
         """Lock those queues that no other client has; return all that this one has of them now."""
-        now, taken = self._monotonic(), []
-        locks = self._locks.setdefault(group, {})
-        for queue in queues:
+        now, taken, wanted = self._monotonic(), [], list(queues)
+        if self._count + len(wanted) > self._limits.locks_max:
+            self.expire()
+        locks = self._locks.get(group, {})
+        for queue in wanted:
             owner, expires = locks.get(queue, (client, 0.0))
-            if owner != client and expires > now:
+            if (owner != client and expires > now) or (queue not in locks and self._is_full(locks)):
                 continue
-            if queue not in locks:
-                if not self._has_capacity(locks):
-                    continue
-                self._count += 1
+            self._count += queue not in locks
             locks[queue] = client, now + EXPIRY_S
             taken.append(queue)
-        if not locks:
-            del self._locks[group]
+        if locks:
+            self._locks[group] = locks
         return taken
 
     def unlock(self, group: str, client: str, queues: Iterable[TopicQueue]) -> None:
@@ -70,7 +69,5 @@ class QueueLocks:
             if not locks:
                 del self._locks[group]
 
-    def _has_capacity(self, locks: dict[TopicQueue, tuple[str, float]]) -> bool:
-        if self._count >= self._limits.locks_max or len(locks) >= self._limits.queues_of_group_max:
-            self.expire()
-        return self._count < self._limits.locks_max and len(locks) < self._limits.queues_of_group_max
+    def _is_full(self, locks: dict[TopicQueue, tuple[str, float]]) -> bool:
+        return self._count >= self._limits.locks_max or len(locks) >= self._limits.queues_of_group_max

@@ -116,20 +116,14 @@ class AdministrationRequests:
             asked.topic_filter_type,
             asked.topic_sys_flag or 0,
         )
-        try:
-            self._topics.create(asked.topic, settings, answer_when_kept(call, NOT_SET))
-        except MetaqError as error:
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        self._topics.create(asked.topic, settings, answer_when_kept(call, NOT_SET))
         return None
 
     def _delete_topic(self, call: Call) -> RemotingCommand | None:
         command, topic = call.request, DeleteTopicInBroker.from_ext(call.request.ext).topic
         if (fault := topic_name_fault(topic)) is not None:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=fault)
-        try:
-            self._topics.check_deletable(topic)
-        except MetaqError as error:
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        self._topics.check_deletable(topic)
         task = asyncio.get_running_loop().create_task(self._delete(call, topic))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

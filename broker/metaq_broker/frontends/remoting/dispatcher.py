@@ -3,8 +3,8 @@
 A handler is given a ``Call`` and returns the response, or ``None`` if it answers with ``Call.answer`` when it is ready;
 responses leave in the order in which they become ready. Handlers run on the event loop and must not wait.
 
-Errors are answered, never let out: a missing or wrong field with code 1 and a sentence, whatever else a handler raises
-with code 1 and the error's name, as RocketMQ does.
+Errors are answered, never let out: those of this package with code 1 and their sentence, such as that of a missing or
+wrong field, whatever else a handler raises with code 1 and the error's name, as RocketMQ does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from metaq.errors import FieldError
+from metaq.errors import MetaqError
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 
@@ -76,7 +76,7 @@ class Dispatcher:
         handler = self._handlers.get(call.request.code, self._unknown)
         try:
             response = handler(call)
-        except FieldError as error:
+        except MetaqError as error:
             response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
         except Exception as error:  # a client is not to end the server, nor to wait for nothing
             fields = {"peer": call.session.client.peer, "request": name_of(call.request.code)}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metaq.errors import MetaqError
 from metaq.protocols.remoting.bodies.groups import (
     GroupList,
     MessageQueue,
@@ -83,10 +82,7 @@ class GroupAdministrationRequests:
         if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
             remark = f"retryQueueNums {config.retry_queue_nums}; allowed are 0 to {RETRY_QUEUES_MAX}"
             return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-        try:
-            self._groups.put(config.group_name, _settings(config), answer_when_kept(call))
-        except MetaqError as error:
-            return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        self._groups.put(config.group_name, _settings(config), answer_when_kept(call))
         return None
 
     def _all(self, call: Call) -> RemotingCommand:

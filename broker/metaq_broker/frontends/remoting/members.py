@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.bodies.groups import (
@@ -40,11 +40,13 @@ from metaq.protocols.remoting.headers.clients import (
 from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.offsets import VERSION_5
-from metaq_broker.frontends.remoting.session import RemotingSession
 from metaq_broker.frontends.remoting.system_topics import retry_topic
 from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup, Members, Subscription
 from metaq_broker.groups.queue_locks import QueueLocks
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.session import RemotingSession
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -100,13 +102,10 @@ class MemberRequests:
         who = ClientIdentity(session, data.client_id, session.client.peer, command.language, command.version)
         groups = [_consumer_group(each) for each in data.consumer_data_set]
         producers = [each.group_name for each in data.producer_data_set]
+        self._members.check(who, groups, producers)
         changed = False
-        try:
-            self._members.check(who, groups, producers)
-            for group in groups:
-                changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
-        except MetaqError as error:
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        for group in groups:
+            changed |= self._consumer_seen(who, group, without_subscriptions=bool(data.without_sub))
         for name in producers:
             self._members.producer_seen(who, name)
         response = HeartBeatResponse(is_support_heart_beat_v2=False, is_sub_change=changed)
@@ -200,8 +199,7 @@ class MemberRequests:
 def _notify(group: str, connections: tuple[Hashable, ...]) -> None:
     """Tell the members of a group that it changed."""
     command = to_request(NotifyConsumerIdsChanged(consumer_group=group), oneway=True)
-    for session in connections:
-        assert isinstance(session, RemotingSession)
+    for session in cast("tuple[RemotingSession, ...]", connections):
         try:
             session.oneway(command)
         except MetaqError as error:  # it is gone, or takes nothing

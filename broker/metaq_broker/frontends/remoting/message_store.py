@@ -272,6 +272,11 @@ class MessageStore:
         log = self._log(topic, queue)
         return 0 if isinstance(log, Refusal) else log.durable_ordinal
 
+    def fault(self, topic: str, queue: int) -> Refusal | None:
+        """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""
+        log = self._log(topic, queue)
+        return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
+
     def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
         """Return the queue offset of the first message that was stored at or after ``time_ms``, the end without one."""
         log = self._log(topic, queue)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from metaq.errors import MetaqError
+from metaq.model import INT64_MAX
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.offsets import (
@@ -23,6 +25,7 @@ from metaq.protocols.remoting.headers.offsets import (
     SearchOffsetByTimestampResponse,
     UpdateConsumerOffset,
 )
+from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.when_kept import answer_when_kept
@@ -40,6 +43,20 @@ _NOT_COMMITTED: Final = "Not found: the group has committed no offset for this q
 UNKNOWN_TIME: Final = -1
 
 
+class QueueUnreadable(MetaqError):
+    """A queue cannot be read now: ``refusal``. To say that it is empty would move its readers."""
+
+    retryable = True
+
+    def __init__(self, topic: str, queue: int, refusal: Refusal) -> None:
+        self.topic, self.queue, self.refusal = topic, queue, refusal
+        super().__init__(topic, queue, refusal)
+
+    def __str__(self) -> str:
+        reason = getattr(self.refusal, "reason", "") or "it was closed by an operator"
+        return f"queue {self.queue} of topic {self.topic} cannot be read: {reason}"
+
+
 class QueueOffsets(Protocol):
     """What of the message store is needed here. Queues that do not exist are empty: 0, 0 and ``None``."""
 
@@ -47,7 +64,10 @@ class QueueOffsets(Protocol):
 
     def max_offset(self, topic: str, queue: int) -> int: ...
 
-    def offset_at(self, topic: str, queue: int, time_ms: int) -> int:
+    def fault(self, topic: str, queue: int) -> Refusal | None:
+        """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""
+
+    def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
         """Return the queue offset of the first message that was stored at or after a time; the end without one."""
 
     def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
@@ -82,10 +102,8 @@ class OffsetRequests:
 
     def _first_offset(self, version: int, asked: QueryConsumerOffset) -> int | None:
         """Return where a group begins that has committed nothing: 0 in a queue that has all its messages still."""
-        if self._store.min_offset(asked.topic, asked.queue_id) > 0:
-            return None
-        is_empty = self._store.max_offset(asked.topic, asked.queue_id) == 0
-        if version >= VERSION_5 and (asked.set_zero_if_not_found is False or is_empty):
+        first, end = self._bounds(asked.topic, asked.queue_id)
+        if first > 0 or (version >= VERSION_5 and (asked.set_zero_if_not_found is False or end == 0)):
             return None
         return 0
 
@@ -105,45 +123,53 @@ class OffsetRequests:
 
     def _max(self, call: Call) -> RemotingCommand:
         asked = GetMaxOffset.from_ext(call.request.ext)
-        offset = self._store.max_offset(asked.topic, asked.queue_id)
-        return call.request.reply(ext=GetMaxOffsetResponse(offset=offset).ext())
+        _, end = self._bounds(asked.topic, asked.queue_id)
+        return call.request.reply(ext=GetMaxOffsetResponse(offset=end).ext())
 
     def _min(self, call: Call) -> RemotingCommand:
         asked = GetMinOffset.from_ext(call.request.ext)
-        offset = self._store.min_offset(asked.topic, asked.queue_id)
-        return call.request.reply(ext=GetMinOffsetResponse(offset=offset).ext())
+        first, _ = self._bounds(asked.topic, asked.queue_id)
+        return call.request.reply(ext=GetMinOffsetResponse(offset=first).ext())
 
     def _earliest_time(self, call: Call) -> RemotingCommand:
         asked = GetEarliestMsgStoretime.from_ext(call.request.ext)
-        first = self._store.min_offset(asked.topic, asked.queue_id)
+        first, _ = self._bounds(asked.topic, asked.queue_id)
         time_ms = self._store.store_time(asked.topic, asked.queue_id, first)
         response = GetEarliestMsgStoretimeResponse(timestamp=UNKNOWN_TIME if time_ms is None else time_ms)
         return call.request.reply(ext=response.ext())
 
     def _search(self, call: Call) -> RemotingCommand:
         asked = SearchOffsetByTimestamp.from_ext(call.request.ext)
-        if call.request.version < BOUNDARIES_FROM:
-            offset = self._nearest(asked.topic, asked.queue_id, asked.timestamp)
+        first, end = self._bounds(asked.topic, asked.queue_id)
+        if first == end:
+            offset = 0 if call.request.version < BOUNDARIES_FROM else end
+        elif call.request.version < BOUNDARIES_FROM:
+            offset = self._nearest(asked, first, end)
         elif (asked.boundary_type or "").lower() == UPPER:
-            offset = self._last_until(asked.topic, asked.queue_id, asked.timestamp)
+            offset = max(first, self._at(asked, asked.timestamp + 1) - 1)
         else:
-            offset = self._store.offset_at(asked.topic, asked.queue_id, asked.timestamp)
+            offset = self._at(asked, asked.timestamp)
         return call.request.reply(ext=SearchOffsetByTimestampResponse(offset=offset).ext())
 
-    def _nearest(self, topic: str, queue: int, time_ms: int) -> int:
-        """Return the message whose time is nearest, of two the earlier; 0 in an empty queue."""
-        low, high = self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)
-        offset = self._store.offset_at(topic, queue, time_ms)
-        if offset >= high:
-            return max(low, high - 1)
-        if offset <= low:
-            return low
-        after, before = (self._store.store_time(topic, queue, each) for each in (offset, offset - 1))
-        if after is None or before is None:
+    def _nearest(self, asked: SearchOffsetByTimestamp, first: int, end: int) -> int:
+        """Return the message whose time is nearest, of two the earlier."""
+        offset = self._at(asked, asked.timestamp)
+        if not first < offset < end:
+            return first if offset <= first else end - 1
+        times = (self._store.store_time(asked.topic, asked.queue_id, each) for each in (offset - 1, offset))
+        before, after = times
+        if before is None or after is None:
             return offset
-        return offset - 1 if after != time_ms and time_ms - before <= after - time_ms else offset
+        return offset - 1 if asked.timestamp - before <= after - asked.timestamp else offset
 
-    def _last_until(self, topic: str, queue: int, time_ms: int) -> int:
-        """Return the last message that was stored at or before a time, the first one if there is none."""
-        low = self._store.min_offset(topic, queue)
-        return max(low, self._store.offset_at(topic, queue, time_ms + 1) - 1)
+    def _at(self, asked: SearchOffsetByTimestamp, time_ms: int) -> int:
+        found = self._store.offset_at(asked.topic, asked.queue_id, min(time_ms, INT64_MAX))
+        if isinstance(found, Refusal):
+            raise QueueUnreadable(asked.topic, asked.queue_id, found)
+        return found
+
+    def _bounds(self, topic: str, queue: int) -> tuple[int, int]:
+        """Return the first offset of a queue and the one behind the last; 0 and 0 if nobody knows the queue."""
+        if (fault := self._store.fault(topic, queue)) is not None:
+            raise QueueUnreadable(topic, queue, fault)
+        return self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)

@@ -1,0 +1,108 @@
+"""Topics: where their settings come from, what is durable, and what the engine is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from metaq_broker.engine.topics import INHERIT, TopicRefused, Topics, TopicSettings
+from remoting_front import CONFIG, FakeStores, Front
+
+
+def test_settings_survive_a_restart_and_reach_the_engine(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    front.topics.create("T", TopicSettings(8, 2, order=True))
+    front.topics.create("gone", TopicSettings(1, 1))
+    front.topics.delete("gone")
+    assert front.applied.accepts("T")
+    assert front.applied.topic_settings("T").num_partitions == 8  # those that are only read still exist
+    assert not front.applied.accepts("gone")
+    front.steps.run_all(1.0)
+    again = front.restarted()
+    assert again.topics.settings("T") == TopicSettings(8, 2, order=True)
+    assert again.topics.settings("gone") is None
+    assert again.applied.topic_settings("T").num_partitions == 8
+    assert "T" not in again.config.topics
+
+
+def test_topics_of_the_configuration(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    assert front.topics.settings("configured") == TopicSettings(3, 3)
+    front.topics.create("configured", TopicSettings(5, 5, perm=4))
+    assert front.topics.settings("configured") == TopicSettings(5, 5, perm=4)
+    assert front.applied.topic_settings("configured").num_partitions == 5
+    with pytest.raises(TopicRefused, match=r"it is configured in server\.ini; remove it there"):
+        front.topics.delete("configured")
+
+
+def test_topics_that_have_messages(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    front.stores.counts["old"] = 6
+    assert front.topics.settings("old") == TopicSettings(6, 6, perm=4)  # nothing admits it any more
+    wide = Front(tmp_path, config=CONFIG + "[topic=*]\n")
+    assert wide.topics.settings("new") is None
+    wide.stores.counts |= {"new": 1, "many": 9}
+    assert wide.topics.settings("new") == TopicSettings(4, 4)
+    assert wide.topics.settings("many") == TopicSettings(9, 4)
+    assert {"new", "many", "configured", "TBW102"} <= wide.topics.all().keys()
+    assert "*" not in wide.topics.all()
+
+
+def test_a_topic_is_made_like_its_template(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    assert front.topics.create_like("T", "TBW102", 4) == TopicSettings(4, 4)
+    assert front.topics.create_like("U", "TBW102", 100) == TopicSettings(8, 8)
+    assert front.topics.create_like("V", "TBW102", 0) == TopicSettings(1, 1)
+    assert front.topics.create_like("W", "configured", 4) is None
+    assert front.topics.create_like("W", "never", 4) is None
+    front.topics.create("mine", TopicSettings(2, 2, 4 | INHERIT))
+    assert front.topics.create_like("W", "mine", 4) == TopicSettings(2, 2, 4)
+
+
+def test_listeners_hear_of_changes_only(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    heard: list[int] = []
+    front.topics.when_changed(lambda: heard.append(front.topics.changes))
+    front.topics.create("T", TopicSettings(1, 1))
+    front.topics.create("T", TopicSettings(1, 1))
+    front.topics.create("T", TopicSettings(2, 2))
+    front.topics.delete("T")
+    front.topics.delete("T")
+    front.topics.configure(front.config)
+    assert heard == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("topic", "settings", "text"),
+    [
+        ("TBW102", TopicSettings(1, 1), "it is a system topic"),
+        ("SCHEDULE_TOPIC_XXXX", TopicSettings(1, 1), "it is a system topic"),
+        ("a/b", TopicSettings(1, 1), "it contains a slash or a zero byte"),
+        ("T", TopicSettings(-1, 1), "-1 queues; allowed are 0 to 4096"),
+        ("T", TopicSettings(1, 5000), "5000 queues; allowed are 0 to 4096"),
+        ("T", TopicSettings(1, 1, 8), "perm 8; allowed are 0 to 7"),
+    ],
+)
+def test_refused(topic: str, settings: TopicSettings, text: str, tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    with pytest.raises(TopicRefused, match=text):
+        front.topics.create(topic, settings)
+    assert front.topics.settings(topic) in (None, *front.topics.all().values())
+    assert front.topics.changes == 0
+
+
+def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaq_broker.engine.topics.TOPICS_MAX", 2)
+    front = Front(tmp_path)
+    front.topics.create("T", TopicSettings(1, 1))
+    front.topics.create("U", TopicSettings(1, 1))
+    with pytest.raises(TopicRefused, match="clients have made 2 topics, and the broker allows no more"):
+        front.topics.create("V", TopicSettings(1, 1))
+    front.topics.create("U", TopicSettings(2, 2))
+    assert front.topics.settings("V") is None
+
+
+def test_without_system_topics(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    topics = Topics(front.table, FakeStores(), front.config, lambda config: None, lambda: 0)
+    assert set(topics.all()) == {"configured"}

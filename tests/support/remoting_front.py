@@ -1,0 +1,209 @@
+"""A broker's handlers for RocketMQ's clients in memory: no sockets, no log, a state table whose disk the test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from metaq_broker.config.configuration import BrokerConfig, parse
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.topics import Topics
+from metaq_broker.frontends.net.session import Client
+from metaq_broker.frontends.remoting.administration import AdministrationRequests
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
+from metaq_broker.frontends.remoting.members import MemberRequests
+from metaq_broker.frontends.remoting.offsets import OffsetRequests
+from metaq_broker.frontends.remoting.system_topics import built_in_topics
+from metaq_broker.groups.group_offsets import GroupOffsets
+from metaq_broker.groups.group_settings import Groups
+from metaq_broker.groups.limits import GroupLimits
+from metaq_broker.groups.members import Members
+from metaq_broker.groups.queue_locks import QueueLocks
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.state_table import StateTable
+from quick_files import QuickFiles
+from state_steps import Steps
+
+from metaq.protocols.remoting.bodies.json_body import JsonBody
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.fields import Request
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.session import RemotingSession
+
+BROKER = "broker-a"
+CONFIG = """[system]
+brokerId=0
+numPartitions=4
+serverPort=8123
+dataPath={data}
+unflushThreshold=0
+unflushInterval=10000
+maxSegmentSize=1024*1024
+maxTransferSize=1024*1024
+[zookeeper]
+zk.zkEnable=false
+[topic=configured]
+numPartitions=3
+"""
+
+
+class FakeSession:
+    """A connection: what the broker answered, and what it told on its own."""
+
+    def __init__(self, peer: str = "127.0.0.1:50000") -> None:
+        self.client = Client(peer)
+        self.responses: list[RemotingCommand | None] = []
+        self.pushed: list[RemotingCommand] = []
+        self.finished = False
+
+    def send_response(self, response: RemotingCommand | None) -> None:
+        self.responses.append(response)
+
+    def oneway(self, command: RemotingCommand) -> None:
+        self.pushed.append(command)
+
+
+@dataclass
+class FakeStore:
+    """Queues as lists of the times at which their messages were stored; ``first`` are offsets of their first ones."""
+
+    times: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    first: dict[tuple[str, int], int] = field(default_factory=dict)
+    faults: dict[tuple[str, int], Refusal] = field(default_factory=dict)
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        return self.first.get((topic, queue), 0)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        return self.min_offset(topic, queue) + len(self.times.get((topic, queue), ()))
+
+    def fault(self, topic: str, queue: int) -> Refusal | None:
+        return self.faults.get((topic, queue))
+
+    def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
+        times = self.times.get((topic, queue), [])
+        return self.min_offset(topic, queue) + sum(1 for each in times if each < time_ms)
+
+    def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
+        times, at = self.times.get((topic, queue), []), queue_offset - self.min_offset(topic, queue)
+        return times[at] if 0 <= at < len(times) else None
+
+
+class FakeStores:
+    """Which topics have partitions."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self.counts
+
+    def partition_counts(self) -> dict[str, int]:
+        return dict(self.counts)
+
+
+class Front:
+    """A broker's handlers, for one life of its process; ``restarted`` is the next one on the same file."""
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files | None = None,
+        limits: GroupLimits | None = None,
+        config: str = CONFIG,
+        create_groups: bool = True,
+    ) -> None:
+        self.root, self.steps, self.now = root, Steps(), 1000.0
+        self.table = StateTable.open(files or QuickFiles(), root / "rocketmq-state", self.steps)
+        self.config: BrokerConfig = parse(config.format(data=root).encode())
+        self.applied: BrokerConfig = self.config
+        self.store, self.stores = FakeStore(), FakeStores()
+        self.topics = Topics(
+            self.table,
+            self.stores,
+            self.config,
+            self._apply,
+            lambda: 1_795_000_000_000,
+            built_in_topics(BROKER, "DefaultCluster", create_topics=True),
+        )
+        self.groups = Groups(self.table, limits, create_unknown=create_groups)
+        self.offsets = GroupOffsets(self.table, limits)
+        self.members = Members(lambda: self.now, limits)
+        self.locks = QueueLocks(lambda: self.now, limits)
+        self.deleted: list[str] = []
+        self.dispatcher = Dispatcher()
+        self.requests = MemberRequests(self.members, self.groups, self.locks, self.topics)
+        self._mount()
+
+    def _mount(self) -> None:
+        self.requests.mount(self.dispatcher)
+        OffsetRequests(self.store, self.offsets, self.groups, self.topics).mount(self.dispatcher)
+        administration = AdministrationRequests(
+            BROKER,
+            self.topics,
+            self.store,
+            self.offsets,
+            self._delete_messages,
+            lambda: {"brokerVersionDesc": "V4_9_7"},
+            lambda: {"brokerName": BROKER},
+        )
+        administration.mount(self.dispatcher)
+        arguments = self.groups, self.offsets, self.members, self.topics, self.store, lambda: {1: 3}
+        GroupAdministrationRequests(BROKER, *arguments).mount(self.dispatcher)
+
+    def _apply(self, config: BrokerConfig) -> None:
+        self.applied = config
+
+    async def _delete_messages(self, topic: str) -> None:
+        self.deleted.append(topic)
+        self.stores.counts.pop(topic, None)
+
+    # ---- asking
+
+    def send(self, command: RemotingCommand, session: FakeSession | None = None) -> FakeSession:
+        """Have a command carried out, without running the disk; its response is the session's last."""
+        session = session or FakeSession()
+        self.dispatcher.carry_out(Call(command, cast("RemotingSession", session)))
+        return session
+
+    def ask(
+        self,
+        header: Request,
+        body: JsonBody | bytes = b"",
+        session: FakeSession | None = None,
+        version: int = 407,
+        **changes: Any,
+    ) -> RemotingCommand:
+        """Return the response to a request, when the disk has done what it had to."""
+        command = to_request(header, body if isinstance(body, bytes) else body.to_json(), opaque=7)
+        return self.ask_raw(replace(command, version=version, **changes), session)
+
+    def ask_raw(self, command: RemotingCommand, session: FakeSession | None = None) -> RemotingCommand:
+        """The same with a command as it is."""
+        session = session or FakeSession()
+        before = len(session.responses)
+        self.send(command, session)
+        self.steps.run_all()
+        assert len(session.responses) == before + 1, "no response, or several"
+        response = session.responses[-1]
+        assert response is not None
+        return response
+
+    def lose(self, session: FakeSession) -> None:
+        """End a client's connection."""
+        self.dispatcher.lost(cast("RemotingSession", session))
+
+    def restarted(self, files: Files | None = None, **changes: Any) -> Front:
+        """Return what a new process finds, without the old one having ended well."""
+        return Front(self.root, files, **changes)
+
+
+def ext_of(response: RemotingCommand) -> Mapping[str, str]:
+    """The fields of a response that went well."""
+    assert response.code == 0, response.remark
+    return response.ext
