@@ -9,9 +9,9 @@ nevertheless, and is readable once the slave has it. Transactions wait: what the
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from metaq_broker.storage.flush import FlushPolicy, GroupCommit, OnDurable, _Partition
+from metaq_broker.storage.flush import FlushPolicy, GroupCommit, _Partition
+from metaq_broker.storage.group_commit import OnDurable
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
@@ -44,7 +44,7 @@ class PairedCommit(GroupCommit):
     def give_up(self, reason: str) -> None:
         """Refuse the puts that wait now."""
         for waiter in list(self._impatient):
-            self._call(partial(waiter.tell, NotOnBoth(reason)))
+            self._call(waiter.tell, NotOnBoth(reason))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return what was handed to ``send_missing`` and not settled yet."""
@@ -55,7 +55,7 @@ class PairedCommit(GroupCommit):
         partition, expected = self._out.get(log, (None, None))
         if partition is not None and expected is job:
             del self._out[log]
-            self._end(partition, job, None)
+            super()._synced(partition, job, None)
 
     def end(self, reason: str) -> None:
         """Wait for the slave no more: the broker stops. No callback is called as if both brokers had anything."""
@@ -67,7 +67,7 @@ class PairedCommit(GroupCommit):
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         if error is not None or self.send_missing is None:
-            self._end(partition, job, error)
+            super()._synced(partition, job, error)
         elif self._ended:
             self._end_alone(partition, job, "the broker is stopping")
         else:
@@ -76,8 +76,8 @@ class PairedCommit(GroupCommit):
 
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
         while partition.waiters:
-            self._call(partial(partition.waiters.popleft()[1], NotOnBoth(reason)))
-        self._end(partition, job, None)
+            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
+        super()._synced(partition, job, None)
 
 
 class _Waiter:

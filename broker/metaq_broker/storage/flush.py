@@ -1,17 +1,13 @@
-"""Group commit: many appends share one fsync, and callbacks say when bytes may be acknowledged.
+"""Group commit of the partitions: when their syncs start, and the threads in which these run.
 
-Life of an append, all on the event loop unless noted::
+Every partition has a ``SyncQueue``. An append makes it due; at the end of this turn of the loop its sync is captured
+and run in a thread, so that what is appended together is synced together. If more was appended meanwhile, the next sync
+starts at once. At most one sync per partition is under way, at most ``workers`` in all. All completions that have
+happened by the time the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls
+back in the next round of the loop, and a sync starts when more messages than that are not durable, or
+``flush_interval_ms`` after the first of them, or as soon as somebody asks for ``wait_durable``.
 
-    append, wait(log, end)     the partition is noted; at the end of this turn of the loop its sync is captured ...
-    (worker thread)            ... and run; what is appended meanwhile rides in the next one
-    complete                   readable_end moves, waiters at or below it are called in their order, and if more was
-                               appended meanwhile the next sync starts at once
-
-At most one sync per partition is under way, at most ``workers`` in all. All completions that have happened by the time
-the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls back in the next round
-of the loop, and a sync starts when more messages than that are not durable, or ``flush_interval_ms`` after the first
-of them, or as soon as somebody asks for ``wait_durable``. Source: docs/operations.md, "What an acknowledgement
-means".
+Source: docs/operations.md, "What an acknowledgement means".
 """
 
 from __future__ import annotations
@@ -20,18 +16,19 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import TypeVar
 
 from metaq_broker.histogram import SECONDS, Histogram
-from metaq_broker.storage.errors import LogFailed
+from metaq_broker.storage.group_commit import OnDurable, SyncQueue
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
 
-OnDurable = Callable[[Exception | None], None]
 OnReadable = Callable[[int], None]
 """Called with the new readable end of a partition."""
+
+Argument = TypeVar("Argument")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +48,22 @@ class FlushPolicy:
         return self.unflush_threshold <= 0
 
 
-@dataclass(slots=True, eq=False)
-class _Partition:
-    """What is under way for one log. Waiters are (end offset, callback), oldest first."""
+class _Partition(SyncQueue[SyncJob]):
+    """What is under way for one log."""
 
-    log: PartitionLog
-    policy: FlushPolicy
-    waiters: deque[tuple[int, OnDurable]] = field(default_factory=deque)
-    due: bool = False
-    syncing: bool = False
-    timer: asyncio.TimerHandle | None = None
-    settling: list[asyncio.Future[None]] = field(default_factory=list)
+    __slots__ = ("due", "log", "policy", "settling", "timer", "waits_for_disk")
+
+    def __init__(self, log: PartitionLog, policy: FlushPolicy, commit: GroupCommit) -> None:
+        super().__init__(log, commit._sync, commit._call)
+        self.log = log
+        self.follow(policy)
+        self.due = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.settling: list[asyncio.Future[None]] = []
+
+    def follow(self, policy: FlushPolicy) -> None:
+        """Go by another policy from now on."""
+        self.policy, self.waits_for_disk = policy, policy.waits_for_disk
 
     def stop_timer(self) -> None:
         """Let the timer, if there is one, not fire."""
@@ -102,9 +104,9 @@ class GroupCommit:
 
     def _schedule(self, partition: _Partition) -> None:
         log, policy = partition.log, partition.policy
-        if partition.due or partition.syncing:
+        if partition.due or partition.under_way:
             return
-        if policy.waits_for_disk or log.unflushed_messages > policy.unflush_threshold:
+        if partition.waits_for_disk or log.unflushed_messages > policy.unflush_threshold:
             self._make_due(partition)
         elif partition.timer is None:
             seconds = policy.flush_interval_ms / 1000
@@ -117,10 +119,10 @@ class GroupCommit:
         """
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
-        if not partition.policy.waits_for_disk or log.readable_end >= end_offset:
+        if not partition.waits_for_disk or log.readable_end >= end_offset:
             self._running_loop().call_soon(callback, None)
-        elif log.sync_failed:
-            self._running_loop().call_soon(callback, _lost(log))
+        elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
+            self._running_loop().call_soon(callback, lost)
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -133,11 +135,11 @@ class GroupCommit:
         self._schedule(partition)
         if log.readable_end >= end_offset:
             callback(None)
-        elif log.sync_failed:
-            callback(_lost(log))
+        elif isinstance(lost := log.durable_to(), Exception):
+            callback(lost)
         else:
             partition.waiters.append((end_offset, callback))
-            if not partition.policy.waits_for_disk and not partition.due and not partition.syncing:
+            if not partition.waits_for_disk and not partition.due and not partition.under_way:
                 self._make_due(partition)  # the threshold and the timer would take their time
 
     def watch(self, topic: str, index: int, callback: OnReadable) -> Callable[[], None]:
@@ -159,7 +161,7 @@ class GroupCommit:
         """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
         while True:
             for partition in self._partitions.values():
-                if not partition.syncing and not partition.due:
+                if not partition.under_way and not partition.due:
                     self._make_due(partition)
             self._start_due()
             if not self._under_way:
@@ -171,8 +173,7 @@ class GroupCommit:
         """Return when all of ``log`` is durable, or its disk has failed, and no sync of it is under way."""
         partition = self._partitions.get(log) or self._new(log)
         while True:
-            self._start(partition)
-            if not partition.syncing:
+            if not partition.start():
                 return
             partition.settling.append(self._running_loop().create_future())
             await partition.settling[-1]
@@ -182,7 +183,7 @@ class GroupCommit:
         for partition in self._partitions.values():
             policy = self._policy_for(partition.log.topic)
             if policy != partition.policy:
-                partition.policy = policy
+                partition.follow(policy)
                 partition.stop_timer()
                 if partition.log.unflushed_messages:
                     self.schedule(partition.log)
@@ -206,7 +207,7 @@ class GroupCommit:
     # ---- starting syncs
 
     def _new(self, log: PartitionLog) -> _Partition:
-        partition = _Partition(log, self._policy_for(log.topic))
+        partition = _Partition(log, self._policy_for(log.topic), self)
         self._partitions[log] = partition
         return partition
 
@@ -216,28 +217,23 @@ class GroupCommit:
         return self._loop
 
     def _make_due(self, partition: _Partition) -> None:
-        partition.stop_timer()
+        if partition.timer is not None:
+            partition.stop_timer()
         partition.due = True
         if not self._due:
-            self._running_loop().call_soon(self._start_due)
+            (self._loop or self._running_loop()).call_soon(self._start_due)
         self._due.append(partition)
 
     def _start_due(self) -> None:
         due, self._due = self._due, []
         for partition in due:
             partition.due = False
-            self._start(partition)
+            partition.start()
 
-    def _start(self, partition: _Partition) -> None:
-        if partition.syncing:
-            return
-        job = partition.log.pending_sync()
-        if job is None:
-            return
-        partition.syncing = True
+    def _sync(self, partition: _Partition, job: SyncJob) -> None:
         self._under_way += 1
-        self._running_loop()  # the worker needs it
         if len(self._threads) < min(self._workers_max, self._under_way):
+            self._running_loop()  # the worker needs it
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -274,18 +270,16 @@ class GroupCommit:
             self._synced(partition, job, error)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        """A sync has ended, before callbacks run. A subclass may delay the end of a successful one."""
-        self._end(partition, job, error)
-
-    def _end(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        partition.syncing = False
+        """Take note that a sync has ended. A subclass may delay that of a successful one."""
         self._under_way -= 1
-        before = partition.log.readable_end
-        partition.log.complete_sync(job, error)
-        self._notify_waiters(partition)
-        if self._watchers and partition.log.readable_end > before:
-            self._notify_watchers(partition.log)
-        self._go_on(partition)
+        log, before = partition.log, partition.log.readable_end
+        partition.finish(job, error)
+        if self._watchers and log.readable_end > before:
+            self._notify_watchers(log)
+        if partition.waiters or partition.waits_for_disk:
+            partition.start()  # what was appended meanwhile waits for nothing else
+        elif log.unflushed_messages:
+            self._schedule(partition)
         settling, partition.settling = partition.settling, []
         for future in settling:
             if not future.done():
@@ -295,29 +289,11 @@ class GroupCommit:
 
     def _notify_watchers(self, log: PartitionLog) -> None:
         for callback in list(self._watchers.get((log.topic, log.index), ())):
-            self._call(partial(callback, log.readable_end))
+            self._call(callback, log.readable_end)
 
-    def _notify_waiters(self, partition: _Partition) -> None:
-        log, waiters = partition.log, partition.waiters
-        while waiters and waiters[0][0] <= log.readable_end:
-            self._call(partial(waiters.popleft()[1], None))
-        while waiters and log.sync_failed:
-            self._call(partial(waiters.popleft()[1], _lost(log)))
-
-    def _call(self, callback: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
         try:
-            callback()
+            callback(argument)
         except Exception as failure:
             context = {"message": "a durability callback failed", "exception": failure}
             self._running_loop().call_exception_handler(context)
-
-    def _go_on(self, partition: _Partition) -> None:
-        """Start the next sync if there is reason to: what was appended meanwhile waits for nothing else."""
-        if partition.waiters or partition.policy.waits_for_disk:
-            self._start(partition)
-        elif partition.log.unflushed_messages:
-            self.schedule(partition.log)
-
-
-def _lost(log: PartitionLog) -> LogFailed:
-    return LogFailed(log.directory.name, log.failure or "its sync failed")

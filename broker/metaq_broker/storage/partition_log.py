@@ -299,6 +299,12 @@ class PartitionLog:
             return None
         return self._unsynced.capture(self.readable_end, self.end_offset, self._builder.ordinal)
 
+    def durable_to(self) -> int | LogFailed:
+        """Return the readable end, or that a sync failed, after which it moves no more."""
+        if self._unsynced.failed:
+            return LogFailed(self.directory.name, self.failure or "its sync failed")
+        return self.readable_end
+
     def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
         """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
         if not self._unsynced.owns(job):

@@ -164,7 +164,7 @@ class Checkpoint:
         else:
             self._stop()
 
-    def _drop(self, failure: JournalFailed | None) -> None:
+    def _drop(self, failure: Exception | None) -> None:
         if failure is not None:
             self._stop()
             return

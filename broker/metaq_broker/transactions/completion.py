@@ -27,7 +27,6 @@ from metaq_broker.transactions.interfaces import (
     TransactionStore,
     Unit,
 )
-from metaq_broker.transactions.journal import JournalFailed
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import (
     DecisionUnknown,
@@ -102,7 +101,7 @@ class Completion:
         transaction.disarm()
         self._sync.when_durable(lambda failure: self._prepare_durable(transaction, failure, done))
 
-    def _prepare_durable(self, transaction: Transaction, failure: JournalFailed | None, done: Voted) -> None:
+    def _prepare_durable(self, transaction: Transaction, failure: Exception | None, done: Voted) -> None:
         if failure is not None:
             refusal = OutcomeUnknown(transaction.key, str(failure))
             fail(transaction, refusal)
@@ -174,7 +173,7 @@ class Completion:
         query_id, batch_id = proposal.query_id, proposal.batch_id
         decision = self._decisions.recorded(query_id, batch_id) or self._record(proposal)
 
-        def durable(failure: JournalFailed | None) -> None:
+        def durable(failure: Exception | None) -> None:
             done(decision if failure is None else DecisionUnknown(query_id, batch_id, str(failure)))
 
         self._sync.when_durable(durable)
@@ -236,7 +235,7 @@ class Completion:
     def _apply_when_durable(
         self, transactions: Sequence[Transaction], apply: Callable[[Sequence[Transaction]], None]
     ) -> None:
-        def durable(failure: JournalFailed | None) -> None:
+        def durable(failure: Exception | None) -> None:
             if failure is None:
                 apply(transactions)
                 return
@@ -255,7 +254,7 @@ class Completion:
         transaction.state = transaction.after(Event.ROLLBACK)
         transaction.waiting.append(done)
 
-        def durable(failure: JournalFailed | None) -> None:
+        def durable(failure: Exception | None) -> None:
             if failure is not None:
                 fail(transaction, OutcomeUnknown(transaction.key, str(failure)))
                 return

@@ -1,4 +1,4 @@
-"""Group commit of the journal: one fsync in flight, everything written meanwhile rides in the next.
+"""Group commit of the journal: when its ``SyncQueue`` starts an fsync, and who waits for one.
 
 What waits for an fsync depends on the durability mode, and only this file knows it: callers always say "when what I
 just wrote is durable", and in the modes 0 and 2 that is at once, by the operator's choice.
@@ -6,23 +6,17 @@ just wrote is durable", and in the modes 0 and 2 that is at once, by the operato
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Callable
 from typing import Final
 
+from metaq_broker.storage.group_commit import OnDurable, SyncQueue
 from metaq_broker.transactions.interfaces import CallLater, Durability, RunInWorker, Timer
 from metaq_broker.transactions.journal import Journal, JournalFailed, JournalSync
-
-_log = logging.getLogger(__name__)
 
 EARLY_BYTES: Final = 8 << 20
 """At this many unsynced bytes, an fsync starts although no request waits, so that PREPARE waits for less."""
 
 SECOND_S: Final = 1.0
 """How long mode 2 lets written records wait for their fsync."""
-
-WhenDurable = Callable[[JournalFailed | None], None]
 
 
 class GroupSync:
@@ -41,18 +35,18 @@ class GroupSync:
         self._run_in_worker = run_in_worker
         self._call_later = call_later
         self._early_bytes = early_bytes
-        self._waiting: deque[tuple[int, WhenDurable]] = deque()
+        self._queue = SyncQueue(journal, self._run)
         self._timer: Timer | None = None
         self._closed = False
 
     def close(self) -> None:
         """Forget everybody who waits: their connections are gone already."""
         self._closed = True
-        self._waiting.clear()
+        self._queue.waiters.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def when_durable(self, callback: WhenDurable) -> None:
+    def when_durable(self, callback: OnDurable) -> None:
         """Call back when everything written until now is as durable as the mode asks, or can never be.
 
         In the modes 0 and 2 the callback runs before this returns.
@@ -64,21 +58,21 @@ class GroupSync:
             self._sync_within_a_second()
         callback(None)
 
-    def when_on_disk(self, callback: WhenDurable) -> None:
+    def when_on_disk(self, callback: OnDurable) -> None:
         """Call back when everything written until now is on the disk, whatever the mode, or can never be."""
         if self._journal.failure is not None:
             callback(JournalFailed(self._journal.failure))
         elif self._journal.durable_lsn >= self._journal.end_lsn:
             callback(None)
         else:
-            self._waiting.append((self._journal.end_lsn, callback))
-            self._start()
+            self._queue.waiters.append((self._journal.end_lsn, callback))
+            self._queue.start()
 
     def start_early(self) -> None:
         """To be called after an append: lets large transactions become durable while their messages still come in."""
         unsynced = self._journal.end_lsn - self._journal.durable_lsn
         if self._durability is Durability.COMMIT and unsynced >= self._early_bytes:
-            self._start()
+            self._queue.start()
 
     def _sync_within_a_second(self) -> None:
         if self._timer is None:
@@ -88,29 +82,20 @@ class GroupSync:
         self._timer = None
         self.when_on_disk(_nothing)
 
-    def _start(self) -> None:
-        job = self._journal.pending_sync()
-        if job is not None:
-            self._run_in_worker(job.run, lambda error: self._finished(job, error))
+    def _run(self, queue: SyncQueue[JournalSync], job: JournalSync) -> None:
+        def finished(error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, OSError):
+                error = OSError(f"the sync broke off: {error!r}")
+            queue.finish(job, error)
+            if self._closed:
+                return
+            if queue.waiters:
+                queue.start()
+            else:
+                self.start_early()
 
-    def _finished(self, job: JournalSync, error: BaseException | None) -> None:
-        self._journal.complete_sync(job, error)
-        if self._closed:
-            return
-        if self._journal.failure is not None:
-            self._refuse_all(JournalFailed(self._journal.failure))
-            return
-        while self._waiting and self._waiting[0][0] <= self._journal.durable_lsn:
-            self._waiting.popleft()[1](None)
-        if self._waiting:
-            self._start()
-        else:
-            self.start_early()
-
-    def _refuse_all(self, failure: JournalFailed) -> None:
-        while self._waiting:
-            self._waiting.popleft()[1](failure)
+        self._run_in_worker(job.run, finished)
 
 
-def _nothing(failure: JournalFailed | None) -> None:
+def _nothing(failure: Exception | None) -> None:
     """Nobody waits for this fsync; the journal has logged its failure."""

@@ -325,13 +325,17 @@ class Journal:
         directory = self._directory if newest != self._named_start else None
         return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
 
-    def complete_sync(self, job: JournalSync, error: BaseException | None) -> None:
+    def durable_to(self) -> int | JournalFailed:
+        """Return the LSN before which everything is on the disk, or why nothing more will be."""
+        return self._durable_lsn if self.failure is None else JournalFailed(self.failure)
+
+    def complete_sync(self, job: JournalSync, error: OSError | None) -> None:
         """Take note of how ``job`` went."""
         self._in_flight = False
         self._note(job, error)
         self._close_if_idle()
 
-    def _note(self, job: JournalSync, error: BaseException | None) -> None:
+    def _note(self, job: JournalSync, error: OSError | None) -> None:
         if error is not None:
             self._fail(f"cannot fsync in {self._directory}: {error}")
         else:

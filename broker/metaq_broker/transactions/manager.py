@@ -30,11 +30,12 @@ from metaq.model import Buffer, TransactionId, Xid
 from metaq_broker.clock import Clock
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.group_commit import OnDurable
 from metaq_broker.transactions.checkpoint import Checkpoint, CheckpointSettings, Ledger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
 from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
 from metaq_broker.transactions.folder import claim_folder
-from metaq_broker.transactions.group_sync import GroupSync, WhenDurable
+from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -331,7 +332,7 @@ class TransactionManager:
         """Like ``decision``, answered when the decision is durable, so that the caller may rely on it."""
         decision = self.decision(query_id)
 
-        def durable(failure: JournalFailed | None) -> None:
+        def durable(failure: Exception | None) -> None:
             done(decision if failure is None else JournalUnavailable(str(failure)))
 
         self._sync.when_durable(durable)
@@ -428,7 +429,7 @@ class TransactionManager:
         """
         return self._writer.needed_from((topic, partition))
 
-    def when_on_disk(self, callback: WhenDurable) -> None:
+    def when_on_disk(self, callback: OnDurable) -> None:
         """Call back when everything that is in the journal now is on the disk, or can never be."""
         self._sync.when_on_disk(callback)
 

@@ -1,0 +1,75 @@
+"""Group commit: those who wait until what was appended is durable, and the one sync that is under way for all of them.
+
+Life of an append, all on the event loop unless noted::
+
+    append, add(end, callback)    the callback waits for the offset behind what was appended
+    start                         what is not durable yet is captured as a job ...
+    (worker thread)               ... and run; what is appended meanwhile waits for the next one
+    finish                        callbacks at or below the durable end are called, oldest first; after a failed sync
+                                  all of them, with the reason
+
+Partitions (``flush.py``) and the journal of transactions (``transactions/group_sync.py``) use it. They differ in when
+they call ``start``, and in the thread in which their jobs run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+OnDurable = Callable[[Exception | None], None]
+"""Called once: with ``None`` when what was appended is durable, or with why it never will be."""
+
+Job = TypeVar("Job")
+
+
+class Syncable(Protocol[Job]):
+    """What is appended to and synced: the log of a partition, the journal."""
+
+    def pending_sync(self) -> Job | None:
+        """Return what makes everything durable; ``None`` if there is nothing to do, or a sync has failed."""
+
+    def complete_sync(self, job: Job, error: OSError | None, /) -> None:
+        """Take note of how a job ended."""
+
+    def durable_to(self) -> int | Exception:
+        """Return the offset below which everything is durable, or why nothing more will be."""
+
+
+class SyncQueue(Generic[Job]):
+    """See the module. ``call`` calls a callback; ``run(queue, job)`` has a job run in a thread and then
+    calls ``queue.finish``."""
+
+    __slots__ = ("_call", "_run", "_source", "under_way", "waiters")
+
+    def __init__(
+        self,
+        source: Syncable[Job],
+        run: Callable[[Any, Job], None],
+        call: Callable[[OnDurable, Exception | None], None] = lambda callback, error: callback(error),
+    ) -> None:
+        self._source, self._run, self._call = source, run, call
+        self.waiters: deque[tuple[int, OnDurable]] = deque()
+        """(end offset, callback), oldest first."""
+        self.under_way = False
+        """Whether a sync is."""
+
+    def start(self) -> bool:
+        """Begin a sync unless one is under way or nothing is left to sync; return whether one is under way now."""
+        if not self.under_way and (job := self._source.pending_sync()) is not None:
+            self.under_way = True
+            self._run(self, job)
+        return self.under_way
+
+    def finish(self, job: Job, error: OSError | None) -> None:
+        """Take note of how the sync ended, and call those who waited for it."""
+        self.under_way = False
+        self._source.complete_sync(job, error)
+        waiters, reached = self.waiters, self._source.durable_to()
+        if isinstance(reached, Exception):
+            while waiters:
+                self._call(waiters.popleft()[1], reached)
+            return
+        while waiters and waiters[0][0] <= reached:
+            self._call(waiters.popleft()[1], None)
