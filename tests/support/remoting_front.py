@@ -148,7 +148,7 @@ class Front:
             self.topics,
             self.store,
             self.offsets,
-            self._delete_messages,
+            lambda topic: self.delete_messages(topic),
             lambda: {"brokerVersionDesc": "V4_9_7"},
             lambda: {"brokerName": BROKER},
         )
@@ -159,7 +159,7 @@ class Front:
     def _apply(self, config: BrokerConfig) -> None:
         self.applied = config
 
-    async def _delete_messages(self, topic: str) -> None:
+    async def delete_messages(self, topic: str) -> None:
         self.deleted.append(topic)
         self.stores.counts.pop(topic, None)
 

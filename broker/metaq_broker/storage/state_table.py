@@ -15,6 +15,7 @@ Source: docs/log-format.md, "State file".
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import secrets
 from collections.abc import Callable, Iterator
@@ -128,6 +129,8 @@ class _Commit:
     def _append(self) -> None:
         assert self.file is not None
         file = self.file
+        if self.files.identity(file.fd) != self.files.identity_of(self.path):
+            raise OSError(errno.ESTALE, "the file was replaced or renamed by another program")
         data = encode_changes(file.number, file.size, file.size, self.changes.items())
         self.files.pwrite(file.fd, data, file.size)
         self.files.fdatasync(file.fd)

@@ -205,6 +205,24 @@ def test_opened_on_a_full_disk_it_reads_what_is_there(tmp_path: Path) -> None:
     assert contents(opened(tmp_path, files.crash(Random(3)))) == {"a": b"1", "b": b"1"}
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_somebody_takes_away_is_made_anew(replaced: bool, tmp_path: Path) -> None:
+    steps, told = Steps(), []
+    table = opened(tmp_path, None, steps)
+    table.put("a", b"1", told.append)
+    steps.run_all()
+    content = (tmp_path / "state").read_bytes()
+    (tmp_path / "state").unlink()
+    if replaced:
+        (tmp_path / "state").write_bytes(content)
+    table.put("b", b"1", told.append)
+    steps.run_all()
+    table.put("c", b"1", told.append)
+    steps.run_all(1.0)
+    assert [failure is None for failure in told] == [True, False, True]
+    assert contents(opened(tmp_path)) == {"a": b"1", "b": b"1", "c": b"1"}
+
+
 # ---- crashes
 
 
