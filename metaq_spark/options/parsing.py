@@ -247,6 +247,34 @@ class WriteOptions(ConnectionOptions):
     block_messages: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransactionOptions(WriteOptions):
+    """A write that may be exactly once; ``None`` = not given."""
+
+    delivery: str
+    transaction_timeout_ms: int
+    txn_app_id: str | None
+    txn_version: int | None
+    repeated_batch: str
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the write is a transaction."""
+        return self.delivery == "exactly_once"
+
+
+def check_transaction(options: TransactionOptions) -> None:
+    """Refuse half a name of a write, and one that has no effect.
+
+    Raises:
+        OptionError: The names of the options that do not belong together.
+    """
+    if (options.txn_app_id is None) != (options.txn_version is None):
+        raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
+    if options.txn_app_id is not None and not options.exactly_once:
+        raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
+
+
 def check_choice(values: Mapping[str, Any]) -> None:
     """Of the options that choose what to read, there must be one.
 

@@ -222,6 +222,28 @@ TOPIC_ROW: Final = Option(
     "Topic to write to; takes precedence over a `topic` column.",
 )  # fmt: skip
 
+TRANSACTION_ROWS: Final = (
+    Option(
+        "transactionTimeoutMs", "transaction_timeout_ms", values.duration_ms, "10m", WRITE,
+        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
+        "`maxTxTimeoutInSeconds` caps it.",
+    ),
+    Option(
+        "txnAppId", "txn_app_id", values.transaction_name, UNSET, BATCH_WRITE,
+        "Name of an exactly-once batch write that may be repeated, for example in `foreachBatch`; with `txnVersion`.",
+    ),
+    Option(
+        "txnVersion", "txn_version", values.version, UNSET, BATCH_WRITE,
+        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
+    ),
+    Option(
+        "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
+        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
+        "count and the rows at hand are dropped.",
+    ),
+)  # fmt: skip
+"""What exactly-once writes have beside ``delivery``."""
+
 CONNECTION_ROWS: Final = (
     Option(
         "connectTimeoutMs", "connect_timeout_ms", values.milliseconds, "5000", ANY,

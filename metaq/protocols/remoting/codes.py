@@ -94,6 +94,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
+    GET_METAQ_BROKER = 31001  # not RocketMQ's: only the bundled broker answers it, others say that it is unknown
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     CHANGE_MESSAGE_INVISIBLETIME = 200053

@@ -20,11 +20,12 @@ from metaq_spark.options.parsing import (
     ConnectionOptions,
     OptionTable,
     ReadOptions,
-    WriteOptions,
+    TransactionOptions,
     check_choice,
     check_positions,
     check_read,
     check_tls,
+    check_transaction,
     check_value,
     read_reach,
 )
@@ -32,7 +33,6 @@ from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
     ANY,
     BATCH_READ,
-    BATCH_WRITE,
     CONNECTION_ROWS,
     FETCH_ROW,
     LIMIT_ROWS,
@@ -41,6 +41,7 @@ from metaq_spark.options.table import (
     READ,
     STREAM_READ,
     TOPIC_ROW,
+    TRANSACTION_ROWS,
     UNSET,
     VALUE_ROWS,
     WRITE,
@@ -154,24 +155,7 @@ OPTIONS: Final = (
         "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
         "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers.",
     ),
-    Option(
-        "transactionTimeoutMs", "transaction_timeout_ms", values.duration_ms, "10m", WRITE,
-        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
-        "`maxTxTimeoutInSeconds` caps it.",
-    ),
-    Option(
-        "txnAppId", "txn_app_id", values.transaction_name, UNSET, BATCH_WRITE,
-        "Name of an exactly-once batch write that may be repeated, for example in `foreachBatch`; with `txnVersion`.",
-    ),
-    Option(
-        "txnVersion", "txn_version", values.version, UNSET, BATCH_WRITE,
-        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
-    ),
-    Option(
-        "repeatedBatch", "repeated_batch", values.one_of("fail", "accept"), "fail", WRITE,
-        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
-        "count and the rows at hand are dropped.",
-    ),
+    *TRANSACTION_ROWS,
     Option(
         "orderedPartitions", "ordered_partitions", values.ordered_partitions, UNSET, WRITE,
         "Fixed list of partitions for `key` and `partition`, as MetaQ's ordered producer has: `BROKER_ID:COUNT;...`. A "
@@ -227,20 +211,10 @@ class SourceOptions(BrokerOptions, ReadOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkOptions(BrokerOptions, WriteOptions):
+class SinkOptions(BrokerOptions, TransactionOptions):
     """A write to MetaQ; ``None`` = not given."""
 
-    delivery: str
-    transaction_timeout_ms: int
-    txn_app_id: str | None
-    txn_version: int | None
-    repeated_batch: str
     ordered_partitions: tuple[Partition, ...] | None
-
-    @property
-    def exactly_once(self) -> bool:
-        """Whether the write is a transaction."""
-        return self.delivery == "exactly_once"
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
@@ -278,10 +252,7 @@ def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
         OptionError: An option is unknown, is not for this use, is missing or cannot be read, or contradicts another.
     """
     options = SinkOptions(**_with_brokers(TABLE.read(raw, use), raw))
-    if (options.txn_app_id is None) != (options.txn_version is None):
-        raise OptionError("txnAppId, txnVersion", "they are given together or not at all")
-    if options.txn_app_id is not None and not options.exactly_once:
-        raise OptionError("txnAppId", "it has no effect without delivery = exactly_once; give that as well")
+    check_transaction(options)
     check_tls(options)
     return options
 

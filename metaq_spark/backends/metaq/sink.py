@@ -21,8 +21,8 @@ from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, Cluster, Retryin
 from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
-from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, batch_of_task, plan_transaction
-from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts, branch_limits
+from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
+from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import BrokerOptions, SinkOptions
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
@@ -55,20 +55,6 @@ class Puts(Protocol):
 
     def give_up(self, error: BaseException) -> None:
         """Let go of the connections, because the task failed with ``error``."""
-
-
-class UnsentPuts:
-    """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
-
-    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
-        """See ``Puts``."""
-
-    def finish(self) -> tuple[Xid, ...]:
-        """See ``Puts``."""
-        return ()
-
-    def give_up(self, error: BaseException) -> None:
-        """See ``Puts``."""
 
 
 class MetaQSink:
@@ -109,14 +95,8 @@ class MetaQSink:
         routes = TaskRoutes(self.options, self._route, self.routes or shared_routes())
         if self.transaction is None:
             return MetaQDelivery(self.columns, routes, AcknowledgedPuts(self.options, pool))
-        plan = self.transaction.plan
-        batch, run = batch_of_task(plan, task.local_property), task.local_property(RUN_ID) or ""
-        if plan.written:
-            return MetaQDelivery(self.columns, routes, UnsentPuts(), batch, run)
-        attempt = TaskAttempt(batch, task.number, task.attempt)
-        limits = branch_limits(self.options, plan.timeout_s_max)
-        puts = TransactionalPuts(attempt, limits, RetryingSessions(self.options, pool))
-        return MetaQDelivery(self.columns, routes, puts, batch, run)
+        sessions = RetryingSessions(self.options, pool)
+        return MetaQDelivery(self.columns, routes, *begin_attempt(self.transaction.plan, self.options, task, sessions))
 
 
 class TaskRoutes:

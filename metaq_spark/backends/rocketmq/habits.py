@@ -64,8 +64,6 @@ HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
     "localreads": "leave it out: a RocketMQ broker sends every message",
     "attributeformat": "leave it out: the column properties is a map",
     "orderedpartitions": "use a column queue, or a column key",
-    "txnappid": "leave it out: RocketMQ has no transaction over several messages",
-    "txnversion": "leave it out: RocketMQ has no transaction over several messages",
     # rocketmq-spark's
     "subexpression": _TAGS,
     "pulltimeoutms": _TIMEOUT,

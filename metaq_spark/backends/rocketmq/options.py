@@ -25,11 +25,12 @@ from metaq_spark.options.parsing import (
     ConnectionOptions,
     OptionTable,
     ReadOptions,
-    WriteOptions,
+    TransactionOptions,
     check_choice,
     check_positions,
     check_read,
     check_tls,
+    check_transaction,
     check_value,
     read_reach,
 )
@@ -45,6 +46,7 @@ from metaq_spark.options.table import (
     READ,
     STREAM_READ,
     TOPIC_ROW,
+    TRANSACTION_ROWS,
     UNSET,
     VALUE_ROWS,
     WRITE,
@@ -62,11 +64,6 @@ BLOCK_BYTES_MAX: Final = 3 << 20
 """A broker takes 4 MiB of a batch, counted as it stores them: with what it adds to each message."""
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-_EXACTLY_ONCE: Final = (
-    "a RocketMQ broker has no transactions over several messages, so a micro-batch cannot become readable as one; use "
-    "at_least_once: every message has a UNIQ_KEY that is the same when it is written again, so that "
-    'dropDuplicates("message_id") or the option dropRepeatedWithin of a read leaves one of each'
-)
 
 
 def _topic(text: str) -> str:
@@ -96,13 +93,6 @@ def _group(text: str) -> str:
 def _secret(text: str) -> str:
     """A key. What is wrong with it is not shown."""
     return text.strip()
-
-
-def _delivery(text: str) -> str:
-    word = text.strip().lower()
-    if word == "exactly_once":
-        raise ValueError(_EXACTLY_ONCE)
-    return values.one_of("at_least_once", "exactly_once")(word)
 
 
 def _tags(text: str) -> Subscription:
@@ -236,9 +226,11 @@ OPTIONS: Final = (
     OFFSET_POLL_ROW,
     *_own((TOPIC_ROW,)),
     Option(
-        "delivery", "delivery", _delivery, "at_least_once", WRITE,
-        "`at_least_once`. RocketMQ has no transaction over several messages, so `exactly_once` is refused.",
+        "delivery", "delivery", values.one_of("at_least_once", "exactly_once"), "at_least_once", WRITE,
+        "`at_least_once`, or `exactly_once`: every micro-batch is one transaction over all its tasks and brokers. Only "
+        "the bundled broker can do that; a broker of RocketMQ has no transaction over several messages.",
     ),
+    *TRANSACTION_ROWS,
     Option(
         "blockBytes", "block_bytes", values.size_up_to(BLOCK_BYTES_MAX), "2m", WRITE,
         "Bytes of messages sent to a queue in one batch.",
@@ -308,10 +300,8 @@ class SourceOptions(ServerOptions, ReadOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkOptions(ServerOptions, WriteOptions):
+class SinkOptions(ServerOptions, TransactionOptions):
     """A write to RocketMQ."""
-
-    delivery: str
 
 
 def source_layout(raw: Mapping[str, str]) -> RowLayout:
@@ -347,6 +337,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
 def parse_sink_options(raw: Mapping[str, str], use: Use) -> SinkOptions:
     """The options of a batch write or a streaming write. Raises as ``parse_source_options``."""
     options = SinkOptions(**_checked(TABLE.read(raw, use), raw))
+    check_transaction(options)
     check_tls(options)
     return options
 

@@ -1,4 +1,4 @@
-"""A write to RocketMQ: implements ``sink.backend.Sink``. At least once.
+"""A write to RocketMQ: implements ``sink.backend.Sink``. At least once by itself.
 
 Every message has a UNIQ_KEY that is the same when a task or a micro-batch is written again, as long as its rows come in
 the same order.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -23,6 +23,7 @@ from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.retry import persist
 from metaq_spark.backends.rocketmq.connections import connections_of
+from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction, find_brokers
 from metaq_spark.backends.rocketmq.options import SinkOptions
 from metaq_spark.columns.blocks import Block, OpenBlock
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
@@ -61,10 +62,9 @@ class RocketMQSink:
     Raises:
         ColumnError: The DataFrame's columns are not what a write takes.
         TopicNotFound: No broker takes messages for the topic of the option.
+        ExactlyOnceError: A broker of the topic cannot take part in exactly-once delivery.
         MetaqError: No name server could be asked.
     """
-
-    transaction = None
 
     def __init__(
         self,
@@ -81,6 +81,14 @@ class RocketMQSink:
         self._write = None if streaming else uuid.uuid4().hex
         if options.topic is not None:
             writable_queues(self._connections()[1], options, options.topic)
+        self.transaction = self._transaction(streaming) if options.exactly_once else None
+
+    def _transaction(self, streaming: bool) -> BundledTransaction:
+        if "delay_level" in self.columns.others:
+            raise ColumnError("delay_level", "delivery = exactly_once cannot delay messages; use at_least_once")
+        pool, directory = self._connections()
+        brokers = find_brokers(self.options, directory, pool, self.options.topic)
+        return BundledTransaction(self.options, brokers, streaming)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this process."""
@@ -91,7 +99,11 @@ class RocketMQSink:
         write = self._write or task.local_property(QUERY_ID) or uuid.uuid4().hex
         batch_id = 0 if self._write else task.batch_id or 0
         prefix = key_prefix(write, batch_id, task.number)
-        return RocketMQDelivery(self.columns, self.options, prefix, task.number, *self._connections())
+        connections = self._connections()
+        blocks: Blocks = AcknowledgedBlocks(self.options, *connections)
+        if self.transaction is not None:
+            blocks = BranchedBlocks(self.transaction.begin(task), self.transaction.brokers, self.options)
+        return RocketMQDelivery(self.columns, self.options, prefix, task.number, connections[1], blocks)
 
     def _connections(self) -> tuple[SessionPool, NameServerDirectory]:
         if self._pool is None or self._directory is None:
@@ -125,8 +137,21 @@ def _check_nested(schema: StructType) -> None:
             raise ColumnError(column.name, f"type {kind.simpleString()} is not allowed; it must be {wanted}")
 
 
+class Blocks(Protocol):
+    """How the blocks of a task reach their brokers, and what is promised about them: the rest of ``Delivery``."""
+
+    def put(self, target: TopicPartition, block: Block) -> None:
+        """See ``Delivery``."""
+
+    def finish(self) -> WriterCommitMessage:
+        """See ``Delivery``."""
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Delivery``."""
+
+
 class RocketMQDelivery:
-    """Implements ``Delivery``: every block is stored when ``finish`` returns; some may be stored twice."""
+    """Implements ``Delivery``: rows become elements, which ``blocks`` takes."""
 
     def __init__(
         self,
@@ -134,15 +159,14 @@ class RocketMQDelivery:
         options: SinkOptions,
         prefix: bytes,
         task: int,
-        pool: SessionPool,
         directory: NameServerDirectory,
+        blocks: Blocks,
     ) -> None:
         self._columns, self._options, self._prefix = columns, options, prefix
         self._place = f"the input of task {task}"
-        self._pool, self._directory = pool, directory
+        self._directory = directory
         self._queues: dict[str, list[Partition]] = {}
-        self._writers: dict[str, BatchWriter] = {}
-        self._count = self._size = 0
+        self.put, self.finish, self.give_up = blocks.put, blocks.finish, blocks.give_up
 
     def partitions_of(self, topic: str) -> Sequence[Partition]:
         """See ``Delivery``."""
@@ -173,6 +197,15 @@ class RocketMQDelivery:
         """See ``Delivery``: no more messages than a broker takes of this size, with what it adds to each."""
         size = self._options.block_bytes
         return OpenBlock(size, min(self._options.block_messages, (BATCH_BYTES_MAX - size) // STORED_OVERHEAD))
+
+
+class AcknowledgedBlocks:
+    """Implements ``Blocks``: every block is stored when ``finish`` returns; some may be stored twice."""
+
+    def __init__(self, options: SinkOptions, pool: SessionPool, directory: NameServerDirectory) -> None:
+        self._options, self._pool, self._directory = options, pool, directory
+        self._writers: dict[str, BatchWriter] = {}
+        self._count = self._size = 0
 
     def put(self, target: TopicPartition, block: Block) -> None:
         """See ``Delivery``."""

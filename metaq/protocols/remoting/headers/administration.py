@@ -96,6 +96,23 @@ class GetBrokerRuntimeInfo(Request):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetMetaQBroker(Request):
+    """Ask a broker whether it serves MetaQ's protocol over the same log. Only the bundled broker knows this request."""
+
+    CODE = RequestCode.GET_METAQ_BROKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetMetaQBrokerResponse(Response):
+    """Where it does: ``broker_id`` in MetaQ, and the ``address`` (``host:port``) for MetaQ's clients."""
+
+    CODE = RequestCode.GET_METAQ_BROKER
+
+    broker_id: I32
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAndCreateSubscriptionGroup(Request):
     """Make a group, or change it; the body has it."""
 

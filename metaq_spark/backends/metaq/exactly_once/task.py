@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from metaq.errors import MetaqError
@@ -23,8 +23,10 @@ from metaq.model import Address, TopicPartition, Xid
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits, BrokerBranches
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, BranchName
+from metaq_spark.backends.metaq.exactly_once.plan import RUN_ID, TransactionPlan, batch_of_task
 from metaq_spark.backends.metaq.options import SinkOptions
 from metaq_spark.columns.blocks import Block
+from metaq_spark.sink.backend import WriteTask
 
 AGE_SHARE: Final = 0.25
 """How much of its timeout a branch may use before it is prepared. The rest is for blocks and answers under way."""
@@ -131,6 +133,41 @@ class TransactionalPuts:
     def _stop_watch(self) -> None:
         if self._watch is not None:
             self._watch.stop()
+
+
+class UnsentPuts:
+    """Sends nothing, because the batch was written before: its tasks only say what they would have written."""
+
+    def put(self, target: TopicPartition, address: Address, block: Block) -> None:
+        """See ``Puts``."""
+
+    def finish(self) -> tuple[Xid, ...]:
+        """See ``Puts``."""
+        return ()
+
+    def give_up(self, error: BaseException) -> None:
+        """See ``Puts``."""
+
+
+class Attempt(NamedTuple):
+    """What a task attempt writes with: ``batch`` and ``run`` (of the query) are reported with what it wrote."""
+
+    puts: TransactionalPuts | UnsentPuts
+    batch: BatchName
+    run: str
+
+
+def begin_attempt(plan: TransactionPlan, options: SinkOptions, task: WriteTask, sessions: RetryingSessions) -> Attempt:
+    """Begin what the plan means for one task attempt; nothing is sent yet.
+
+    Raises:
+        ExactlyOnceError: The batch has no name that distinguishes it from others.
+    """
+    batch, run = batch_of_task(plan, task.local_property), task.local_property(RUN_ID) or ""
+    if plan.written:
+        return Attempt(UnsentPuts(), batch, run)
+    attempt = TaskAttempt(batch, task.number, task.attempt)
+    return Attempt(TransactionalPuts(attempt, branch_limits(options, plan.timeout_s_max), sessions), batch, run)
 
 
 class _Watch(threading.Thread):

@@ -171,8 +171,10 @@ def test_habits_point_to_options_that_are_there() -> None:
 
 
 def test_a_write_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match="a RocketMQ broker has no transactions over several messages"):
-        parse_sink_options(WRITE_ALL | {"delivery": "exactly_once"}, Use.STREAM_WRITE)
+    with pytest.raises(OptionError, match="txnAppId: it has no effect without delivery = exactly_once"):
+        parse_sink_options(WRITE_ALL | {"txnAppId": "a", "txnVersion": "1"}, Use.BATCH_WRITE)
+    with pytest.raises(OptionError, match="txnAppId, txnVersion: they are given together"):
+        parse_sink_options(WRITE_ALL | {"txnAppId": "a", "delivery": "exactly_once"}, Use.BATCH_WRITE)
     with pytest.raises(OptionError, match="expected at_least_once or exactly_once"):
         parse_sink_options(WRITE_ALL | {"delivery": "once"}, Use.STREAM_WRITE)
     with pytest.raises(OptionError, match="expected at most 3145728 bytes"):

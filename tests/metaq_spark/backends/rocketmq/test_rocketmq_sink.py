@@ -24,7 +24,7 @@ from metaq.errors import TopicNotFound
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
 from metaq_spark.columns.schema import arrow_type
-from metaq_spark.errors import ColumnError, OptionError, RowError
+from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
 
@@ -218,8 +218,11 @@ def test_what_is_refused_before_the_write(harness: RocketMQHarness) -> None:
         harness.sink(StructType([StructField("value", BinaryType()), StructField("attribute", StringType())]))
     with pytest.raises(ColumnError, match=r"column keys: type array<int> is not allowed; it must be array<string>"):
         harness.sink(StructType([StructField("value", BinaryType()), StructField("keys", ArrayType(IntegerType()))]))
-    with pytest.raises(OptionError, match="delivery: 'exactly_once': a RocketMQ broker has no transactions over sev"):
+    refused = r"broker 'broker-a' at 127.0.0.1:\d+ is not a metaq-broker.*no transactions over several messages"
+    with pytest.raises(ExactlyOnceError, match=refused):
         harness.sink(schema_of("value"), delivery="exactly_once")
+    with pytest.raises(ColumnError, match="column delay_level: delivery = exactly_once cannot delay messages"):
+        harness.sink(schema_of("value", "delay_level"), delivery="exactly_once")
 
 
 def test_a_sink_travels_without_what_belongs_to_its_process(harness: RocketMQHarness) -> None:

@@ -1,0 +1,62 @@
+"""The bundled broker behind a broker's name: where it serves MetaQ's protocol over the same log.
+
+Its transactions over many messages, queues and brokers are those of MetaQ's protocol; RocketMQ's own are about one
+message each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.errors import MetaqError, ProtocolError
+from metaq.model import BROKER_ID_MAX, Address
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import GetMetaQBroker, GetMetaQBrokerResponse
+
+
+@dataclass(frozen=True, slots=True)
+class MetaQBroker:
+    """A broker as MetaQ's clients know it: queue ``i`` of its RocketMQ name is partition ``i`` of ``broker_id``."""
+
+    broker_id: int
+    address: Address
+
+
+class NotBundled(MetaqError):
+    """The broker ``broker_name`` at ``address`` is not the bundled one, or an old version of it."""
+
+    def __init__(self, broker_name: str, address: object) -> None:
+        self.broker_name, self.address = broker_name, str(address)
+        super().__init__(broker_name, self.address)
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_name!r} at {self.address} is not a metaq-broker, or one of an earlier version"
+
+
+def ask_for_metaq(pool: SessionPool, broker_name: str, address: Address) -> MetaQBroker:
+    """Ask the broker at ``address`` where it serves MetaQ's protocol.
+
+    Raises:
+        NotBundled: It does not know the question.
+        RequestRefused, AccessDenied: It refuses to answer.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked, or says what cannot be.
+    """
+    command = to_request(GetMetaQBroker(), broker_name=broker_name)
+    with pool.lease(address) as session:
+        try:
+            response = session.ask(command, "the question where it serves MetaQ's protocol")
+        except RequestRefused as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise NotBundled(broker_name, address) from None
+            raise
+        found = session.read(response, GetMetaQBrokerResponse)
+        try:
+            if not 0 <= found.broker_id <= BROKER_ID_MAX:
+                raise ValueError(f"broker id {found.broker_id}")
+            return MetaQBroker(found.broker_id, Address.parse(found.address))
+        except ValueError as error:
+            what = f"broker {broker_name!r} says where it serves MetaQ, and it cannot be there: {error}"
+            raise ProtocolError(what, address=address) from None
