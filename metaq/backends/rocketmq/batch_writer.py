@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
@@ -76,8 +76,13 @@ class SendReceipt:
     queue: TopicPartition
     offset: int
     count: int
-    message_ids: tuple[str, ...]
+    ids: str = field(repr=False)
     code: int
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The id of each message, by which its broker finds it; none from a broker that gives none."""
+        return self.ids.split(",") if self.ids else []
 
 
 @dataclass(slots=True)
@@ -87,19 +92,17 @@ class _Unit:
     number: int
     queue: TopicPartition
     command: RemotingCommand
+    body: Buffer
     count: int
     opaque: int | None = None
-
-    @property
-    def byte_count(self) -> int:
-        return len(self.command.body)
 
 
 class BatchWriter:
     """Sends to the broker ``broker_name`` over a session of ``pool``, which is this writer's until ``close``.
 
     Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are not
-    acknowledged (a single larger request goes alone). ``now_ms`` tells the time at which messages are born.
+    acknowledged (a single larger request goes alone). ``now_ms`` tells the time at which messages are born. Without
+    ``receipts`` none are kept, and ``flush`` returns none: those of many batches take memory.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class BatchWriter:
         bytes_max: int = PENDING_BYTES_MAX,
         batches_max: int = BATCHES_MAX,
         in_order: bool = True,
+        receipts: bool = True,
         policy: RetryPolicy | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -126,7 +130,7 @@ class BatchWriter:
         self._units: dict[int, _Unit] = {}  # not acknowledged, by number, in the order of write
         self._pending_bytes = 0
         self._written = 0
-        self._receipts: dict[int, SendReceipt] = {}
+        self._receipts: dict[int, SendReceipt] | None = {} if receipts else None
         self._failure: MetaqError | None = None
         self._warned = False
         self._lease = ExitStack()
@@ -140,6 +144,8 @@ class BatchWriter:
 
     def write(self, topic: str, queue_id: int, batch: Buffer, count: int) -> None:
         """Send ``count`` messages, encoded as the elements of a batch; waits first if too much is not acknowledged.
+
+        ``batch`` is not copied: nobody may write to it before it is acknowledged.
 
         Raises:
             SendFailed: This or an older batch could not be sent; the cause is what went wrong.
@@ -167,6 +173,8 @@ class BatchWriter:
         """
         while self._units:
             self._step(self._collect)
+        if self._receipts is None:
+            return []
         receipts = [self._receipts[number] for number in sorted(self._receipts)]
         self._receipts.clear()
         return receipts
@@ -198,15 +206,15 @@ class BatchWriter:
         if len(body) > BATCH_BYTES_MAX:
             raise ValueError(f"{len(body)} bytes for topic {topic}: expected at most {BATCH_BYTES_MAX}")
         queue = TopicPartition(topic, Partition(self._broker_name, queue_id))
-        command = to_request(header, bytes(body), code=code, broker_name=self._broker_name)
-        unit = _Unit(self._written, queue, command, count)
+        command = to_request(header, code=code, broker_name=self._broker_name)
+        unit = _Unit(self._written, queue, command, body, count)
         while self._units and (
-            len(self._units) >= self._batches_max or self._pending_bytes + unit.byte_count > self._bytes_max
+            len(self._units) >= self._batches_max or self._pending_bytes + len(body) > self._bytes_max
         ):
             self._step(self._collect)
         self._written += 1
         self._units[unit.number] = unit
-        self._pending_bytes += unit.byte_count
+        self._pending_bytes += len(body)
         self._step(self._exchange)
 
     def _exchange(self) -> None:
@@ -226,7 +234,7 @@ class BatchWriter:
         busy: set[TopicPartition] = set()
         for unit in self._units.values():
             if unit.opaque is None and unit.queue not in busy:
-                unit.opaque = session.post(unit.command, _describe(unit))
+                unit.opaque = session.post(unit.command, _describe(unit), body=unit.body)
             if self._in_order:
                 busy.add(unit.queue)
 
@@ -246,10 +254,11 @@ class BatchWriter:
         fields = session.read(response, SendMessageResponse)
         if response.code != ResponseCode.SUCCESS:
             self._warn(response)
-        ids = tuple(fields.msg_id.split(",")) if fields.msg_id else ()
-        self._receipts[unit.number] = SendReceipt(unit.queue, fields.queue_offset, unit.count, ids, response.code)
+        if self._receipts is not None:
+            ids = fields.msg_id or ""
+            self._receipts[unit.number] = SendReceipt(unit.queue, fields.queue_offset, unit.count, ids, response.code)
         del self._units[unit.number]
-        self._pending_bytes -= unit.byte_count
+        self._pending_bytes -= len(unit.body)
         self._attempts.progressed()
 
     def _opened(self) -> Session:

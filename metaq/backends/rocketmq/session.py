@@ -16,13 +16,13 @@ from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
-from metaq.model import Address
+from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.frames import FrameDecoder, encode, encode_start
 from metaq.protocols.remoting.headers.fields import Response
 
 OUTSTANDING_MAX: Final = 256
@@ -139,15 +139,27 @@ class Session:
         except FieldError as error:
             raise self.protocol_error(f"an answer in which {error}") from None
 
-    def post(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> int:
-        """Send ``command`` under a fresh opaque and return that; collect the response with ``wait``.
+    def post(
+        self, command: RemotingCommand, action: str, timeout_s: float | None = None, *, body: Buffer | None = None
+    ) -> int:
+        """Send ``command`` under a fresh opaque and return that; collect the response with ``wait``. ``body`` goes in
+        place of its own, and is not copied.
 
         Raises:
             RuntimeError: ``OUTSTANDING_MAX`` requests are under way already.
             ConnectionFailed, DeadlineExceeded: The session is closed.
             FieldError: The command does not fit a frame. Nothing was sent.
         """
-        return self.post_all([command], action, timeout_s)[0]
+        if body is None:
+            return self.post_all([command], action, timeout_s)[0]
+        (opaque,) = self._next_opaques(1)
+        command = replace(command, opaque=opaque)
+        start = encode_start(self._signed(command, body), len(body))
+        with self._conversation(action, timeout_s) as limit_s:
+            self._stream.send(start, limit_s, more=True)
+            self._stream.send(body, limit_s)
+        self._waiting[opaque] = action
+        return opaque
 
     def post_all(self, commands: Sequence[RemotingCommand], action: str, timeout_s: float | None = None) -> list[int]:
         """Like ``post`` for each of ``commands``, all written at once: many small requests in one call of the network.
@@ -157,9 +169,7 @@ class Session:
             ConnectionFailed, DeadlineExceeded: The session is closed.
             FieldError: A command does not fit a frame. Nothing was sent.
         """
-        if self.outstanding + len(commands) > OUTSTANDING_MAX:
-            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
-        opaques = [next(self._opaques) % _OPAQUE_MAX for _ in commands]
+        opaques = self._next_opaques(len(commands))
         frames = [self._encoded(command, opaque) for command, opaque in zip(commands, opaques, strict=True)]
         written = frames[0] if len(frames) == 1 else b"".join(frames)
         with self._conversation(action, timeout_s) as limit_s:
@@ -174,8 +184,15 @@ class Session:
             self._stream.send(written, limit_s)
 
     def _encoded(self, command: RemotingCommand, opaque: int) -> bytes:
-        command = replace(command, opaque=opaque)
-        return encode(command if self._credentials is None else sign(command, self._credentials))
+        return encode(self._signed(replace(command, opaque=opaque)))
+
+    def _signed(self, command: RemotingCommand, body: Buffer | None = None) -> RemotingCommand:
+        return command if self._credentials is None else sign(command, self._credentials, body)
+
+    def _next_opaques(self, count: int) -> list[int]:
+        if self.outstanding + count > OUTSTANDING_MAX:
+            raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
+        return [next(self._opaques) % _OPAQUE_MAX for _ in range(count)]
 
     def wait(self, opaque: int, timeout_s: float | None = None) -> RemotingCommand:
         """The response to the request that ``post`` gave ``opaque`` to; each can be collected once.

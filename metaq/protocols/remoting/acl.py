@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from metaq.model import Buffer
 from metaq.protocols.remoting.command import RemotingCommand
 
 ACCESS_KEY: Final = "AccessKey"
@@ -33,22 +34,23 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
 
-def signature(ext: Mapping[str, str], body: bytes, secret_key: str) -> str:
+def signature(ext: Mapping[str, str], body: Buffer, secret_key: str) -> str:
     """Return the signature of a request with these fields and this body."""
     # Java sorts by UTF-16 units, which differs from code points above the surrogates only.
     names = sorted((name for name in ext if name not in UNSIGNED), key=lambda name: name.encode("utf-16-be", "replace"))
-    content = "".join([ext[name] for name in names]).encode("utf-8", "replace") + body
-    digest = hmac.new(secret_key.encode(), content, hashlib.sha1).digest()
-    return base64.b64encode(digest).decode()
+    fields = "".join([ext[name] for name in names]).encode("utf-8", "replace")
+    signed = hmac.new(secret_key.encode(), fields, hashlib.sha1)
+    signed.update(body)
+    return base64.b64encode(signed.digest()).decode()
 
 
-def sign(command: RemotingCommand, credentials: Credentials) -> RemotingCommand:
+def sign(command: RemotingCommand, credentials: Credentials, body: Buffer | None = None) -> RemotingCommand:
     """Return ``command`` with the fields that ``credentials`` add. The binary header must have no empty field then:
-    a broker reads it as null, and another signature comes out."""
+    a broker reads it as null, and another signature comes out. ``body`` is what is sent instead of its own."""
     ext = {**command.ext, ACCESS_KEY: credentials.access_key}
     if credentials.security_token is not None:
         ext[SECURITY_TOKEN] = credentials.security_token
-    ext[SIGNATURE] = signature(ext, command.body, credentials.secret_key)
+    ext[SIGNATURE] = signature(ext, command.body if body is None else body, credentials.secret_key)
     return replace(command, ext=ext)
 
 

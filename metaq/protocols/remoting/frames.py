@@ -49,6 +49,12 @@ def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
     Raises:
         FieldError: A field, the header or the body does not fit the format.
     """
+    return b"".join((encode_start(command, len(command.body), codec), command.body))
+
+
+def encode_start(command: RemotingCommand, body_bytes: int, codec: Codec | None = None) -> bytes:
+    """Return the frame of ``command`` up to its body, which has ``body_bytes`` bytes and follows: a large one is sent
+    from where it is. Raises as ``encode``."""
     codec = command.codec if codec is None else codec
     for field, value in (("code", command.code), ("opaque", command.opaque), ("flag", command.flag)):
         if not -(1 << 31) <= value < 1 << 31:
@@ -56,10 +62,9 @@ def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
     header = write_json(command) if codec is Codec.JSON else write_binary(command)
     if len(header) > HEADER_BYTES_LIMIT:
         raise FieldError(str(command.code), "header", f"{len(header)} bytes", f"at most {HEADER_BYTES_LIMIT} bytes")
-    if len(command.body) > _BODY_BYTES_LIMIT:
-        raise FieldError(str(command.code), "body", f"{len(command.body)} bytes", f"at most {_BODY_BYTES_LIMIT} bytes")
-    head = _HEAD.pack(_WORD.size + len(header) + len(command.body), codec << 24 | len(header))
-    return b"".join((head, header, command.body))
+    if body_bytes > _BODY_BYTES_LIMIT:
+        raise FieldError(str(command.code), "body", f"{body_bytes} bytes", f"at most {_BODY_BYTES_LIMIT} bytes")
+    return _HEAD.pack(_WORD.size + len(header) + body_bytes, codec << 24 | len(header)) + header
 
 
 class FrameDecoder:

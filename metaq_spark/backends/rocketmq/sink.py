@@ -222,7 +222,7 @@ class AcknowledgedBlocks:
         if writer is None:
             writer = self._writers[broker_name] = BatchWriter(
                 self._pool, self._directory, broker_name,
-                group=self._options.asking_group, policy=self._options.retry_policy,
+                group=self._options.asking_group, policy=self._options.retry_policy, receipts=False,
             )  # fmt: skip
         return writer
 

@@ -13,7 +13,7 @@ from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session, one_line
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address
 from metaq.net.transport import Timeouts
-from metaq.protocols.remoting.acl import Credentials, is_signed_by
+from metaq.protocols.remoting.acl import Credentials, is_signed_by, sign
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.frames import FrameDecoder, encode
@@ -40,6 +40,18 @@ def test_answers_are_matched_by_opaque_in_any_order_and_in_any_pieces() -> None:
     session = session_with(asked(0), asked(1), asked(2), Say(answer(2, n="2") + answer(0, n="0") + answer(1, n="1"), 7))
     opaques = session.post_all([ASKED] * 3, "offsets")
     assert [session.wait(opaque).ext["n"] for opaque in opaques] == ["0", "1", "2"]
+    assert session.quiet
+    session.close()
+
+
+@pytest.mark.parametrize("credentials", [None, Credentials("reader", "secret")], ids=["unsigned", "signed"])
+def test_a_body_that_is_sent_from_where_it_is(credentials: Credentials | None) -> None:
+    body = memoryview(bytearray(b"one batch"))
+    expected = replace(ASKED, body=bytes(body))
+    expected = expected if credentials is None else sign(expected, credentials)
+    transport = ScriptedTransport([[Expect(encode(expected)), Say(answer(0, n="1"))]])
+    session = Session.connect(ADDRESS, Timeouts(1.0, 2.0), transport, transport.clock, credentials)
+    assert session.wait(session.post(ASKED, "a send", body=body)).ext["n"] == "1"
     assert session.quiet
     session.close()
 

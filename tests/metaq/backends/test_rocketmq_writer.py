@@ -92,6 +92,16 @@ def test_batches_of_several_queues(bench: Bench) -> None:
     assert {command.ext["m"] for command in sent} == {"true"}
 
 
+def test_without_receipts_none_are_kept(bench: Bench) -> None:
+    writer = bench.writer(receipts=False)
+    for number in range(4):
+        writer.write("orders", number % 2, batch(b"%d" % number), 1)
+    assert writer.flush() == []
+    assert writer.pending_bytes == 0
+    writer.close()
+    assert (bench.bodies(0), bench.bodies(1)) == ([b"0", b"2"], [b"1", b"3"])
+
+
 def test_a_single_message_with_what_a_batch_may_not_have(bench: Bench) -> None:
     writer = bench.writer()
     writer.send("orders", 2, b"tea", "DELAY\x013\x02KEYS\x01k", flag=7)
