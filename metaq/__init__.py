@@ -1,4 +1,4 @@
-"""MetaQ (Metamorphosis) seen from outside: its words, bytes, directory and client."""
+"""MetaQ (Metamorphosis) and RocketMQ seen from outside: their words, bytes, directories and clients."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from metaq.client.metaq import MetaQ
+    from metaq.client.rocketmq.client import RocketMQ
 
-__all__ = ["MetaQ", "__version__"]
+__all__ = ["MetaQ", "RocketMQ", "__version__"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import ``MetaQ`` at its first use: brokers and executors import this package and never need it."""
+    """Import a client at its first use: brokers and executors import this package and never need one."""
     if name == "MetaQ":
         from metaq.client.metaq import MetaQ
 
         return MetaQ
+    if name == "RocketMQ":
+        from metaq.client.rocketmq.client import RocketMQ
+
+        return RocketMQ
     raise AttributeError(f"module 'metaq' has no attribute {name!r}")

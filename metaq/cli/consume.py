@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from metaq.cli.profile import Profile
     from metaq.client.browser import Start
     from metaq.client.records import Received
+    from metaq.client.rocketmq.records import RocketReceived
     from metaq.model import Partition
 
 DEFAULT_FORMAT: Final = r"%v\n"
@@ -25,14 +26,14 @@ _FORMAT_HELP: Final = (
 )
 _START_HELP: Final = (
     "earliest (default), latest, a time in ISO 8601, @MS since 1970, a time span back from now such as 90s, 15m, 12h, "
-    "7d, or a byte offset, with one --partition"
+    "7d, or an offset, with one --partition"
 )
 _SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
 _SPAN_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _TOKEN: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 
-Write = Callable[["Received"], bytes]
+Write = Callable[["Received | RocketReceived"], bytes]
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,8 +43,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is sent later")
     parser.add_argument("-n", "--count", type=_count, metavar="N", help="stop after N messages")
     parser.add_argument("--from", dest="start", default="earliest", metavar="START", help=_START_HELP)
-    parser.add_argument("-p", "--partition", action="append", metavar="ID-INDEX", help="only this one; repeatable")
-    parser.add_argument("-a", "--attribute", metavar="TEXT", help="only messages with this attribute")
+    parser.add_argument("-p", "--partition", action="append", metavar="PARTITION", help="only this one; repeatable")
+    parser.add_argument("-a", "--attribute", metavar="TEXT", help="only messages with this attribute (RocketMQ: tag)")
     parser.add_argument("-g", "--grep", metavar="TEXT", help="only messages whose value contains this text")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--format", metavar="FORMAT", default=DEFAULT_FORMAT, help=_FORMAT_HELP)
@@ -55,7 +56,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
-    partitions = None if options.partition is None else [Partition.parse(name) for name in options.partition]
+    partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]
     start = parse_start(options.start, partitions)
     write = _json if options.json else _hex if options.hex else compile_format(options.format)
     out = sys.stdout.buffer
@@ -71,7 +72,9 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
-def _picked(messages: Iterable[Received], attribute: str | None, text: str | None) -> Iterator[Received]:
+def _picked(
+    messages: Iterable[Received | RocketReceived], attribute: str | None, text: str | None
+) -> Iterator[Received | RocketReceived]:
     wanted = None if text is None else text.encode()
     for message in messages:
         if (attribute is None or message.attribute == attribute) and (wanted is None or wanted in message.data):
@@ -90,7 +93,7 @@ def parse_start(text: str, partitions: list[Partition] | None, now_ms: Callable[
         return "latest"
     if text.isdecimal():
         if partitions is None or len(partitions) != 1:
-            raise ValueError(f"--from {text}: a byte offset needs exactly one --partition")
+            raise ValueError(f"--from {text}: an offset needs exactly one --partition")
         return {partitions[0]: int(text)}
     return parse_time(text, "--from", now_ms)
 
@@ -148,7 +151,7 @@ _FIELDS: Final[dict[str, Write]] = {
 }
 
 
-def _json(message: Received) -> bytes:
+def _json(message: Received | RocketReceived) -> bytes:
     row = {
         "topic": message.topic,
         "partition": str(message.partition),
@@ -156,12 +159,18 @@ def _json(message: Received) -> bytes:
         "message_id": message.message_id,
         "timestamp": time_text(message.timestamp_ms),
         "attribute": message.attribute,
+        **_only_rocketmq(message),
         **json_value(message.data),
     }
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def _hex(message: Received) -> bytes:
+def _only_rocketmq(message: Received | RocketReceived) -> dict[str, object]:
+    properties = getattr(message, "properties", None)
+    return {} if properties is None else {"properties": dict(properties)}
+
+
+def _hex(message: Received | RocketReceived) -> bytes:
     return message.data.hex().encode() + b"\n"
 
 

@@ -26,9 +26,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     offsets.add_argument("topic")
     offsets.add_argument("--at", required=True, metavar="TIME", help="ISO 8601, @MS since 1970, or a span such as 15m")
     _add(commands, "groups", "list consumer groups (zk://... only)", _groups)
-    lag = _add(commands, "lag", "show how far a consumer group is behind (zk://... only)", _lag)
+    lag = _add(commands, "lag", "show how far a consumer group is behind (zk://... and rocketmq://...)", _lag)
     lag.add_argument("group")
     lag.add_argument("topics", nargs="*", metavar="TOPIC", help="default: those that the group has offsets of")
+    lag.set_defaults(list_name="topics")
 
 
 def _add(
@@ -55,12 +56,20 @@ def _topics(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _describe(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.client.cluster import PartitionInfo
+
     with profile.connect() as mq:
         found = mq.cluster.describe(options.topic)
-    rows = [{**asdict(one), "partition": str(one.partition), "address": str(one.address)} for one in found]
-    for row in rows:
-        row["bytes"] = row["end"] - row["start"]
-    print_rows(rows, ("partition", "address", "start", "end", "bytes", "messages"), as_json=options.json)
+    columns: tuple[str, ...] = ("partition", "address", "start", "end", "bytes", "messages")
+    rows = []
+    for one in found:
+        row = {**asdict(one), "partition": str(one.partition), "address": str(one.address), "messages": one.messages}
+        if isinstance(one, PartitionInfo):
+            row["bytes"] = one.end - one.start
+        rows.append(row)
+    if not all("bytes" in row for row in rows):
+        columns = tuple(column for column in columns if column != "bytes")
+    print_rows(rows, columns, as_json=options.json)
     return 0
 
 
@@ -74,16 +83,30 @@ def _offsets(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _groups(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.client.metaq import MetaQ
+
     with profile.connect() as mq:
+        if not isinstance(mq, MetaQ):
+            raise ValueError(
+                "groups: those of MetaQ can be listed, with zk://...; of RocketMQ, lag GROUP TOPIC shows one"
+            )
         rows = [{"group": name} for name in mq.cluster.groups()]
     print_rows(rows, ("group",), as_json=options.json)
     return 0
 
 
 def _lag(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.client.metaq import MetaQ
+    from metaq.model import Partition
+
     with profile.connect() as mq:
-        found = mq.cluster.lag(options.group, options.topics or None)
-    rows = [{**asdict(one), "partition": str(one.partition)} for one in found]
-    columns = ("topic", "partition", "position", "end", "bytes_behind")
-    print_rows(rows, columns, as_json=options.json)
+        if isinstance(mq, MetaQ):
+            rows = [asdict(one) for one in mq.cluster.lag(options.group, options.topics or None)]
+            behind = "bytes_behind"
+        else:
+            rows = [asdict(one) for one in mq.cluster.lag(options.group, options.topics)]
+            behind = "messages_behind"
+    for row in rows:
+        row["partition"] = str(Partition(*row["partition"]))
+    print_rows(rows, ("topic", "partition", "position", "end", behind), as_json=options.json)
     return 0

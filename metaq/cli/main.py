@@ -19,15 +19,16 @@ from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, read_profi
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
 
+_DESCRIPTION: Final = "Sends, shows and counts messages of MetaQ and RocketMQ brokers."
 _CLUSTER_HELP: Final = (
-    "host:port,... of brokers, or zk://host:port/root (default: $METAQ_CLUSTER, else the profile's, else "
-    f"{DEFAULT_CLUSTER})"
+    "host:port,... of MetaQ brokers, zk://host:port/root, or rocketmq://host:port,... of RocketMQ's name servers "
+    f"(default: $METAQ_CLUSTER, else the profile's, else {DEFAULT_CLUSTER})"
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     if "run" not in options:
         _parser().print_help(sys.stderr)
         return EXIT_USAGE
@@ -49,6 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the arguments; those of a list may stand before and behind options, which argparse does not do."""
+    parser = _parser()
+    options, behind = parser.parse_known_args(arguments)
+    if behind and ("list_name" not in options or any(one.startswith("-") for one in behind)):
+        parser.error(f"unrecognized arguments: {' '.join(behind)}")
+    if behind:
+        setattr(options, options.list_name, [*getattr(options, options.list_name), *behind])
+    return options
+
+
 def _complain(text: str, status: int) -> int:
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
@@ -63,7 +75,7 @@ def _end_of_output() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="metaq", description="Sends, shows and counts messages of MetaQ brokers.")
+    parser = argparse.ArgumentParser(prog="metaq", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
     parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
     parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")

@@ -6,14 +6,20 @@ import argparse
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.output import note
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
+    from metaq.client.metaq import MetaQ
     from metaq.client.records import Sent
+    from metaq.client.rocketmq.client import RocketMQ
+    from metaq.client.rocketmq.records import RocketSent
+    from metaq.model import Partition
+
+    Send = Callable[[Sequence[bytes], Sequence[bytes | str | None] | None], Sequence[Sent | RocketSent]]
 
 CHUNK_BYTES: Final = 1 << 20
 """Most bytes of input that are sent, and waited for, at a time."""
@@ -27,37 +33,54 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("topic")
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: the standard input; - stands for it too")
     parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
-    parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute of every message")
-    parser.add_argument("-p", "--partition", metavar="ID-INDEX", help="send to this partition, such as 0-1")
+    parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message")
+    parser.add_argument("-p", "--partition", metavar="PARTITION", help="such as 0-1, or broker-a:1")
     parser.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE; the key is not sent")
     parser.add_argument("--whole", action="store_true", help="each file is one message, instead of each line")
     parser.add_argument("-v", "--verbose", action="store_true", help="print where each message was stored")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, list_name="files")
 
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
-    from metaq.model import Message, Partition
+    from metaq.model import Partition
 
-    partition = None if options.partition is None else Partition.parse(options.partition)
+    partition = None if options.partition is None else Partition.parse_any(options.partition)
     separator = None if options.key_separator is None else options.key_separator.encode()
     if separator == b"":
         raise ValueError("--key-separator: expected a text that is not empty")
     count = 0
     with profile.connect() as mq:
-        producer = mq.producer()
+        send = _sender(mq, options.topic, options.attribute, partition)
         try:
             for lines in _chunks(options):
                 keys = None
                 if separator is not None:
                     keys, lines = _split(lines, separator, count)
-                messages = [Message(line, options.attribute) for line in lines]
-                sent = producer.send_many(options.topic, messages, partition=partition, keys=keys)
+                sent = send(lines, keys)
                 count += len(sent)
                 if options.verbose:
                     _print_sent(sent)
         finally:
             note(f"{count:,} message{'' if count == 1 else 's'} sent to {options.topic}")
     return 0
+
+
+def _sender(mq: MetaQ | RocketMQ, topic: str, attribute: str | None, partition: Partition | None) -> Send:
+    """Return what sends lines, each with its key, to the cluster."""
+    from metaq.client.metaq import MetaQ
+    from metaq.model import Message
+
+    if isinstance(mq, MetaQ):
+        to_metaq = mq.producer()
+        return lambda lines, keys: to_metaq.send_many(
+            topic, [Message(line, attribute) for line in lines], partition=partition, keys=keys
+        )
+    from metaq.client.rocketmq.records import RocketMessage
+
+    to_rocketmq = mq.producer()
+    return lambda lines, keys: to_rocketmq.send_many(
+        topic, [RocketMessage(data=line, tag=attribute) for line in lines], partition=partition, keys=keys
+    )
 
 
 def _split(lines: list[bytes], separator: bytes, before: int) -> tuple[list[bytes | str | None], list[bytes]]:
@@ -72,7 +95,7 @@ def _split(lines: list[bytes], separator: bytes, before: int) -> tuple[list[byte
     return keys, values
 
 
-def _print_sent(sent: list[Sent]) -> None:
+def _print_sent(sent: Sequence[Sent | RocketSent]) -> None:
     for one in sent:
         print(f"{one.topic}/{one.partition} offset {one.offset} id {one.message_id}")
 

@@ -13,15 +13,27 @@ from __future__ import annotations
 
 import configparser
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from metaq.client.metaq import MetaQ
+    from metaq.client.rocketmq.client import RocketMQ
+    from metaq.net.tls import TlsSettings
 
+ROCKETMQ_SCHEME: Final = "rocketmq://"
 DEFAULT_CLUSTER: Final = "127.0.0.1:8123"
-_KEYS: Final = ("cluster", "ca_file", "cert_file", "key_file")
+_KEYS: Final = (
+    "cluster",
+    "ca_file",
+    "cert_file",
+    "key_file",
+    "access_key",
+    "secret_key",
+    "security_token",
+    "namespace",
+)
 
 
 class ProfileError(Exception):
@@ -30,25 +42,49 @@ class ProfileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A cluster, as ``MetaQ`` takes it, and the files that secure connections to it."""
+    """A cluster, and the files and keys that secure connections to it.
+
+    ``cluster`` is what ``MetaQ`` takes, or ``rocketmq://`` and what ``RocketMQ`` takes.
+    """
 
     cluster: str = DEFAULT_CLUSTER
     ca_file: str | None = None
     cert_file: str | None = None
     key_file: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    namespace: str | None = None
 
-    def connect(self) -> MetaQ:
+    def connect(self) -> MetaQ | RocketMQ:
         """Return the cluster; nothing is opened yet.
 
         Raises:
-            ValueError: ``cluster`` is not of a known form.
+            ValueError: ``cluster`` is not of a known form, or the keys are not those of one account.
         """
-        from metaq.client.metaq import MetaQ
         from metaq.net.tls import TlsSettings
 
         secured = self.ca_file is not None or self.cert_file is not None
         tls = TlsSettings(self.ca_file, self.cert_file, self.key_file) if secured else None
+        if self.cluster.startswith(ROCKETMQ_SCHEME):
+            return self._rocketmq(tls)
+        from metaq.client.metaq import MetaQ
+
+        if named := [key for key in ("access_key", "namespace") if getattr(self, key) is not None]:
+            raise ValueError(f"{named[0]}: it is for clusters that begin with {ROCKETMQ_SCHEME}, not {self.cluster!r}")
         return MetaQ(self.cluster, tls=tls)
+
+    def _rocketmq(self, tls: TlsSettings | None) -> RocketMQ:
+        from metaq.client.rocketmq.client import RocketMQ
+        from metaq.protocols.remoting.acl import Credentials
+
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("access_key and secret_key: expected both or none")
+        credentials = None
+        if self.access_key is not None and self.secret_key is not None:
+            credentials = Credentials(self.access_key, self.secret_key, self.security_token)
+        servers = self.cluster.removeprefix(ROCKETMQ_SCHEME)
+        return RocketMQ(servers, credentials=credentials, namespace=self.namespace, tls=tls)
 
 
 def read_profile(name: str | None, cluster: str | None) -> Profile:

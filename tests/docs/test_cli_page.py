@@ -14,6 +14,7 @@ from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.client.metaq import MetaQ
+from metaq.testing.rocketmq_server import ScriptedCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -41,19 +42,27 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
     zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
     environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
     found = examples()
-    assert len(found) == 12
-    for line, says in found:
-        shell = line.replace("zk://127.0.0.1:2181/meta", registered)
-        ran = subprocess.run(
-            ["sh", "-c", shell],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-        )
-        assert ran.returncode == 0, f"{line}: {ran.stdout}"
-        assert _masked(ran.stdout, str(broker.address)) == _masked(says, "127.0.0.1:8123"), line
+    assert len(found) == 15
+    with ScriptedCluster() as rocketmq:
+        rocketmq.create_topic("orders")
+        name_server = str(rocketmq.name_servers[0])
+        for line, says in found:
+            shell = line.replace("zk://127.0.0.1:2181/meta", registered).replace("127.0.0.1:9876", name_server)
+            _compare(shell, says, environment, str(broker.address))
+
+
+def _compare(shell: str, says: str, environment: dict[str, str], address: str) -> None:
+    """Run a line, and compare what it prints with what the page says."""
+    ran = subprocess.run(
+        ["sh", "-c", shell],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, f"{shell}: {ran.stdout}"
+    assert _masked(ran.stdout, address) == _masked(says, "127.0.0.1:8123"), shell
 
 
 def _with_command(folder: Path) -> str:

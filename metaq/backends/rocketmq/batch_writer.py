@@ -171,11 +171,22 @@ class BatchWriter:
 
         Receipts are handed out once: a further call returns those of later requests only. Raises as ``write``.
         """
+        self.wait()
+        return list(self.take_receipts().values())
+
+    def wait(self) -> None:
+        """Wait until everything is stored. Raises as ``write``."""
         while self._units:
             self._step(self._collect)
+
+    def take_receipts(self) -> dict[int, SendReceipt]:
+        """Return the receipts that have come and were not handed out, by number of the call: the first one was 0.
+
+        Also after an error: they tell what is stored all the same.
+        """
         if self._receipts is None:
-            return []
-        receipts = [self._receipts[number] for number in sorted(self._receipts)]
+            return {}
+        receipts = dict(sorted(self._receipts.items()))
         self._receipts.clear()
         return receipts
 

@@ -63,7 +63,7 @@ def test_starts() -> None:
     assert parse_start("earliest", None) == "earliest"
     assert parse_start("latest", None) == "latest"
     assert parse_start("12", [Partition(0, 1)]) == {Partition(0, 1): 12}
-    with pytest.raises(ValueError, match="--from 12: a byte offset needs exactly one --partition"):
+    with pytest.raises(ValueError, match="--from 12: an offset needs exactly one --partition"):
         parse_start("12", None)
     with pytest.raises(ValueError, match="--from soon: expected earliest, latest, an offset, or a time such as"):
         parse_start("soon", None)

@@ -1,0 +1,121 @@
+"""Reads a topic's messages without being a member of a group: what is there now, or that and all that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from metaq.backends.rocketmq.messages import read_messages
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_reader import PullSettings
+from metaq.backends.rocketmq.pulls import ALL, GROUP, Subscription
+from metaq.client.browser import POLL_S, Start
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.model import OffsetRange, Partition, TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+
+RANGE_MESSAGES: Final = 10_000
+"""Most offsets of a queue that are read before its broker is asked for its offsets again."""
+
+
+class RocketBrowser:
+    """An iterator over the messages of ``topic``.
+
+    Queues are read one after the other, each in its order, up to what is readable when the iteration begins. With
+    ``follow`` the iteration goes on with what is stored later, and does not end; new queues are read from their first
+    message. ``positions`` has the next offset of each queue that was read: pass it as ``start`` to go on. No offset is
+    committed to the group, in whose name messages are pulled.
+
+    Iterating raises:
+        TopicNotFound: No name server knows the topic.
+        ValueError: A queue in ``partitions`` or ``start`` is none of the topic's.
+        OffsetOutOfRange: An offset in ``start`` is outside what the queue holds, or retention overtook the reader.
+        CorruptRecord, CodecMissing: A message is damaged or cannot be decompressed; those before it were yielded.
+        RequestRefused, AccessDenied: A broker refuses reads.
+        ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: Nobody could be asked, after retries.
+    """
+
+    def __init__(
+        self,
+        directory: NameServerDirectory,
+        pool: SessionPool,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        follow: bool = False,
+        subscription: Subscription = ALL,
+        group: str = GROUP,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
+        self._wanted, self._start, self._follow = partitions, start, follow
+        self._offsets = Offsets(pool, directory, group=group)
+        self._settings = PullSettings(group=group, subscription=subscription)
+        self.positions: dict[Partition, int] = {}
+        """Queue -> the offset to go on from."""
+
+    def __iter__(self) -> Iterator[RocketReceived]:
+        ranges = self._ranges()
+        self._check(ranges)
+        self.positions.update(self._first_positions(ranges))
+        while True:
+            progress = False
+            for queue, offsets in ranges.items():
+                for message in self._read(queue, offsets):
+                    progress = True
+                    yield message
+            if not self._follow:
+                return
+            if not progress:
+                self._clock.sleep(POLL_S)
+            ranges = self._ranges()
+
+    def _ranges(self) -> dict[Partition, OffsetRange]:
+        queues = [
+            TopicPartition(self._topic, queue)
+            for queue in self._directory.queues(self._topic)
+            if self._wanted is None or queue in self._wanted
+        ]
+        return {where.partition: found for where, found in self._offsets.ranges(queues).items()}
+
+    def _check(self, ranges: Mapping[Partition, OffsetRange]) -> None:
+        named = set(self._wanted or ()) | (set(self._start) if isinstance(self._start, Mapping) else set())
+        queues = self._directory.queues(self._topic)
+        if missing := sorted(map(str, named - set(queues))):
+            present = ", ".join(map(str, queues)) or "none"
+            raise ValueError(f"topic {self._topic!r} has no queue {', '.join(missing)}; it has {present}")
+
+    def _first_positions(self, ranges: Mapping[Partition, OffsetRange]) -> dict[Partition, int]:
+        match self._start:
+            case "earliest":
+                return {queue: offsets.start for queue, offsets in ranges.items()}
+            case "latest":
+                return {queue: offsets.end for queue, offsets in ranges.items()}
+            case int(time_ms):
+                found = self._offsets.at({TopicPartition(self._topic, queue): time_ms for queue in ranges})
+                return {where.partition: offset for where, offset in found.items()}
+            case given:
+                return {queue: given.get(queue, offsets.start) for queue, offsets in ranges.items()}
+
+    def _read(self, queue: Partition, offsets: OffsetRange) -> Iterator[RocketReceived]:
+        """Yield what the queue holds from its position on; an offset outside of it is the reader's to find out."""
+        position = self.positions.setdefault(queue, offsets.start)
+        if position > offsets.end:
+            yield from self._read_range(queue, OffsetRange(position, position + 1))
+        while position < offsets.end:
+            wanted = OffsetRange(position, min(position + RANGE_MESSAGES, offsets.end))
+            yield from self._read_range(queue, wanted)
+            self.positions[queue] = position = wanted.end  # also behind messages that a filter left out
+
+    def _read_range(self, queue: Partition, wanted: OffsetRange) -> Iterator[RocketReceived]:
+        records = read_messages(self._pool, self._directory, self._topic, queue, wanted, self._settings)
+        try:
+            for record in records:
+                message = RocketReceived.of(self._topic, queue, record)
+                self.positions[queue] = message.end
+                yield message
+        finally:
+            records.close()

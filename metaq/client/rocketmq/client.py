@@ -1,0 +1,103 @@
+"""``RocketMQ``: one object a program needs to send, read and look at a cluster of RocketMQ brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import TracebackType
+from typing import Self
+
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import GROUP, Subscription
+from metaq.client.browser import Start
+from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.browser import RocketBrowser
+from metaq.client.rocketmq.cluster import RocketClusterView
+from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer
+from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
+from metaq.model import Partition
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
+from metaq.protocols.remoting.acl import Credentials
+
+
+class RocketMQ:
+    """A cluster: the brokers that are registered at ``name_servers``, ``host:port;host:port``.
+
+    A proxy's remoting port is a name server, too. ``credentials`` are an account's keys, ``namespace`` is put in front
+    of topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
+    Methods and what they return may be used by several threads, a producer or browser by one at a time.
+
+    Raises:
+        ValueError: ``name_servers`` is no list of addresses.
+
+    Examples:
+        >>> with RocketMQ("127.0.0.1:9876") as mq:
+        ...     mq.producer().send("orders", "one tea", tag="hot")
+        ...     for message in mq.browse("orders", tags="hot || cold"):
+        ...         print(message.tag, message.data)
+    """
+
+    def __init__(
+        self,
+        name_servers: str,
+        *,
+        credentials: Credentials | None = None,
+        namespace: str | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        self._name_servers = name_servers
+        transport = TCP if tls is None else TlsTransport(tls)
+        self._pool = SessionPool(timeouts, transport, credentials=credentials)
+        self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
+
+    def __repr__(self) -> str:
+        return f"RocketMQ({self._name_servers!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.close()
+
+    def producer(self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP) -> RocketProducer:
+        """Return a producer for any topic; see ``RocketProducer`` and ``metaq.client.partitioners``."""
+        return RocketProducer(self._directory, self._pool, partitioner, group)
+
+    def browse(
+        self,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        follow: bool = False,
+        tags: str = "*",
+        sql: str | None = None,
+        group: str = GROUP,
+    ) -> RocketBrowser:
+        """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see its class.
+
+        ``tags``: ``*`` or those that are wanted, with ``||`` between. ``sql``: a condition over properties instead,
+        for brokers that are configured to filter by it.
+
+        Raises:
+            ValueError: ``tags`` or ``sql`` is no filter, or both are given.
+        """
+        if sql is not None and tags != "*":
+            raise ValueError("tags and sql: expected one of them")
+        subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
+        return RocketBrowser(
+            self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow,
+            subscription=subscription, group=group,
+        )  # fmt: skip
+
+    @property
+    def cluster(self) -> RocketClusterView:
+        """What the cluster holds: topics, queues, offsets, and the lag of groups."""
+        return RocketClusterView(self._directory, self._pool)

@@ -1,0 +1,116 @@
+"""What a cluster of RocketMQ brokers holds: topics, queues, offsets, and how far consumer groups are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.model import Address, OffsetRange, Partition, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """A queue and what it holds: the messages ``[start, end)``. ``address`` is where it is read from."""
+
+    topic: str
+    partition: Partition
+    address: Address
+    start: int
+    end: int
+
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLag:
+    """How far a group is behind in a queue; ``position`` is ``None`` if it has not committed one.
+
+    ``messages_behind`` counts from the position, or from the first message there is if that is behind the position or
+    there is none.
+    """
+
+    group: str
+    topic: str
+    partition: Partition
+    position: int | None
+    end: int
+    messages_behind: int
+
+
+class RocketClusterView:
+    """Answers from the cluster as it is now.
+
+    Methods raise ``TopicNotFound`` for a topic that no name server knows, ``NameServersAway`` if none answers, and
+    ``ConnectionFailed``, ``DeadlineExceeded`` or ``BrokerAway`` with the broker that could not be asked.
+    """
+
+    def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
+        self._directory = directory
+        self._offsets = Offsets(pool, directory)
+
+    def topics(self) -> dict[str, list[Partition]]:
+        """Return each topic with its queues that may be read.
+
+        Raises:
+            TopicListMissing: The name server does not list topics, as proxies do not.
+        """
+        return {topic: self._directory.queues(topic) for topic in self._directory.topics()}
+
+    def brokers(self) -> dict[str, Address]:
+        """Return broker name -> address to read from, of the brokers that have a topic of users."""
+        names = {queue.broker_name for queues in self.topics().values() for queue in queues}
+        return {name: self._directory.read_address(name) for name in sorted(names)}
+
+    def describe(self, topic: str) -> list[QueueInfo]:
+        """Return the queues of a topic that may be read, sorted."""
+        return [
+            QueueInfo(
+                topic=topic,
+                partition=where.partition,
+                address=self._directory.read_address(where.partition.broker_name, topic=topic),
+                start=offsets.start,
+                end=offsets.end,
+            )
+            for where, offsets in sorted(self._ranges(topic).items())
+        ]
+
+    def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
+        """Return the offset of each queue's first message stored at or after ``time_ms`` (since 1970), else its end."""
+        times = {TopicPartition(topic, queue): time_ms for queue in self._directory.queues(topic)}
+        return {where.partition: offset for where, offset in sorted(self._offsets.at(times).items())}
+
+    def lag(self, group: str, topics: Collection[str]) -> list[QueueLag]:
+        """Return how far ``group`` is behind in ``topics``.
+
+        Raises:
+            ValueError: No topic is named: brokers do not tell what a group reads.
+        """
+        if not topics:
+            raise ValueError(f"lag of group {group!r}: name its topics")
+        found = []
+        for topic in topics:
+            ranges = self._ranges(topic)
+            committed = self._offsets.committed(group, ranges)
+            found += [_lag(group, where, ranges[where], committed[where]) for where in sorted(ranges)]
+        return found
+
+    def _ranges(self, topic: str) -> dict[TopicPartition, OffsetRange]:
+        return self._offsets.ranges(TopicPartition(topic, queue) for queue in self._directory.queues(topic))
+
+
+def _lag(group: str, where: TopicPartition, offsets: OffsetRange, position: int | None) -> QueueLag:
+    behind = max(0, offsets.end - max(offsets.start, position or 0))
+    return QueueLag(
+        group=group,
+        topic=where.topic,
+        partition=where.partition,
+        position=position,
+        end=offsets.end,
+        messages_behind=behind,
+    )

@@ -1,0 +1,142 @@
+"""What a program sends to RocketMQ and receives from it, as small immutable records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from metaq.formats.rocketmq.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from metaq.formats.rocketmq.records import Record
+from metaq.model import Partition
+
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+DELAY_LEVEL_MAX: Final = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketMessage:
+    """A message to send.
+
+    ``data``: a text is sent as UTF-8. ``tag`` is what consumers filter by, one word; ``keys`` are what the message can
+    be found by. ``properties`` have names and values that are not empty. ``delay_level`` 1..18 makes the broker keep
+    the message back, 1 s to 2 h unless it is configured otherwise; 0 does not.
+
+    Raises:
+        TypeError: ``data`` is neither bytes nor text.
+        ValueError: The tag, a key or the level cannot be sent; the text says why.
+    """
+
+    data: bytes | str = field(repr=False)
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    delay_level: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, bytes | bytearray | memoryview | str):
+            raise TypeError(f"data: expected bytes or a text, got {type(self.data).__name__}")
+        if self.tag is not None and (not self.tag or "|" in self.tag or self.tag.strip() != self.tag):
+            raise ValueError(f"tag {self.tag!r}: expected a word without | and without blanks around it")
+        if isinstance(self.keys, str):
+            raise ValueError(f"keys {self.keys!r}: expected a list of keys, not one text")
+        for key in self.keys:
+            if not key or " " in key:
+                raise ValueError(f"key {key!r}: expected a text without blanks that is not empty")
+        if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
+            raise ValueError(f"delay level {self.delay_level}: expected 0..{DELAY_LEVEL_MAX}")
+        for name in (TAGS, KEYS, UNIQ_KEY, DELAY):
+            if name in self.properties:
+                raise ValueError(f"property {name!r}: the client sets it itself, from tag, keys or delay_level")
+
+    def body(self) -> bytes:
+        """Return the bytes to send."""
+        return self.data.encode() if isinstance(self.data, str) else bytes(self.data)
+
+    def all_properties(self, unique_key: str) -> dict[str, str]:
+        """Return the properties with those that the other fields become."""
+        found = dict(self.properties)
+        if self.tag is not None:
+            found[TAGS] = self.tag
+        if self.keys:
+            found[KEYS] = " ".join(self.keys)
+        if self.delay_level:
+            found[DELAY] = str(self.delay_level)
+        found[UNIQ_KEY] = unique_key
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketSent:
+    """An acknowledged message: where the broker stored it. ``offset`` counts the messages of the queue.
+
+    ``message_id`` is the id that this client gave (UNIQ_KEY), ``offset_message_id`` the broker's. Of a delayed message
+    both ``partition`` and ``offset`` are those of the queue in which it waits. ``is_durable`` is false if the broker
+    stored it with less durability than it is configured for (a slave or the disk was too slow).
+    """
+
+    topic: str
+    partition: Partition
+    offset: int
+    message_id: str
+    offset_message_id: str | None
+    is_durable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketReceived:
+    """A message as it is stored. ``offset`` counts the messages of the queue; a reader goes on at ``end``.
+
+    ``message_id`` is its producer's (UNIQ_KEY), the broker's if there is none. Times are in ms since 1970:
+    ``timestamp_ms`` is when the broker stored it, ``born_timestamp_ms`` when the producer made it. ``data`` is
+    decompressed. ``properties`` are all of them.
+    """
+
+    topic: str
+    partition: Partition
+    offset: int
+    message_id: str
+    offset_message_id: str
+    timestamp_ms: int
+    born_timestamp_ms: int
+    born_host: str
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    reconsume_times: int
+    data: bytes = field(repr=False)
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + 1
+
+    @property
+    def attribute(self) -> str | None:
+        """The tag, under the name that MetaQ's messages have for it."""
+        return self.tag
+
+    @classmethod
+    def of(cls, topic: str, partition: Partition, record: Record) -> RocketReceived:
+        """Return the message of ``record``, which was read from a queue.
+
+        Raises:
+            CodecMissing: The body is compressed, and the package for that is not installed.
+            CorruptRecord: The body cannot be decompressed.
+        """
+        properties = record.property_map()
+        return cls(
+            topic=topic,
+            partition=partition,
+            offset=record.queue_offset,
+            message_id=properties.get(UNIQ_KEY) or record.offset_message_id,
+            offset_message_id=record.offset_message_id,
+            timestamp_ms=record.store_timestamp,
+            born_timestamp_ms=record.born_timestamp,
+            born_host=record.born_address,
+            tag=properties.get(TAGS),
+            keys=tuple(properties.get(KEYS, "").split()),
+            properties=properties,
+            reconsume_times=record.reconsume_times,
+            data=record.value(),
+        )

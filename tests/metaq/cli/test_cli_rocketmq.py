@@ -1,0 +1,94 @@
+"""The command on a RocketMQ cluster, a scripted one: the same words, queues instead of partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from metaq.cli.main import main
+from metaq.model import Partition
+from metaq.protocols.remoting.acl import Credentials
+from metaq.testing.rocketmq_server import ScriptedCluster
+
+QUEUE = Partition("broker-a", 0)
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster() as cluster:
+        cluster.create_topic("orders", queues=2)
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster: ScriptedCluster, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(["--cluster", "rocketmq://" + ",".join(map(str, cluster.name_servers)), *arguments])
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return run
+
+
+def test_lines_are_sent_and_printed(run: Run, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"one tea\ntwo scones\n")
+    status, out, _ = run("produce", "orders", "-a", "hot", "-p", "broker-a:1", "-v", str(lines))
+    assert status == 0
+    assert out.startswith("orders/broker-a:1 offset 0 id ")
+    assert run("consume", "orders")[1] == "one tea\ntwo scones\n"
+    assert run("consume", "orders", "--format", r"%t %p %o %a %v\n", "-n", "1")[1] == (
+        "orders broker-a:1 0 hot one tea\n"
+    )
+    row = json.loads(run("consume", "orders", "--json", "--from", "1", "-p", "broker-a:1")[1])
+    assert (row["value"], row["attribute"], row["properties"]["TAGS"]) == ("two scones", "hot", "hot")
+    assert run("consume", "orders", "-a", "cold")[:2] == (0, "")
+
+
+def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:
+    cluster.append("orders", QUEUE, [b"a", b"b"], store_ms=1_700_000_000_000)
+    assert run("topics")[1] == "topic   partitions\norders           2\n"
+    assert json.loads(run("describe", "orders", "--json")[1].splitlines()[0])["messages"] == 2
+    assert "bytes" not in run("describe", "orders")[1]
+    assert run("offsets", "orders", "--at", "@1", "--json")[1].splitlines()[0] == (
+        '{"partition": "broker-a:0", "offset": 0}'
+    )
+    assert json.loads(run("lag", "billing", "orders", "--json")[1].splitlines()[0])["messages_behind"] == 2
+    assert str(cluster.broker().address()) in run("brokers")[1]
+
+
+def test_what_cannot_be_done_is_said(run: Run) -> None:
+    assert run("lag", "billing") == (2, "", "metaq: lag of group 'billing': name its topics\n")
+    status, _, err = run("groups")
+    assert (status, "lag GROUP TOPIC" in err) == (2, True)
+    status, _, err = run("consume", "nothing")
+    assert (status, "nothing" in err) == (1, True)
+    status, _, err = run("consume", "orders", "-p", "broker-a:5")
+    assert (status, err) == (2, "metaq: topic 'orders' has no queue broker-a:5; it has broker-a:0, broker-a:1\n")
+
+
+def test_keys_of_an_account_come_from_the_profile(
+    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.broker().credentials = Credentials("reader", "secret-1")
+    servers = ",".join(map(str, cluster.name_servers))
+    config = tmp_path / "config.ini"
+    config.write_text(
+        f"[good]\ncluster = rocketmq://{servers}\naccess_key = reader\nsecret_key = secret-1\n"
+        f"[half]\ncluster = rocketmq://{servers}\naccess_key = reader\n"
+        "[mixed]\ncluster = 127.0.0.1:1\naccess_key = reader\nsecret_key = secret-1\n"
+    )
+    monkeypatch.setenv("METAQ_CONFIG", str(config))
+    monkeypatch.delenv("METAQ_CLUSTER", raising=False)
+    assert main(["--profile", "good", "describe", "orders"]) == 0
+    assert main(["--profile", "half", "describe", "orders"]) == 2
+    assert main(["--profile", "mixed", "topics"]) == 2
+    err = capsys.readouterr().err
+    assert "access_key and secret_key: expected both or none" in err
+    assert "access_key: it is for clusters that begin with rocketmq://, not '127.0.0.1:1'" in err
+    assert "secret-1" not in err
