@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from sources import PRODUCT, ROOT, Source, parse, sources
+from sources import PRODUCT, ROOT, Source, imports, parse, sources
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
@@ -75,6 +75,20 @@ def test_test_files_have_names_of_their_own() -> None:
     """pytest imports test files by their base name: two of one name would hide each other."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_a_test_file_can_be_run_alone() -> None:
+    """What it imports of the tests is in its own folder, or where pytest always looks."""
+    everywhere = (ROOT / "tests", ROOT / "tests" / "support")
+    homes = {path.stem: path.parent for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"}
+    lost = [
+        f"{source.path}:{line} {name}"
+        for source in sources("tests")
+        for name, line in imports(source)
+        if (home := homes.get(name.split(".")[0])) is not None
+        if home not in (*everywhere, (ROOT / source.path).parent)
+    ]
+    assert lost == []
 
 
 def test_every_test_checks_something() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
+from sink_harness import Harness as SinkHarness
 from source_harness import ADDRESSES, Harness
-from test_sink_scenarios import Harness as SinkHarness
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session

@@ -90,7 +90,7 @@ class BatchWriter:
         Raises:
             BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
             ConnectionFailed, DeadlineExceeded: Retrying did not help.
-            ProtocolError: The broker answered nonsense.
+            ProtocolError: The answer is not MetaQ's protocol.
             ValueError: The block or the topic cannot be written; nothing was sent and the writer goes on.
 
         After any but the last, every further call raises the same error.

@@ -8,14 +8,14 @@ closed and stays closed until ``reopen``. A refusal (code other than 200) is an 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.errors import BrokerError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.net.session import RequestSession
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.text.commands import (
     NO_OPAQUE,
     Command,
@@ -51,15 +51,17 @@ _HEAD_BYTES: Final = 4 << 10
 """Received at a time while buffers wait for their bodies: the line in front, so that little is copied twice."""
 
 
-class Session:
+class Session(RequestSession[Command, Reply | Filled]):
     """A connection to the broker at ``address``. For one thread at a time; made by ``Session.connect``."""
 
+    protocol, server, response = "MetaQ's protocol", "broker", "reply"
+    _decoder: ReplyDecoder
+
     def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
-        self.address = address
-        self.timeouts = timeouts
-        self.clock = clock
+        super().__init__(address, timeouts, clock)
         self._transport = transport
         self._sent = itertools.count()
+        self._buffers: dict[int, memoryview] = {}
         self._open()
 
     @classmethod
@@ -78,13 +80,9 @@ class Session:
         return cls(address, timeouts, transport, clock)
 
     def _open(self) -> None:
-        self._stream: Stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
+        self._stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
         self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, buffers=self._buffer_for)
-        self._closed_because: str | None = None
-        self._waiting: dict[int, Command] = {}
-        self._answered: dict[int, Reply | Filled] = {}
-        self._buffers: dict[int, memoryview] = {}
-        self._abandoned: set[int] = set()
+        self._closed_because = None
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
         """What its users want to know of the broker as long as the connection lasts."""
@@ -99,21 +97,6 @@ class Session:
         """
         self.close("reopened")
         self._open()
-
-    @property
-    def closed(self) -> bool:
-        """Whether this session can no longer be used (until ``reopen``)."""
-        return self._closed_because is not None
-
-    @property
-    def outstanding(self) -> int:
-        """Requests posted whose replies were not collected yet, abandoned ones included."""
-        return len(self._waiting) + len(self._answered)
-
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
-        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
 
     @property
     def extensions(self) -> frozenset[str]:
@@ -235,8 +218,7 @@ class Session:
         return reply
 
     def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
-        if self._closed_because is not None:
-            raise ConnectionFailed(self.address, f"waiting for reply {opaque}", self._closed_reason)
+        self._check_open(f"waiting for reply {opaque}")
         if opaque in self._answered:
             return self._answered.pop(opaque)
         with self._conversation(self._waiting[opaque], timeout_s):
@@ -244,26 +226,10 @@ class Session:
                 self._take_reply(deadline)
         return self._answered.pop(opaque)
 
-    def abandon(self, opaque: int) -> None:
-        """Give up waiting for a request; its reply is dropped when it comes. Unknown opaques are ignored."""
-        self._answered.pop(opaque, None)
-        if opaque in self._waiting:
-            self._abandoned.add(opaque)
-
-    def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an answer that no broker gives; the error to raise."""
-        self.close(f"nonsense from the broker: {what}")
-        return ProtocolError(what, address=self.address)
-
     def close(self, reason: str = "closed by the caller") -> None:
-        """Drop the connection without writing to it. The first reason given is the one that is kept."""
-        if self._closed_because is None:
-            self._closed_because = reason
-        self._stream.close()
-        self._waiting.clear()
-        self._answered.clear()
+        """As ``RequestSession.close``; buffers are nobody's from then on."""
+        super().close(reason)
         self._buffers.clear()
-        self._abandoned.clear()
 
     def _buffer_for(self, opaque: int, length: int) -> memoryview | None:
         buffer = self._buffers.get(opaque)
@@ -276,17 +242,10 @@ class Session:
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
         self._buffers.pop(reply.opaque, None)
-        if self._waiting.pop(reply.opaque, None) is None:
-            raise ProtocolError(f"a reply to request {reply.opaque}, which is not under way")
-        if reply.opaque in self._abandoned:
-            self._abandoned.remove(reply.opaque)
-        else:
-            self._answered[reply.opaque] = reply
+        self._take(reply.opaque, reply)
 
     def _receive(self, deadline: float) -> None:
-        remaining_s = deadline - self.clock.monotonic()
-        if remaining_s <= 0:
-            raise DeadlineExceeded(self.address, "receive", 0.0)
+        remaining_s = self._remaining_s(deadline)
         buffer = self._decoder.buffer
         if buffer is not None:
             count = self._stream.recv_into(buffer, remaining_s)
@@ -296,37 +255,10 @@ class Session:
             count = len(chunk)
             self._decoder.receive_data(chunk)
         if not count:
-            where = "in the middle of a reply" if self._decoder.pending_bytes else "without a reply"
-            raise ConnectionFailed(self.address, "receive", f"the broker closed the connection {where}")
+            raise self._end_of_stream()
 
-    @contextmanager
-    def _conversation(self, command: Command, timeout_s: float) -> Iterator[None]:
-        """Close the session on any error, and say what was being done for whom."""
-        if self._closed_because is not None:
-            raise ConnectionFailed(self.address, describe(command), self._closed_reason)
-        try:
-            yield
-        except BaseException as error:
-            action = describe(command)
-            self.close(f"{type(error).__name__} in {action}")
-            if isinstance(error, ConnectionFailed):
-                raise ConnectionFailed(self.address, action, error.reason) from error
-            if isinstance(error, DeadlineExceeded):
-                raise DeadlineExceeded(self.address, action, timeout_s) from error
-            if isinstance(error, ProtocolError):
-                raise ProtocolError(error.what, error.line, self.address) from error
-            raise
-
-    @property
-    def _closed_reason(self) -> str:
-        return f"this session was given up: {self._closed_because}"
-
-    def __repr__(self) -> str:
-        if self._closed_because is not None:
-            state = f"closed: {self._closed_because}"
-        else:
-            state = f"{self.outstanding} under way" if self.outstanding else "idle"
-        return f"<Session {self.address} {state}>"
+    def _action(self, request: Command) -> str:
+        return describe(request)
 
 
 def describe(command: Command) -> str:

@@ -9,16 +9,16 @@ nothing, except the server's word that it is about to leave (``GO_AWAY``).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
-from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
+from metaq.errors import FieldError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Stream, Timeouts, Transport
+from metaq.net.session import RequestSession
+from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
@@ -41,23 +41,21 @@ _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2
 R = TypeVar("R", bound=Response)
 
 
-class Session:
+class Session(RequestSession[str, RemotingCommand]):
     """A connection to the server at ``address``, which is a broker or a name server. Made by ``Session.connect``."""
+
+    protocol, server, response = "RocketMQ's protocol", "server", "response"
+    _decoder: FrameDecoder
 
     def __init__(
         self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock, credentials: Credentials | None
     ) -> None:
-        self._address = address
-        self.timeouts, self.clock = timeouts, clock
+        super().__init__(address, timeouts, clock)
         self._credentials = credentials
         self._opaques = itertools.count()
-        self._stream: Stream = transport.connect_tcp(address, timeouts.connect_s)
+        self._stream = transport.connect_tcp(address, timeouts.connect_s)
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))  # used again: an allocation of this size has a price
-        self._closed_because: str | None = None
-        self._waiting: dict[int, str] = {}
-        self._answered: dict[int, RemotingCommand] = {}
-        self._abandoned: set[int] = set()
 
     @classmethod
     def connect(
@@ -74,26 +72,6 @@ class Session:
             ConnectionFailed, DeadlineExceeded: There is no server, or it does not answer in ``timeouts.connect_s``.
         """
         return cls(address, timeouts, transport, clock, credentials)
-
-    @property
-    def address(self) -> Address:
-        """Where the server listens."""
-        return self._address
-
-    @property
-    def closed(self) -> bool:
-        """Whether this session can no longer be used."""
-        return self._closed_because is not None
-
-    @property
-    def outstanding(self) -> int:
-        """Requests posted whose responses were not collected yet, abandoned ones included."""
-        return len(self._waiting) + len(self._answered)
-
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
-        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
 
     def call(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> RemotingCommand:
         """Send ``command`` and return its response, whatever its code; ``action`` says in errors what was asked.
@@ -125,8 +103,8 @@ class Session:
         text = one_line(response.remark)
         if is_access_refusal(response.code, text):
             needed = NEEDED_TO_SEND if command.code in _SENDS else NEEDED_TO_READ
-            return AccessDenied(self._address, action, response.code, text, needed)
-        return RequestRefused(self._address, action, response.code, text)
+            return AccessDenied(self.address, action, response.code, text, needed)
+        return RequestRefused(self.address, action, response.code, text)
 
     def read(self, response: RemotingCommand, kind: type[R]) -> R:
         """The fields of ``response``.
@@ -201,8 +179,7 @@ class Session:
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
             KeyError: No such request on this connection.
         """
-        if self._closed_because is not None:
-            raise ConnectionFailed(self._address, f"waiting for response {opaque}", self._closed_reason)
+        self._check_open(f"waiting for response {opaque}")
         if opaque not in self._answered:
             with self._conversation(self._waiting[opaque], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
@@ -212,8 +189,7 @@ class Session:
 
     def wait_any(self, opaques: Sequence[int], timeout_s: float | None = None) -> None:
         """Return when one of ``opaques`` or more, which are under way, are answered. Raises as ``wait``."""
-        if self._closed_because is not None:
-            raise ConnectionFailed(self._address, f"waiting for response {opaques[0]}", self._closed_reason)
+        self._check_open(f"waiting for response {opaques[0]}")
         if not any(map(self.is_answered, opaques)):
             with self._conversation(self._waiting[opaques[0]], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
@@ -236,80 +212,20 @@ class Session:
                 while self._waiting and self._stream.readable():
                     self._receive(deadline)
 
-    def abandon(self, opaque: int) -> None:
-        """Give up waiting for a request; its response is dropped when it comes. Unknown opaques are ignored."""
-        self._answered.pop(opaque, None)
-        if opaque in self._waiting:
-            self._abandoned.add(opaque)
-
-    def protocol_error(self, what: str) -> ProtocolError:
-        """Close the session because of an answer that no server gives; the error to raise."""
-        self.close(f"not RocketMQ's protocol: {what}")
-        return ProtocolError(what, address=self._address)
-
-    def close(self, reason: str = "closed by the caller") -> None:
-        """Drop the connection without writing to it. The first reason given is the one that is kept."""
-        if self._closed_because is None:
-            self._closed_because = reason
-        self._stream.close()
-        self._waiting.clear()
-        self._answered.clear()
-        self._abandoned.clear()
-
     def _receive(self, deadline: float) -> None:
-        remaining_s = deadline - self.clock.monotonic()
-        if remaining_s <= 0:
-            raise DeadlineExceeded(self._address, "receive", 0.0)
+        remaining_s = self._remaining_s(deadline)
         count = self._stream.recv_into(self._buffer, remaining_s)
         if not count:
-            where = "in the middle of a response" if self._decoder.pending_bytes else "without a response"
-            raise ConnectionFailed(self._address, "receive", f"the server closed the connection {where}")
+            raise self._end_of_stream()
         for command in self._decoder.receive(self._buffer[:count]):
             if command.is_response:
-                self._take_response(command)
+                self._take(command.opaque, command)
             elif not command.is_oneway:
                 self._refuse(command, remaining_s)
-
-    def _take_response(self, response: RemotingCommand) -> None:
-        if self._waiting.pop(response.opaque, None) is None:
-            raise ProtocolError(f"a response to request {response.opaque}, which is not under way")
-        if response.opaque in self._abandoned:
-            self._abandoned.remove(response.opaque)
-        else:
-            self._answered[response.opaque] = response
 
     def _refuse(self, command: RemotingCommand, timeout_s: float) -> None:
         text = f"request {name_of(command.code)} is not supported by this client"
         self._stream.send(encode(command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=text)), timeout_s)
-
-    @contextmanager
-    def _conversation(self, action: str, timeout_s: float | None) -> Iterator[float]:
-        """Close the session on any error, and say what was being done for whom; gives the time that it may take."""
-        if self._closed_because is not None:
-            raise ConnectionFailed(self._address, action, self._closed_reason)
-        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
-        try:
-            yield timeout_s
-        except BaseException as error:
-            self.close(f"{type(error).__name__} in {action}")
-            if isinstance(error, ConnectionFailed):
-                raise ConnectionFailed(self._address, action, error.reason) from error
-            if isinstance(error, DeadlineExceeded):
-                raise DeadlineExceeded(self._address, action, timeout_s) from error
-            if isinstance(error, ProtocolError):
-                raise ProtocolError(error.what, error.line, self._address) from error
-            raise
-
-    @property
-    def _closed_reason(self) -> str:
-        return f"this session was given up: {self._closed_because}"
-
-    def __repr__(self) -> str:
-        if self._closed_because is not None:
-            state = f"closed: {self._closed_because}"
-        else:
-            state = f"{self.outstanding} under way" if self.outstanding else "idle"
-        return f"<Session {self._address} {state}>"
 
 
 _TEXT_LENGTH_MAX: Final = 500

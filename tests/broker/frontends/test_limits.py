@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
 from fix_tls import launch_with
+from text_requests import put
 
-from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import timestamp_ms
-from metaq.protocols.text.commands import Get, Put, PutBatch, Result, Value
+from metaq.protocols.text.commands import Get, PutBatch, Result, Value
 from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
@@ -64,16 +64,12 @@ def memory_bytes(broker: RunningBroker, kind: str = "VmRSS") -> int:
     return int(kib) * KIB
 
 
-def put(body: bytes, opaque: int, topic: str = "honest") -> bytes:
-    return encode(Put(topic, 0, body, 0, opaque, checksum(body)))
-
-
 def others_go_on(broker: RunningBroker) -> None:
     """An honest client gets its work done; every wait in it has a deadline."""
     with closing(broker.client()) as client:
         client.socket.settimeout(5)
         for number in range(20):
-            code, text = client.result(put(b"honest %d" % number, number))
+            code, text = client.result(put("honest", b"honest %d" % number, number))
             assert code == 200
             offset = int(text.split()[2])
             assert client.value(encode(Get("honest", "g", 0, offset, 1000, 1))).endswith(b"honest %d" % number)
@@ -188,12 +184,12 @@ class TestRequests:
             code, text = client.result(encode(PutBatch("ids", 0, block, 2**31 - 1, 1)))
             assert code == 500
             assert "2147483647 frames take 42949672940 bytes at least, the block has 21" in text
-            code, text = client.result(put(b"x", 2, "ids"))
+            code, text = client.result(put("ids", b"x", 2))
             first = timestamp_ms(int(text.split()[0]))
             code, text = client.result(b"transaction TX:s:1 s BEGIN 3\r\n")
             refused, text = client.result(b"mput ids 0 21 2147483647 TX:s:1 4\r\n" + block)
             assert (code, refused) == (200, 500)
-            code, text = client.result(put(b"x", 5, "ids"))
+            code, text = client.result(put("ids", b"x", 5))
             second = timestamp_ms(int(text.split()[0]))
         assert first is not None
         assert second is not None
@@ -201,7 +197,7 @@ class TestRequests:
 
     def test_pipelined_reads_that_nobody_takes(self, broker: RunningBroker, rude: ExitStack) -> None:
         with closing(broker.client()) as client:
-            assert client.result(put(bytes(MIB - 100), 1, "big"))[0] == 200
+            assert client.result(put("big", bytes(MIB - 100), 1))[0] == 200
         before = memory_bytes(broker)
         client = rude.enter_context(closing(broker.client()))
         get = encode(Get("big", "g", 0, 0, MIB, 7))
@@ -280,7 +276,7 @@ class TestConnections:
         half = [rude.enter_context(closing(broker.client())) for _ in range(50)]
         for client in half:
             client.send(b"put t 0 100 0 -1 1\r\nonly a part")
-        for byte in put(b"slow", 9, "bytes"):
+        for byte in put("bytes", b"slow", 9):
             for client in slow:
                 client.send(bytes([byte]))
         others_go_on(broker)
@@ -293,10 +289,10 @@ class TestConnections:
     def test_partitions(self, tmp_path: Path) -> None:
         broker = launch_with(tmp_path, "maxPartitions=3\n")
         with closing(broker.client()) as client:
-            codes = [client.result(put(b"x", 1, f"topic-{number}"))[0] for number in range(5)]
+            codes = [client.result(put(f"topic-{number}", b"x", 1))[0] for number in range(5)]
             assert codes == [200, 200, 200, 500, 500]
-            assert "maxPartitions allows no more" in client.result(put(b"x", 1, "another"))[1]
-            assert client.result(put(b"x", 1, "topic-0"))[0] == 200
+            assert "maxPartitions allows no more" in client.result(put("another", b"x", 1))[1]
+            assert client.result(put("topic-0", b"x", 1))[0] == 200
         broker.end()
 
     def test_silence(self, tmp_path: Path) -> None:
@@ -304,7 +300,7 @@ class TestConnections:
         with ExitStack() as clients:
             silent, half, slow, busy = (clients.enter_context(closing(broker.client())) for _ in range(4))
             half.send(b"put t 0 100 0 -1 1\r\nonly a part")
-            slow.result(put(bytes(4 * MIB - 100), 1, "big"))
+            slow.result(put("big", bytes(4 * MIB - 100), 1))
             slow.send(encode(Get("big", "g", 0, 0, 4 * MIB, 1)) * 100)
             wait_until(lambda: connections(busy) == 1, "the three that do nothing are closed")
             assert silent.rest() == b""

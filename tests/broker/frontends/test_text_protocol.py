@@ -7,42 +7,14 @@ import threading
 
 import pytest
 from fix_broker import RunningBroker, WireClient, wait_until
+from text_requests import block_of, bodies, get, placed, put, read_all
 
-from metaq.formats.checksum import checksum
-from metaq.formats.frames import encode_frame, walk
+from metaq.formats.frames import walk
 from metaq.formats.message_id import IdRange
-from metaq.protocols.text.commands import Get, GetOffset, Put, PutBatch, Reply, Result, Value
+from metaq.protocols.text.commands import GetOffset, Put, PutBatch, Result, Value
 from metaq.protocols.text.encode import encode
 
 pytestmark = pytest.mark.process
-
-
-def put(topic: str, body: bytes, opaque: int, partition: int = 0) -> bytes:
-    return encode(Put(topic, partition, body, 0, opaque, checksum(body)))
-
-
-def get(topic: str, offset: int, opaque: int = 1, bytes_max: int = 1 << 20, partition: int = 0) -> bytes:
-    return encode(Get(topic, "g", partition, offset, bytes_max, opaque))
-
-
-def placed(reply: Reply) -> tuple[int, int, int]:
-    """Id, partition and offset of a put's reply."""
-    assert isinstance(reply, Result)
-    assert reply.code == 200, reply
-    message_id, partition, offset = map(int, reply.text.split(" "))
-    return message_id, partition, offset
-
-
-def bodies(run: bytes) -> list[bytes]:
-    return [frame.body for frame in walk(run)]
-
-
-def read_all(client: WireClient, topic: str, end: int, partition: int = 0) -> bytes:
-    run = b""
-    while len(run) < end:
-        run += client.value(get(topic, len(run), partition=partition))
-    assert len(run) == end
-    return run
 
 
 @pytest.mark.parametrize(
@@ -195,10 +167,6 @@ def test_topics_are_any_other_utf8(client: WireClient) -> None:
 
 
 # ---- batched put
-
-
-def block_of(*messages: bytes) -> bytes:
-    return b"".join(encode_frame(-1, 0, body) for body in messages)
 
 
 def test_a_batched_put_is_stored_whole_with_ids_that_follow_from_the_first(client: WireClient, topic: str) -> None:

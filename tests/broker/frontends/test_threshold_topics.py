@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, WireClient
-from test_text_protocol import block_of, bodies, get, placed
 from test_transaction_commands import XIDS, begin_with, step, tx_put
+from text_requests import block_of, bodies, get, placed
 
 from metaq.model import LocalTransactionId
 from metaq.protocols.text.commands import Put, PutBatch, Result

@@ -1,0 +1,142 @@
+"""What the sessions of both systems share: requests under way on one connection, matched by opaque.
+
+The connection is for one thread at a time. After any error in the middle of a conversation nobody knows which response
+comes next; the session is then closed and stays closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
+from metaq.model import Address
+from metaq.net.clock import Clock
+from metaq.net.transport import Stream, Timeouts
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Decoder(Protocol):
+    """What a session must know of the decoder of its responses."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a response that has arrived in part."""
+
+
+class RequestSession(Generic[Request, Response]):
+    """The state of a conversation. A subclass sends and receives; ``request`` is what it knows a request by."""
+
+    protocol: ClassVar[str]
+    server: ClassVar[str]
+    response: ClassVar[str]
+    """What errors call them: ``RocketMQ's protocol``, ``server``, ``response``."""
+
+    _stream: Stream
+    _decoder: Decoder
+
+    def __init__(self, address: Address, timeouts: Timeouts, clock: Clock) -> None:
+        self.address, self.timeouts, self.clock = address, timeouts, clock
+        self._closed_because: str | None = None
+        self._waiting: dict[int, Request] = {}
+        self._answered: dict[int, Response] = {}
+        self._abandoned: set[int] = set()
+
+    def _action(self, request: Request) -> str:
+        """What errors call ``request``."""
+        return str(request)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this session can no longer be used."""
+        return self._closed_because is not None
+
+    @property
+    def outstanding(self) -> int:
+        """Requests posted whose responses were not collected yet, abandoned ones included."""
+        return len(self._waiting) + len(self._answered)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
+        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
+
+    def abandon(self, opaque: int) -> None:
+        """Give up waiting for a request; its response is dropped when it comes. Unknown opaques are ignored."""
+        self._answered.pop(opaque, None)
+        if opaque in self._waiting:
+            self._abandoned.add(opaque)
+
+    def protocol_error(self, what: str) -> ProtocolError:
+        """Close the session because of an answer that no server gives; the error to raise."""
+        self.close(f"not {self.protocol}: {what}")
+        return ProtocolError(what, address=self.address)
+
+    def close(self, reason: str = "closed by the caller") -> None:
+        """Drop the connection without writing to it. The first reason given is the one that is kept."""
+        if self._closed_because is None:
+            self._closed_because = reason
+        self._stream.close()
+        self._waiting.clear()
+        self._answered.clear()
+        self._abandoned.clear()
+
+    def _take(self, opaque: int, response: Response) -> None:
+        """Keep a response that has arrived until it is collected, unless it was abandoned."""
+        if self._waiting.pop(opaque, None) is None:
+            raise ProtocolError(f"a {self.response} to request {opaque}, which is not under way")
+        if opaque in self._abandoned:
+            self._abandoned.remove(opaque)
+        else:
+            self._answered[opaque] = response
+
+    def _remaining_s(self, deadline: float) -> float:
+        """Seconds until ``deadline``.
+
+        Raises:
+            DeadlineExceeded: It has passed.
+        """
+        remaining_s = deadline - self.clock.monotonic()
+        if remaining_s <= 0:
+            raise DeadlineExceeded(self.address, "receive", 0.0)
+        return remaining_s
+
+    def _end_of_stream(self) -> ConnectionFailed:
+        """The error for a connection that ends while a response is waited for."""
+        where = "in the middle of" if self._decoder.pending_bytes else "without"
+        what = f"the {self.server} closed the connection {where} a {self.response}"
+        return ConnectionFailed(self.address, "receive", what)
+
+    def _check_open(self, action: str) -> None:
+        """Raise ``ConnectionFailed`` if the session is closed."""
+        if self._closed_because is not None:
+            raise ConnectionFailed(self.address, action, f"this session was given up: {self._closed_because}")
+
+    @contextmanager
+    def _conversation(self, request: Request, timeout_s: float | None) -> Iterator[float]:
+        """Close the session on any error, and say what was being done for whom; gives the time that it may take."""
+        if self._closed_because is not None:
+            self._check_open(self._action(request))
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        try:
+            yield timeout_s
+        except BaseException as error:
+            action = self._action(request)
+            self.close(f"{type(error).__name__} in {action}")
+            if isinstance(error, ConnectionFailed):
+                raise ConnectionFailed(self.address, action, error.reason) from error
+            if isinstance(error, DeadlineExceeded):
+                raise DeadlineExceeded(self.address, action, timeout_s) from error
+            if isinstance(error, ProtocolError):
+                raise ProtocolError(error.what, error.line, self.address) from error
+            raise
+
+    def __repr__(self) -> str:
+        if self._closed_because is not None:
+            state = f"closed: {self._closed_because}"
+        else:
+            state = f"{self.outstanding} under way" if self.outstanding else "idle"
+        return f"<Session {self.address} {state}>"
