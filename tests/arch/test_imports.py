@@ -93,7 +93,7 @@ RULES = [
         forbidden(
             f"broker/metaq_broker/{part}", "metaq.protocols", "metaq.backends", "metaq.formats.rocketmq", *CORE_ABOVE
         )
-        for part in ("moves", "delayed", "half_messages")
+        for part in ("moves", "delayed", "half_messages", "key_index")
     ),
     *(
         forbidden("broker/metaq_broker/frontends/net", f"metaq_broker.{above}")

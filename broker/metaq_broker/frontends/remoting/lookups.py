@@ -1,0 +1,200 @@
+"""Messages by key: 12, on an index of KEYS and UNIQ_KEY that can be made again from the log.
+
+The index is told of every message that is stored. After a restart, messages that no file of it knows are read from the
+log, a part at a time with pauses, so that clients are served meanwhile. Source: docs/rocketmq-broker.md, "Lookups".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from metaq.formats.checksum import crc32
+from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
+from metaq.formats.rocketmq.records import Record, encode_record, read_record
+from metaq.formats.stored_form import SEPARATOR, head_end
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.message_store import MessageStore, NumberPending
+from metaq_broker.frontends.remoting.system_topics import NOT_WRITTEN_BY_CLIENTS
+from metaq_broker.key_index.coverage import Partition
+from metaq_broker.key_index.key_index import KeyIndex, topic_seed
+from metaq_broker.key_index.run_file import Covered, Entry
+
+_LOG: Final = logging.getLogger(__name__)
+
+MESSAGES_MAX: Final = 64
+"""Of one answer, however many are asked for."""
+ANSWER_BYTES_MAX: Final = 4 << 20
+CANDIDATES_MAX: Final = 512
+"""Entries of the index that one request looks at."""
+REQUESTS_MAX: Final = 64
+"""Lookups under way at a time."""
+READ_MESSAGES: Final = 256
+PAUSE_SHARE: Final = 4
+"""Reading old messages takes at most one part in so many of the event loop's time."""
+LOOK_S: Final = 600.0
+"""Between two looks for what retention has removed, and for what is to be written."""
+
+_HEADER_BYTES: Final = 20
+_ATTRIBUTE_AT: Final = _HEADER_BYTES + 4
+_KEYS: Final = re.compile(b"(?:^|\x02)(" + KEYS.encode() + b"|" + UNIQ_KEY.encode() + b")\x01([^\x02]+)")
+
+Ranges = Callable[[], Mapping[Partition, tuple[int, int]]]
+"""Returns first and next queue offset of all queues that can be read."""
+
+
+class LookupRequests:
+    """See the module."""
+
+    def __init__(self, store: MessageStore, index: KeyIndex, ranges: Ranges) -> None:
+        self._store, self._index, self._ranges = store, index, ranges
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have lookups answered here."""
+        dispatcher.add([RequestCode.QUERY_MESSAGE], self._query)
+
+    def start(self) -> None:
+        """Index what is stored from now on, and read what is not known."""
+        self._index.watch_from_now()
+        self._reading = asyncio.get_running_loop().create_task(self._look_after())
+
+    async def stop(self) -> None:
+        """Write what is in memory. Lookups under way are not answered."""
+        tasks = [*self._tasks, *([self._reading] if self._reading else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._index.close()
+
+    def stored(
+        self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int], ms: int
+    ) -> None:
+        """Take note of messages that were stored in one unit."""
+        keys: Iterable[Iterable[bytes]] = map(_keys_of_frame, frames)
+        if topic in NOT_WRITTEN_BY_CLIENTS:
+            keys = [()] * len(frames)
+        self._index.add(topic, queue, first, keys, places, ms)
+
+    # ---- 12
+
+    def _query(self, call: Call) -> RemotingCommand | None:
+        asked = QueryMessage.from_ext(call.request.ext)
+        if len(self._tasks) >= REQUESTS_MAX:
+            remark = f"{REQUESTS_MAX} lookups are under way; try again"
+            return call.request.reply(ResponseCode.SYSTEM_BUSY, remark=remark)
+        task = asyncio.get_running_loop().create_task(self._answer(call, asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return None
+
+    async def _answer(self, call: Call, asked: QueryMessage) -> None:
+        records = await self._find(asked)
+        latest = self._index.latest
+        ext = QueryMessageResponse(
+            index_last_update_timestamp=latest.time_ms, index_last_update_phyoffset=latest.place
+        ).ext()
+        if records:
+            call.answer(call.request.reply(ext=ext, body=b"".join(records)))
+        else:
+            remark = "can not find message, maybe time range not correct"
+            call.answer(call.request.reply(ResponseCode.QUERY_NOT_FOUND, ext, remark=remark))
+
+    async def _find(self, asked: QueryMessage) -> list[bytes]:
+        count = min(max(asked.max_num, 0), MESSAGES_MAX)
+        entries = await self._index.find(
+            asked.topic, asked.key, asked.begin_timestamp, asked.end_timestamp, CANDIDATES_MAX
+        )
+        found: list[bytes] = []
+        byte_count = 0
+        for entry in entries:
+            if len(found) >= count:
+                break
+            record = self._store.find(entry.place)
+            if isinstance(record, Refusal) or not _has_key(record, asked):
+                continue
+            data = encode_record(record)
+            byte_count += len(data)
+            if found and byte_count > ANSWER_BYTES_MAX:
+                break
+            found.append(data)
+        return found
+
+    # ---- what the index does not know
+
+    async def _look_after(self) -> None:
+        await self._read_gaps()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._index.drop_before({queue: first for queue, (first, _) in self._ranges().items()})
+            await self._index.flush()
+            await self._read_gaps()
+
+    async def _read_gaps(self) -> None:
+        messages = 0
+        for (topic, queue), (first, end) in self._ranges().items():
+            for gap in self._index.gaps(topic, queue, first, end):
+                messages += gap[1] - gap[0]
+                await self._read_gap(topic, queue, *gap)
+        if messages:
+            _LOG.info("index of keys: messages were read again", extra={"fields": {"messages": messages}})
+
+    async def _read_gap(self, topic: str, queue: int, first: int, end: int) -> None:
+        loop = asyncio.get_running_loop()
+        while first < end:
+            began = loop.time()
+            batch = self._store.read(topic, queue, first, min(READ_MESSAGES, end - first), 1 << 20)
+            if isinstance(batch, NumberPending):
+                numbered: asyncio.Future[Refusal | None] = loop.create_future()
+                self._store.when_numbered(batch, numbered.set_result)
+                if await numbered is None:
+                    continue
+            if isinstance(batch, Refusal):
+                fields = {"topic": topic, "queue": queue, "reason": batch}
+                _LOG.warning("index of keys: a queue cannot be read", extra={"fields": fields})
+                return
+            next_offset = batch.next_offset if batch.next_offset > first else max(batch.min_offset, end)
+            entries = [] if topic in NOT_WRITTEN_BY_CLIENTS else list(_entries(topic, batch.records))
+            self._index.add_old(Covered(topic, queue, first, next_offset), entries)
+            first = next_offset
+            await asyncio.sleep((PAUSE_SHARE - 1) * (loop.time() - began))
+
+
+def _entries(topic: str, records: Iterable[bytes]) -> Iterator[Entry]:
+    seed = topic_seed(topic)
+    for data in records:
+        record = read_record(data)
+        for key in _keys_of(record.properties):
+            yield Entry(crc32(key, seed), record.physical_offset, record.store_timestamp)
+
+
+def _keys_of_frame(frame: bytes) -> list[bytes]:
+    """Return the keys in a frame of the stored form."""
+    attribute = frame[_ATTRIBUTE_AT : _ATTRIBUTE_AT + int.from_bytes(frame[_HEADER_BYTES:_ATTRIBUTE_AT])]
+    end = head_end(attribute, attribute.find(SEPARATOR))
+    return _keys_of(attribute[end:]) if end > 0 else []
+
+
+def _keys_of(properties: bytes) -> list[bytes]:
+    keys: list[bytes] = []
+    for name, value in _KEYS.findall(properties):
+        keys += value.split(b" ") if name == b"KEYS" else (value,)
+    return [key for key in keys if key]
+
+
+def _has_key(record: Record, asked: QueryMessage) -> bool:
+    if record.topic != asked.topic or not asked.begin_timestamp <= record.store_timestamp <= asked.end_timestamp:
+        return False
+    key = asked.key.encode("utf-8", "replace")
+    properties = record.property_map()
+    if asked.unique_key:
+        return properties.get(UNIQ_KEY) == asked.key
+    return key in _keys_of(record.properties)

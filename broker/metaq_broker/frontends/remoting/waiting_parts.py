@@ -1,0 +1,97 @@
+"""What the front end has for messages that wait: delays, retries and transactions on one mover and one timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from metaq.errors import MetaqError
+from metaq_broker.clock import Clock
+from metaq_broker.delayed.levels import DelayLevels
+from metaq_broker.engine.topics import Topics, TopicSettings
+from metaq_broker.frontends.remoting.delays import DelayedDelivery
+from metaq_broker.frontends.remoting.dispatcher import Dispatcher
+from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage
+from metaq_broker.frontends.remoting.retries import Retries
+from metaq_broker.frontends.remoting.transactions import Transactions
+from metaq_broker.frontends.remoting.waiting_messages import MakeTopic, StoreMoves
+from metaq_broker.groups.group_settings import Groups
+from metaq_broker.groups.members import Members
+from metaq_broker.half_messages.half_messages import AskPolicy
+from metaq_broker.moves.mover import Mover
+from metaq_broker.moves.rounds import Rounds
+from metaq_broker.storage.state_table import StateTable
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.session import RemotingSession
+
+
+class WaitingParts:
+    """See the module. ``interceptors`` are for sends, in their order."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        state: StateTable,
+        topics: Topics,
+        groups: Groups,
+        members: Members,
+        clock: Clock,
+        levels: DelayLevels | None = None,
+        policy: AskPolicy | None = None,
+    ) -> None:
+        make_topic = topic_maker(topics)
+        mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
+        self.rounds = Rounds(mover, clock)
+        self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels)
+        self.transactions = Transactions(
+            store, mover, state, self.rounds, clock, sessions_of(members), policy, self.delays.levels
+        )
+        self.retries = Retries(store, self.delays, groups, make_topic)
+
+    @property
+    def interceptors(self) -> Sequence[Any]:
+        """Who takes over sends, the first that does: retries, then transactions, then delays."""
+        return self.retries, self.transactions, self.delays
+
+    def mount(self, dispatcher: Dispatcher) -> None:
+        """Have 36, 37 and 370 carried out here."""
+        self.retries.mount(dispatcher)
+        self.transactions.mount(dispatcher)
+
+    def start(self) -> None:
+        """Begin to deliver and to ask; on the running event loop."""
+        self.rounds.start()
+
+    def stop(self) -> None:
+        """Deliver nothing more."""
+        self.rounds.stop()
+
+
+def sessions_of(members: Members) -> Callable[[str], Sequence[RemotingSession]]:
+    """Return what gives the sessions of a producer group's members."""
+    return lambda group: [cast("RemotingSession", each.connection) for each in members.producers(group)]
+
+
+def topic_maker(topics: Topics) -> MakeTopic:
+    """Return what makes a topic unless it has so many queues."""
+
+    def make(topic: str, queues: int, kept: Callable[[Exception | None], None]) -> None:
+        settings = topics.settings(topic)
+        if settings is not None and settings.queues >= queues:
+            kept(None)
+            return
+        new = TopicSettings(queues, queues) if settings is None else _wider(settings, queues)
+        try:
+            topics.create(topic, new, kept)
+        except MetaqError as error:
+            kept(error)
+
+    return make
+
+
+def _wider(settings: TopicSettings, queues: int) -> TopicSettings:
+    """Queues that only have messages left, or get some that waited, are read and not written."""
+    return TopicSettings(
+        queues, settings.write_queues, settings.perm, settings.order, settings.filter_type, settings.sys_flag
+    )

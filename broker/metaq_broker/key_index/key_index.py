@@ -1,0 +1,266 @@
+"""Finds messages by topic and key.
+
+New entries are kept in memory, ``MEMORY_ENTRIES`` at most; a full memory becomes a file of sorted entries
+(``run_file``), written by a thread. Files are never changed. Each says which messages it has looked at, so that after a
+restart it is known which ones no file knows: those that were in memory, and those of files that are gone or damaged.
+They are read from the log and added again (``gaps``), so an index is never lost for good: without its files it is made
+anew.
+
+A hash stands for topic and key; an entry may be of another key with the same hash, or of a message that is gone. Who
+asks compares the message itself.
+
+Used on the event loop; files are written and searched by one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from metaq.formats.checksum import crc32
+from metaq_broker.key_index.coverage import Coverage, Partition
+from metaq_broker.key_index.run_file import (
+    SUFFIX,
+    Covered,
+    Entry,
+    Run,
+    RunDamaged,
+    find_in_run,
+    open_run,
+    write_run,
+)
+from metaq_broker.storage.files import Files
+
+_LOG: Final = logging.getLogger(__name__)
+
+FOLDER: Final = "rocketmq-keys"
+MEMORY_ENTRIES: Final = 1 << 15
+FULL_MEMORIES_MAX: Final = 4
+"""Memories that wait to be written. Above it, the oldest is dropped, and its messages are read again later."""
+
+Ends = Callable[[], Mapping[Partition, int]]
+"""Returns the ordinals behind the last message of all partitions, appended ones included."""
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Return the hash of a key of a topic, 32 bits: a CRC, for it is quick, and others are compared by the text."""
+    return crc32(key.encode("utf-8", "replace"), topic_seed(topic))
+
+
+def topic_seed(topic: str) -> int:
+    """Return what the hashes of a topic's keys begin with."""
+    return crc32(topic.encode("utf-8", "replace"))
+
+
+class _Memory:
+    """Entries that are in no file yet, and what they cover."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.coverage = Coverage()
+
+
+class KeyIndex:
+    """See the module. Make one with ``open``."""
+
+    def __init__(self, files: Files, folder: Path, runs: Iterable[Run], ends: Ends) -> None:
+        self._files, self._folder, self._ends = files, folder, ends
+        self._runs = list(runs)
+        self._memory = _Memory()
+        self._full: list[_Memory] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="key-index")
+        self._covered = Coverage(each for run in self._runs for each in run.coverage)
+        self._watched: dict[Partition, int] = {}
+        self._number = max((int(run.path.stem) for run in self._runs), default=0)
+        self.latest = Entry(0, 0, 0)
+        """The entry that was added last."""
+
+    @classmethod
+    def open(cls, files: Files, folder: Path, ends: Ends) -> KeyIndex:
+        """Open the index in ``folder``, made if there is none (blocking). Damaged files are removed.
+
+        Raises:
+            OSError: The folder cannot be made or read.
+        """
+        if not files.exists(folder):
+            files.makedir(folder)
+            files.fsync_dir(folder.parent)
+        runs = []
+        for name in files.listdir(folder):
+            path = folder / name
+            if path.suffix != SUFFIX or not path.stem.isdecimal():
+                if name.endswith(f"{SUFFIX}.tmp"):
+                    files.unlink(path)
+                continue
+            try:
+                runs.append(open_run(files, path))
+            except (RunDamaged, ValueError, TypeError) as error:
+                _LOG.warning("index of keys: a damaged file is made again", extra={"fields": {"reason": error}})
+                files.unlink(path)
+        return cls(files, folder, runs, ends)
+
+    # ---- adding
+
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        first: int,
+        keys: Iterable[Iterable[bytes]],
+        places: Iterable[int],
+        time_ms: int,
+    ) -> None:
+        """Take note of messages with the ordinals from ``first`` on: the keys of each, and where they are.
+
+        Messages between the last ones of the partition and these have no keys, since this is called for all that have.
+        """
+        seed, entries, count = topic_seed(topic), self._memory.entries, 0
+        for each, place in zip(keys, places, strict=True):
+            count += 1
+            for key in each:
+                entries.append(Entry(crc32(key, seed), place, time_ms))
+        if entries:
+            self.latest = entries[-1]
+        watched = self._watched.get((topic, partition), 0)
+        self._cover(Covered(topic, partition, min(first, watched), first + count))
+        self._watched[topic, partition] = max(watched, first + count)
+        if len(entries) >= MEMORY_ENTRIES:
+            self._begin_memory()
+
+    def add_old(self, covered: Covered, entries: Iterable[Entry]) -> None:
+        """Take note of what was read from the log to fill a gap."""
+        self._memory.entries.extend(entries)
+        self._cover(covered)
+        if len(self._memory.entries) >= MEMORY_ENTRIES:
+            self._begin_memory()
+
+    def watch_from_now(self) -> None:
+        """From now on ``add`` is called for every message with keys; what is in the partitions now may have gaps."""
+        self._watched = dict(self._ends())
+
+    def gaps(self, topic: str, partition: int, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges of ordinals between ``first`` and ``end`` of which nothing is known."""
+        watched = self._watched.get((topic, partition), 0)
+        return self._covered.gaps(topic, partition, first, min(end, watched))
+
+    def _cover(self, covered: Covered) -> None:
+        self._memory.coverage.add(covered)
+        self._covered.add(covered)
+
+    # ---- writing
+
+    def _begin_memory(self) -> None:
+        self._cover_ends()
+        self._full.append(self._memory)
+        self._memory = _Memory()
+        if len(self._full) > FULL_MEMORIES_MAX:
+            self._full.pop(0 if self._writing is None else 1)
+            _LOG.error("index of keys: not written, some keys are not found until the next start")
+        self._write_next()
+
+    def _cover_ends(self) -> None:
+        """Take note that what was stored since the last time, and was not told of, has no keys."""
+        for (topic, partition), end in self._ends().items():
+            watched = self._watched.get((topic, partition), 0)
+            if watched < end:
+                self._cover(Covered(topic, partition, watched, end))
+                self._watched[topic, partition] = end
+
+    def _write_next(self) -> None:
+        if self._writing is not None or not self._full:
+            return
+        memory, loop = self._full[0], asyncio.get_running_loop()
+        empty = [run for run in self._runs if not run.count]
+        coverage = Coverage([*memory.coverage, *(each for run in empty for each in run.coverage)])
+        self._writing = loop.create_future()
+        written = loop.run_in_executor(self._thread, self._write, memory, coverage, self._next_path())
+
+        def done(future: asyncio.Future[Run]) -> None:
+            waiting, self._writing = self._writing, None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+            if future.cancelled():
+                return
+            if (error := future.exception()) is not None:
+                _LOG.error("index of keys: a file cannot be written", extra={"fields": {"reason": error}})
+                return  # tried again with the next one
+            self._runs.append(future.result())
+            self._full.remove(memory)
+            for run in empty:
+                self._remove(run)
+            self._write_next()
+
+        written.add_done_callback(done)
+
+    def _write(self, memory: _Memory, coverage: Coverage, path: Path) -> Run:
+        return write_run(self._files, path, sorted(memory.entries), coverage)
+
+    def _next_path(self) -> Path:
+        self._number += 1
+        return self._folder / f"{self._number:012d}{SUFFIX}"
+
+    async def flush(self) -> None:
+        """Write what is in memory; return when it is written or the disk has refused it."""
+        self._cover_ends()
+        if self._memory.coverage:
+            self._begin_memory()
+        while self._writing is not None:
+            await self._writing
+
+    async def close(self) -> None:
+        """Write what is in memory, and end the thread."""
+        await self.flush()
+        self._thread.shutdown(wait=True)
+
+    # ---- searching
+
+    async def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count: int) -> list[Entry]:
+        """Return at most ``count`` entries that may be of messages with this key, the latest first."""
+        wanted = key_hash(topic, key)
+        memories = [*self._full, self._memory]
+        found = [each for memory in memories for each in memory.entries if each.hash == wanted]
+        runs = [run for run in self._runs if run.count and run.first_ms <= end_ms and run.last_ms >= begin_ms]
+        if runs:
+            loop = asyncio.get_running_loop()
+            in_files, damaged = await loop.run_in_executor(self._thread, self._find_in, runs, wanted)
+            found += in_files
+            for run in damaged:
+                self._remove(run)
+        found = [each for each in set(found) if begin_ms <= each.time_ms <= end_ms]
+        return sorted(found, key=lambda each: (each.time_ms, each.place), reverse=True)[:count]
+
+    def _find_in(self, runs: Iterable[Run], wanted: int) -> tuple[list[Entry], list[Run]]:
+        found, damaged = [], []
+        for run in runs:
+            try:
+                found += find_in_run(self._files, run, wanted)
+            except (RunDamaged, OSError) as error:
+                _LOG.warning("index of keys: a damaged file is made again", extra={"fields": {"reason": error}})
+                damaged.append(run)
+        return found, damaged
+
+    def _remove(self, run: Run) -> None:
+        """Take a file out; what it covered is a gap again."""
+        if run not in self._runs:
+            return
+        self._runs.remove(run)
+        memories = [self._memory, *self._full]
+        self._covered = Coverage(
+            [each for known in self._runs for each in known.coverage]
+            + [each for memory in memories for each in memory.coverage]
+        )
+        try:
+            self._files.unlink(run.path)
+        except OSError as error:
+            _LOG.error("index of keys: a file cannot be removed", extra={"fields": {"reason": error}})
+
+    def drop_before(self, starts: Mapping[Partition, int]) -> None:
+        """Remove files all of whose messages are gone: below the first ordinal of their partition, or without one."""
+        for run in list(self._runs):
+            if all(each.end <= starts.get((each.topic, each.partition), each.end) for each in run.coverage):
+                self._remove(run)
