@@ -55,6 +55,8 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self._unknown = not_supported if unknown is None else unknown
         self._lost: list[Callable[[RemotingSession], None]] = []
+        self.guard: Handler | None = None
+        """Looks at every request before it is carried out; its response, if there is one, is the refusal."""
 
     def add(self, codes: Iterable[int], handler: Handler) -> None:
         """Have ``handler`` carry out requests with these codes.
@@ -75,7 +77,9 @@ class Dispatcher:
         """Have a request carried out; returns at once, whether or not it is answered yet."""
         handler = self._handlers.get(call.request.code, self._unknown)
         try:
-            response = handler(call)
+            response = None if self.guard is None else self.guard(call)
+            if response is None:
+                response = handler(call)
         except MetaqError as error:
             response = call.request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
         except Exception as error:  # a client is not to end the server, nor to wait for nothing

@@ -1,0 +1,262 @@
+"""Who may ask what: accounts and signatures of requests, and the allow lists of certificates' names.
+
+Requests are looked at before they are carried out. Two things must both let a request through:
+
+* **Accounts**, if the broker has some. Every request has the access key of an account and a signature that its secret
+  key gives, but those that a name server answers. Then the account's permissions count::
+
+      send (10, 310, 320, 370), end a transaction (37)   PUB on the topic, of each message of a batch: they are one's
+      pull (11, 361), committed offsets (14, 15)         SUB on topic and group
+      heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
+      goodbye (35), members (38), send back (36)         SUB on the group
+      lookups (12), reset of offsets (222)               SUB on the topic, 222 on the group too
+      offsets of queues (29, 30, 31, 32)                 PUB or SUB on the topic
+      topics, groups, settings (17, 215, 200, 207, 25)   an administrator
+      what changes routes (100, 102 to 104, 205, ...)    an administrator, or a broker with an administrator's account
+      other questions                                    any account
+
+* **Allow lists** of ``server.ini`` (``allowPublish``, ``allowSubscribe``), which name TLS certificates: for the same
+  topics, as for MetaQ's clients.
+
+A message that is found by its id (33) is looked at when it is found: ``may_read``. Refusals are those of 4.9.7 (code 1,
+with the name of its exception, which clients look for), and code 16 for clients of 5.x.
+
+Source: docs/rocketmq-broker.md, "Access".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from metaq.errors import FieldError
+from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
+from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, HeartbeatData, LockBatchRequestBody
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq_broker.accounts.account_list import ANY, Account, AccountList, Permission, is_trusted_by
+from metaq_broker.config.configuration import BrokerConfig, TopicSettings
+from metaq_broker.frontends.remoting.dispatcher import Call
+from metaq_broker.frontends.remoting.offsets import VERSION_5
+from metaq_broker.frontends.remoting.system_topics import RETRY_PREFIX
+
+_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
+_CODE: Final = RequestCode
+
+PUB: Final = Permission.PUB
+SUB: Final = Permission.SUB
+
+ADMIN_CODES: Final = frozenset(
+    {
+        _CODE.UPDATE_AND_CREATE_TOPIC,
+        _CODE.UPDATE_BROKER_CONFIG,
+        _CODE.DELETE_TOPIC_IN_BROKER,
+        _CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        _CODE.DELETE_SUBSCRIPTIONGROUP,
+        _CODE.PUT_KV_CONFIG,
+        _CODE.DELETE_KV_CONFIG,
+        _CODE.REGISTER_BROKER,
+        _CODE.UNREGISTER_BROKER,
+        _CODE.WIPE_WRITE_PERM_OF_BROKER,
+        _CODE.ADD_WRITE_PERM_OF_BROKER,
+        _CODE.DELETE_TOPIC_IN_NAMESRV,
+        _CODE.REGISTER_TOPIC_IN_NAMESRV,
+        _CODE.UPDATE_NAMESRV_CONFIG,
+    }
+)
+"""Requests for administrators only."""
+
+OPEN_CODES: Final = frozenset(
+    {
+        _CODE.GET_ROUTEINFO_BY_TOPIC,
+        _CODE.GET_BROKER_CLUSTER_INFO,
+        _CODE.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        _CODE.GET_TOPICS_BY_CLUSTER,
+        _CODE.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        _CODE.GET_KV_CONFIG,
+        _CODE.GET_KVLIST_BY_NAMESPACE,
+        _CODE.QUERY_DATA_VERSION,
+    }
+)
+"""Questions to a name server, which asks nobody for a key."""
+
+_SENDS: Final[dict[int, str]] = {_CODE.SEND_MESSAGE: "topic", _CODE.SEND_MESSAGE_V2: "b", _CODE.SEND_BATCH_MESSAGE: "b"}
+_OF_QUEUES: Final = frozenset(
+    {
+        _CODE.SEARCH_OFFSET_BY_TIMESTAMP,
+        _CODE.GET_MAX_OFFSET,
+        _CODE.GET_MIN_OFFSET,
+        _CODE.GET_EARLIEST_MSG_STORETIME,
+    }
+)
+_OF_TOPIC_AND_GROUP: Final[dict[int, str]] = {
+    _CODE.PULL_MESSAGE: "consumerGroup",
+    _CODE.LITE_PULL_MESSAGE: "consumerGroup",
+    _CODE.QUERY_CONSUMER_OFFSET: "consumerGroup",
+    _CODE.UPDATE_CONSUMER_OFFSET: "consumerGroup",
+    _CODE.INVOKE_BROKER_TO_RESET_OFFSET: "group",
+}
+_OF_GROUP: Final[dict[int, str]] = {
+    _CODE.UNREGISTER_CLIENT: "consumerGroup",
+    _CODE.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup",
+    _CODE.CONSUMER_SEND_MSG_BACK: "group",
+}
+
+
+class Need(NamedTuple):
+    """Something that a request needs: any of ``permission`` on a topic or a group."""
+
+    name: str
+    permission: Permission
+    is_group: bool = False
+
+    def __str__(self) -> str:
+        return f"{'group' if self.is_group else 'topic'} {self.name}"
+
+
+def needs_of(command: RemotingCommand) -> Iterator[Need]:
+    """Yield what a request needs of topics and groups.
+
+    Raises:
+        FieldError: Its body cannot be read.
+    """
+    code, ext = command.code, command.ext
+    if (field := _SENDS.get(code)) is not None:
+        yield _of_topic(ext.get(field, ""), PUB)
+    elif code == _CODE.RECALL_MESSAGE or (code == _CODE.END_TRANSACTION and ext.get("topic")):
+        yield _of_topic(ext.get("topic", ""), PUB)
+    elif (field := _OF_TOPIC_AND_GROUP.get(code)) is not None:
+        yield _of_topic(ext.get("topic", ""), SUB)
+        yield Need(ext.get(field, ""), SUB, is_group=True)
+    elif (field := _OF_GROUP.get(code)) is not None:
+        if (group := ext.get(field, "")) or code != _CODE.UNREGISTER_CLIENT:
+            yield Need(group, SUB, is_group=True)
+    elif code in _OF_QUEUES:
+        yield _of_topic(ext.get("topic", ""), ANY)
+    elif code == _CODE.QUERY_MESSAGE:
+        yield _of_topic(ext.get("topic", ""), SUB)
+    else:
+        yield from _of_body(command)
+
+
+def _of_body(command: RemotingCommand) -> Iterator[Need]:
+    if command.code == _CODE.HEART_BEAT:
+        for group in HeartbeatData.from_json(command.body).consumer_data_set:
+            yield Need(group.group_name, SUB, is_group=True)
+            for each in group.subscription_data_set:
+                yield _of_topic(each.topic, SUB)
+    elif command.code == _CODE.CHECK_CLIENT_CONFIG and command.body:
+        asked = CheckClientRequestBody.from_json(command.body)
+        yield Need(asked.group, SUB, is_group=True)
+        yield _of_topic(asked.subscription_data.topic, SUB)
+    elif command.code in (_CODE.LOCK_BATCH_MQ, _CODE.UNLOCK_BATCH_MQ):
+        locks = LockBatchRequestBody.from_json(command.body)
+        yield Need(locks.consumer_group, SUB, is_group=True)
+        for topic in {queue.topic for queue in locks.mq_set}:
+            yield _of_topic(topic, SUB)
+
+
+def _of_topic(topic: str, permission: Permission) -> Need:
+    """A group's topic of retries belongs to who may act for the group; that of dead letters is one like others."""
+    if topic.startswith(RETRY_PREFIX):
+        return Need(topic.removeprefix(RETRY_PREFIX), SUB, is_group=True)
+    return Need(topic, permission)
+
+
+class Access:
+    """See the module. ``accounts`` gives those of this moment, ``None`` where no account is asked for."""
+
+    def __init__(self, accounts: Callable[[], AccountList | None], config: Callable[[], BrokerConfig]) -> None:
+        self._accounts, self._config = accounts, config
+        self._looked_at: BrokerConfig | None = None
+        self._lists = False
+
+    def check(self, call: Call) -> RemotingCommand | None:
+        """Return the refusal of a request, ``None`` if it may be carried out. A ``Dispatcher``'s guard."""
+        command, accounts = call.request, self._accounts()
+        try:
+            account = None if accounts is None else _account(call, accounts)
+            if account is not None and command.code in ADMIN_CODES and not account.is_admin:
+                raise _Refused(
+                    f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
+                )
+            if account is not None or self._has_allow_lists():
+                for need in needs_of(command):
+                    self._check_need(call, account, need)
+        except _Refused as refused:
+            return _refusal(command, str(refused))
+        except FieldError as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        return None
+
+    def may_read(self, call: Call, topic: str) -> RemotingCommand | None:
+        """Return the refusal of a request that has found a message of ``topic``; ``None`` if its client may read it."""
+        accounts = self._accounts()
+        try:
+            account = None if accounts is None else _account(call, accounts, signed=True)
+            self._check_need(call, account, _of_topic(topic, SUB))
+        except _Refused as refused:
+            return _refusal(call.request, str(refused))
+        return None
+
+    def _has_allow_lists(self) -> bool:
+        config = self._config()
+        if config is not self._looked_at:
+            each: tuple[TopicSettings, ...] = (config.system, *config.topics.values())
+            self._looked_at, self._lists = config, any(one.allow_publish or one.allow_subscribe for one in each)
+        return self._lists
+
+    def _check_need(self, call: Call, account: Account | None, need: Need) -> None:
+        if account is not None:
+            check = account.may_use_group if need.is_group else account.may_use_topic
+            if not check(need.name, need.permission):
+                raise _Refused(f"No permission for {need}: accessKey={account.access_key} needs {_words(need)}")
+        if need.is_group:
+            return
+        settings = self._config().topic_settings(need.name)
+        names = call.session.client.names or frozenset()
+        lists = [settings.allow_publish] if PUB in need.permission else []
+        lists += [settings.allow_subscribe] if SUB in need.permission else []
+        if not any(not allowed or not names.isdisjoint(allowed) for allowed in lists):
+            shown = ", ".join(sorted(names)[:5]) or "a client without certificate"
+            raise _Refused(f"No permission for {need}: allowPublish and allowSubscribe do not name {shown}")
+
+
+class _Refused(Exception):
+    """The request is refused; the text says why."""
+
+
+def _account(call: Call, accounts: AccountList, *, signed: bool = False) -> Account | None:
+    """Return whose request this is; ``None`` if it needs no account. ``signed``: it was looked at before.
+
+    Raises:
+        _Refused: It has no account, or not the right signature.
+    """
+    command, address = call.request, _ip_of(call.session.client.peer)
+    if command.code in OPEN_CODES or accounts.is_trusted(address):
+        return None
+    access_key = command.ext.get(ACCESS_KEY)
+    if not access_key:
+        raise _Refused("No accessKey is configured")
+    account = accounts.accounts.get(access_key)
+    if account is None:
+        raise _Refused(f"No acl config for {access_key[:80]}")
+    if signed or is_trusted_by(account, address):
+        return account
+    if not is_signed_by(command, Credentials(account.access_key, account.secret_key)):
+        raise _Refused(f"Check signature failed for accessKey={access_key}")
+    return account
+
+
+def _words(need: Need) -> str:
+    return " or ".join(each.name or "" for each in (PUB, SUB) if each in need.permission)
+
+
+def _ip_of(peer: str) -> str:
+    return peer.rpartition(":")[0].strip("[]")
+
+
+def _refusal(command: RemotingCommand, reason: str) -> RemotingCommand:
+    if command.version >= VERSION_5:
+        return command.reply(ResponseCode.NO_PERMISSION, remark=reason)
+    return command.reply(ResponseCode.SYSTEM_ERROR, remark=_EXCEPTION + reason)
