@@ -62,30 +62,27 @@ def copy(typingctx: Any, target: Any, source: Any, length: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), build
 
 
+def _loading(kind: Any, swapped: bool) -> tuple[Any, Callable[..., Any]]:
+    """Signature and body of a load of an integer of type ``kind``."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(kind.dtype.bitwidth).as_pointer()))
+        loaded.align = 1
+        return builder.bswap(loaded) if swapped else loaded
+
+    return kind.dtype(types.int64, kind), build
+
+
 @intrinsic
 def load(typingctx: Any, address: Any, kind: Any) -> Any:
     """The integer of type ``kind`` at an address, aligned or not, in this machine's byte order."""
-    bits = kind.dtype.bitwidth
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-        loaded.align = 1
-        return loaded
-
-    return kind.dtype(types.int64, kind), build
+    return _loading(kind, False)
 
 
 @intrinsic
 def big_endian(typingctx: Any, address: Any, kind: Any) -> Any:
     """The big-endian integer of type ``kind`` at an address, aligned or not: one load, one swap."""
-    bits = kind.dtype.bitwidth
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-        loaded.align = 1
-        return builder.bswap(loaded) if sys.byteorder == "little" else loaded
-
-    return kind.dtype(types.int64, kind), build
+    return _loading(kind, sys.byteorder == "little")
 
 
 @intrinsic

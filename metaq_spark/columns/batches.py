@@ -7,11 +7,11 @@ taken out, and the attribute and the payload get the form that the options ask f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, MapType, StringType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 
 from metaq.model import TopicPartition
 from metaq_spark.columns.row_layout import RowLayout
@@ -24,37 +24,39 @@ RAW_COLUMNS: Final = ("offset", "message_id", "timestamp", "attribute", "value")
 Convert = Callable[[pa.Array], pa.Array]
 
 
-class BatchMaker:
-    """Makes the record batches of one partition.
+class RecordBatches:
+    """Makes record batches of ``schema``, in which ``constants`` are the columns that are the same in every row.
 
-    ``needed`` are the raw columns that decoders have to give. ``types`` are the attributes of the messages wanted,
-    ``None`` = all messages; a message without an attribute is never among them.
+    ``needed`` are those of ``raw_columns`` that decoders have to give. ``wanted`` are the values of column ``filtered``
+    of the messages wanted, ``None`` = all messages; a message without a value is never among them.
     """
 
-    def __init__(self, source: TopicPartition, layout: RowLayout, types: tuple[str, ...] | None = None) -> None:
-        self.source, self._layout, self._schema = source, layout, arrow_schema(layout)
-        self._types = None if types is None else pa.array(types, pa.string())
-        filtered_by = set() if types is None else {"attribute"}
-        self.needed = frozenset(filtered_by | set(RAW_COLUMNS) & set(layout.names))
-        self._constants = {
-            "topic": pa.scalar(source.topic, pa.string()),
-            "broker_id": pa.scalar(source.partition.broker_id, pa.int32()),
-            "partition": pa.scalar(source.partition.index, pa.int32()),
-        }
+    def __init__(
+        self,
+        schema: pa.Schema,
+        raw_columns: Sequence[str],
+        constants: Mapping[str, tuple[object, pa.DataType]],
+        converters: Mapping[str, Convert],
+        filtered: str,
+        wanted: Sequence[str] | None,
+    ) -> None:
+        self._schema, self._converters, self._filtered = schema, converters, filtered
+        self._wanted = None if wanted is None else pa.array(wanted, pa.string())
+        self.needed = frozenset(set(raw_columns) & set(schema.names) | (set() if wanted is None else {filtered}))
+        self._constants = {name: pa.scalar(value, kind) for name, (value, kind) in constants.items()}
         self._repeated: dict[str, pa.Array] = {}
-        self._converters = _converters(layout)
 
     def batch(self, rows: int, raw: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
         """The batch of ``rows`` decoded messages; ``None`` if none of them is wanted."""
-        if self._types is not None:
+        if self._wanted is not None:
             import pyarrow.compute as pc  # costs a small read more than the rest of it
 
-            wanted = pc.is_in(raw["attribute"], value_set=self._types)
+            wanted = pc.is_in(raw[self._filtered], value_set=self._wanted)
             if wanted.true_count < rows:
                 rows, raw = wanted.true_count, {name: column.filter(wanted) for name, column in raw.items()}
         if not rows:
             return None
-        columns = [self._column(name, rows, raw) for name in self._layout.names]
+        columns = [self._column(name, rows, raw) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _column(self, name: str, rows: int, raw: Mapping[str, pa.Array]) -> pa.Array:
@@ -71,17 +73,33 @@ class BatchMaker:
         return known.slice(0, rows)
 
 
+class BatchMaker(RecordBatches):
+    """Makes the record batches of one partition. ``types`` are the attributes of the messages wanted."""
+
+    def __init__(self, source: TopicPartition, layout: RowLayout, types: tuple[str, ...] | None = None) -> None:
+        self.source = source
+        constants = {
+            "topic": (source.topic, pa.string()),
+            "broker_id": (source.partition.broker_id, pa.int32()),
+            "partition": (source.partition.index, pa.int32()),
+        }
+        super().__init__(arrow_schema(layout), RAW_COLUMNS, constants, _converters(layout), "attribute", types)
+
+
 def _converters(layout: RowLayout) -> dict[str, Convert]:
-    converters: dict[str, Convert] = {}
+    converters = value_converters(layout.type_of("value"))
     if isinstance(layout.type_of("attribute"), MapType):
         converters["attribute"] = attribute_maps
-    match layout.type_of("value"):
-        case None | BinaryType():
-            pass
-        case StringType():
-            converters["value"] = text_of
-        case nested:
-            from metaq_spark.columns.json_values import JsonColumn
-
-            converters["value"] = JsonColumn(nested).parse
     return converters
+
+
+def value_converters(kind: DataType | None) -> dict[str, Convert]:
+    """How the column ``value`` gets from bytes to ``kind``, by its name; none if it stays as it is."""
+    match kind:
+        case None | BinaryType():
+            return {}
+        case StringType():
+            return {"value": text_of}
+    from metaq_spark.columns.json_values import JsonColumn
+
+    return {"value": JsonColumn(kind).parse}

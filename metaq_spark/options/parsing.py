@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import DataType
 
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
@@ -144,6 +145,15 @@ class ConnectionOptions:
     def retry_policy(self) -> RetryPolicy:
         """How often something is asked or sent again, and after which pauses."""
         return RetryPolicy(self.retries, self.retry_interval_ms / 1000)
+
+    def advice_after(self, error: MetaqError, otherwise: str) -> str:
+        """What may help when every attempt failed, the last one with ``error``; ``otherwise`` for what was answered."""
+        tried = f"It was tried {self.retries + 1} times in a row"
+        if isinstance(error, DeadlineExceeded):
+            return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({self.request_timeout_ms})"
+        if isinstance(error, ConnectionFailed):
+            return f"{tried}. If the broker takes longer to come back, raise the options retries and retryIntervalMs"
+        return otherwise
 
     @property
     def timeouts(self) -> Timeouts:

@@ -22,8 +22,8 @@ from metaq_spark.sink.task import write_batches
 _log = logging.getLogger(__name__)
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Appends every row to a topic, as a message."""
+class _Writer:
+    """What both do in a task, and on the driver when all tasks are done."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -33,12 +33,19 @@ class BatchWriter(DataSourceArrowWriter):
         """Store the rows of one task."""
         return write_batches(iterator, self._sink)
 
+    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None) -> None:
+        freeze_modules()
+        if self._sink.transaction is not None:
+            self._sink.transaction.commit(messages, batch_id)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Appends every row to a topic, as a message."""
+
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """At least once: nothing is left to do. Exactly once: decide the write and make it readable."""
-        freeze_modules()
-        if self._sink.transaction is not None:
-            self._sink.transaction.commit(messages, None)
+        self._commit(messages, None)
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -49,23 +56,13 @@ class BatchWriter(DataSourceArrowWriter):
             self._sink.transaction.abort()
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Appends to topics; in complete mode the whole result of every batch, as Kafka's sink does."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    @plain_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Store the rows of one task."""
-        return write_batches(iterator, self._sink)
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """At least once: nothing is left to do. Exactly once: decide the batch and make it readable."""
-        freeze_modules()
-        if self._sink.transaction is not None:
-            self._sink.transaction.commit(messages, batchId)
+        self._commit(messages, batchId)
 
     @plain_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -66,11 +66,6 @@ def read_partition(
 
 
 def _advice(error: MetaqError, options: SourceOptions) -> str:
-    tried = f"It was tried {options.retries + 1} times in a row"
-    if isinstance(error, DeadlineExceeded):
-        return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({options.request_timeout_ms})"
-    if isinstance(error, ConnectionFailed):
-        return f"{tried}. If the broker takes longer to come back, raise the options retries and retryIntervalMs"
     if isinstance(error, ProtocolError):
         return "Check that the address is a MetaQ broker's, and what the broker's log says"
-    return "The broker's log says more; a closed partition is opened again by its operator"
+    return options.advice_after(error, "The broker's log says more; a closed partition is opened again by its operator")

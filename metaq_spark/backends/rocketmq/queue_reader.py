@@ -25,7 +25,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings, ReadFrom, pull_range
 from metaq.backends.rocketmq.pulls import Subscription
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import ConnectionFailed, DataMissing, DeadlineExceeded, MetaqError, ProtocolError
+from metaq.errors import DataMissing, MetaqError, ProtocolError
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.damage import DamageHandler, damage_handler
@@ -190,13 +190,8 @@ def _settings(options: SourceOptions, subscription: Subscription) -> PullSetting
 
 
 def _advice(error: MetaqError, options: SourceOptions) -> str:
-    tried = f"It was tried {options.retries + 1} times in a row"
-    if isinstance(error, DeadlineExceeded):
-        return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({options.request_timeout_ms})"
-    if isinstance(error, ConnectionFailed):
-        return f"{tried}. If the broker takes longer to come back, raise the options retries and retryIntervalMs"
     if isinstance(error, AccessDenied):
         return f"Of an account, {_NEEDED}"
     if isinstance(error, ProtocolError):
         return "Check that the address is a RocketMQ broker's, and what the broker's log says"
-    return "The broker's log says more"
+    return options.advice_after(error, "The broker's log says more")
