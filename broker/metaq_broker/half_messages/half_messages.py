@@ -27,7 +27,7 @@ from metaq_broker.half_messages.decisions import Decided, GroupWrong, HalfEnded,
 from metaq_broker.half_messages.half_log import HalfLog, StoredHalf
 from metaq_broker.half_messages.ledger import HALF_MESSAGES_MAX, Half, Ledger, Positions
 from metaq_broker.half_messages.records import ASKED, ENDED, ORDINALS_MAX, note_body
-from metaq_broker.moves.log import Queue, State
+from metaq_broker.moves.log import Queue, State, save
 from metaq_broker.moves.mover import Mover, Receipt
 
 _LOG: Final = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class HalfMessages(Generic[M]):
     def _save(self) -> None:
         value = b"%d,%d" % self._ledger.positions()
         if value != self._state.get(KEY):
-            self._state.put(KEY, value)
+            save(self._state, KEY, value)
 
     # ---- reading
 

@@ -58,9 +58,10 @@ class State(Protocol):
         """Call back when all changes until now are durable."""
 
 
-def save(state: State, key: str, value: bytes, saved: Saved) -> None:
+def save(state: State, key: str, value: bytes, saved: Saved | None = None) -> None:
     """Set a value; ``saved`` is called once, also when the table is full or closed."""
     try:
         state.put(key, value, saved)
     except (MetaqError, ValueError) as error:
-        saved(error)
+        if saved is not None:
+            saved(error)

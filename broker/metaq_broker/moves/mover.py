@@ -195,7 +195,7 @@ class Mover(Generic[M]):
         if saved is not None:
             save(self._state, KEY, floors, saved)
         elif floors != self._state.get(KEY):
-            self._state.put(KEY, floors)
+            save(self._state, KEY, floors)
 
 
 def _read_floors(value: bytes | None) -> dict[Queue, int]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from metaq.formats.rocketmq.properties import DELAY, parse_properties
 from metaq_broker.clock import Clock
-from metaq_broker.delayed.level_queues import LevelQueues
+from metaq_broker.delayed.level_queues import IDLE_MS, LevelQueues
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.delayed.timed_queue import TimedQueue
 from metaq_broker.delayed.waiting import Read, Waiting
@@ -145,7 +145,8 @@ class DelayedDelivery:
         if isinstance(waiting, Refusal):
             done(waiting)
         elif isinstance(delay, Level):
-            self._store.append(SCHEDULE_TOPIC, delay.number - 1, [waiting], done)
+            soon = self.levels.delay_ms(delay.number) < IDLE_MS
+            self._store.append(SCHEDULE_TOPIC, delay.number - 1, [waiting], self._then_wake(done) if soon else done)
         else:
             self._store.append(TIMER_TOPIC, 0, [waiting], self._then_wake(done))
 

@@ -57,7 +57,7 @@ class PartitionNumbers:
         self._stretches: dict[int, Stretch] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
         self._known: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
-        self._next = 0
+        self._next = 1  # no message is at 0, which stands for none where a message names another
         self._waiting: dict[int, list[OnNumber]] = {}
         for key, value in state.items(KEY_PREFIX):
             self._note(int(key.removeprefix(KEY_PREFIX)), _decode(value))

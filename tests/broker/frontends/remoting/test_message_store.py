@@ -200,7 +200,7 @@ def test_outside_the_queue_there_is_nothing(tmp_path: Path) -> None:
         for offset in (-1, 1, 7):
             assert opened.read(offset) == Batch([], offset, 0, 1)
         assert opened.store.min_offset("t", 2) == opened.store.max_offset("t", 2) == 0
-        for wrong in (-1, 1 << 40, 7, 1 << 62):
+        for wrong in (-1, 2 << 40, 7, 1 << 62):
             assert opened.store.find(wrong) == NothingAt(wrong)
 
     play(tmp_path, scenario)
