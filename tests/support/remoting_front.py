@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from metaq_broker.config.configuration import BrokerConfig, parse
-from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.outcomes import NothingAt, Refusal
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.administration import AdministrationRequests
+from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
-from metaq_broker.frontends.remoting.members import MemberRequests
+from metaq_broker.frontends.remoting.members import CheckFilter, MemberRequests, only_tags
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
 from metaq_broker.frontends.remoting.system_topics import built_in_topics
 from metaq_broker.groups.group_offsets import GroupOffsets
@@ -27,6 +29,7 @@ from metaq_broker.storage.state_table import StateTable
 from quick_files import QuickFiles
 from state_steps import Steps
 
+from metaq.formats.rocketmq.records import Record
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -59,6 +62,7 @@ class FakeSession:
         self.client = Client(peer)
         self.responses: list[RemotingCommand | None] = []
         self.pushed: list[RemotingCommand] = []
+        self.called: list[tuple[RemotingCommand, asyncio.Future[RemotingCommand]]] = []
         self.finished = False
 
     def send_response(self, response: RemotingCommand | None) -> None:
@@ -66,6 +70,11 @@ class FakeSession:
 
     def oneway(self, command: RemotingCommand) -> None:
         self.pushed.append(command)
+
+    def call(self, command: RemotingCommand, timeout_s: float) -> asyncio.Future[RemotingCommand]:
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        self.called.append((command, future))
+        return future
 
 
 @dataclass
@@ -75,6 +84,7 @@ class FakeStore:
     times: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     first: dict[tuple[str, int], int] = field(default_factory=dict)
     faults: dict[tuple[str, int], Refusal] = field(default_factory=dict)
+    messages: dict[int, Record] = field(default_factory=dict)
 
     def min_offset(self, topic: str, queue: int) -> int:
         return self.first.get((topic, queue), 0)
@@ -88,6 +98,10 @@ class FakeStore:
     def offset_at(self, topic: str, queue: int, time_ms: int) -> int | Refusal:
         times = self.times.get((topic, queue), [])
         return self.min_offset(topic, queue) + sum(1 for each in times if each < time_ms)
+
+    def find(self, physical_offset: int) -> Record | Refusal:
+        found = self.messages.get(physical_offset)
+        return NothingAt(physical_offset) if found is None else found
 
     def store_time(self, topic: str, queue: int, queue_offset: int) -> int | None:
         times, at = self.times.get((topic, queue), []), queue_offset - self.min_offset(topic, queue)
@@ -117,6 +131,7 @@ class Front:
         limits: GroupLimits | None = None,
         config: str = CONFIG,
         create_groups: bool = True,
+        check_filter: CheckFilter = only_tags,
     ) -> None:
         self.root, self.steps, self.now = root, Steps(), 1000.0
         self.table = StateTable.open(files or QuickFiles(), root / "rocketmq-state", self.steps)
@@ -137,7 +152,7 @@ class Front:
         self.locks = QueueLocks(lambda: self.now, limits)
         self.deleted: list[str] = []
         self.dispatcher = Dispatcher()
-        self.requests = MemberRequests(self.members, self.groups, self.locks, self.topics)
+        self.requests = MemberRequests(self.members, self.groups, self.locks, self.topics, check_filter)
         self._mount()
 
     def _mount(self) -> None:
@@ -153,6 +168,7 @@ class Front:
             lambda: {"brokerName": BROKER},
         )
         administration.mount(self.dispatcher)
+        ClientQuestions(BROKER, self.members, self.offsets, self.topics, self.store).mount(self.dispatcher)
         arguments = self.groups, self.offsets, self.members, self.topics, self.store, lambda: {1: 3}
         GroupAdministrationRequests(BROKER, *arguments).mount(self.dispatcher)
 

@@ -8,7 +8,8 @@ Requests are looked at before they are carried out. Two things must both let a r
       send (10, 310, 320, 370), end a transaction (37)   PUB on the topic, of each message of a batch: they are one's
       pull (11, 361), committed offsets (14, 15)         SUB on topic and group
       heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
-      goodbye (35), members (38), send back (36)         SUB on the group
+      goodbye (35), members (38), send back (36),
+      questions to a client (307, 309)                   SUB on the group
       lookups (12), reset of offsets (222)               SUB on the topic, 222 on the group too
       offsets of queues (29, 30, 31, 32)                 PUB or SUB on the topic
       topics, groups, settings (17, 215, 200, 207, 25)   an administrator
@@ -100,6 +101,8 @@ _OF_GROUP: Final[dict[int, str]] = {
     _CODE.UNREGISTER_CLIENT: "consumerGroup",
     _CODE.GET_CONSUMER_LIST_BY_GROUP: "consumerGroup",
     _CODE.CONSUMER_SEND_MSG_BACK: "group",
+    _CODE.GET_CONSUMER_RUNNING_INFO: "consumerGroup",
+    _CODE.CONSUME_MESSAGE_DIRECTLY: "consumerGroup",
 }
 
 

@@ -100,6 +100,8 @@ NEEDS: list[tuple[int, dict[str, str], Any, str]] = [
     (35, {"clientID": "1", "producerGroup": "p", "consumerGroup": ""}, b"", "reader writer"),
     (36, {"group": "readers"}, b"", "reader"),
     (38, GROUP, b"", "reader"),
+    (307, GROUP | {"clientId": "1"}, b"", "reader"),
+    (309, GROUP | {"clientId": "1", "msgId": "0"}, b"", "reader"),
     (46, {}, {"clientId": "1", "group": "readers", "subscriptionData": {"topic": "orders"}}, "reader"),
     (41, {}, {"consumerGroup": "readers", "clientId": "1", "mqSet": []}, "reader"),
     (
