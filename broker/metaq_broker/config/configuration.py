@@ -147,6 +147,10 @@ class BrokerConfig:
     role: Role | None = None
     """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
 
+    hidden_topics: frozenset[str] = frozenset()
+    hidden_prefixes: tuple[str, ...] = ()
+    """Topics that are there for the broker's own work: see ``hides``."""
+
     @property
     def checksum(self) -> int:
         """CRC-32 of ``shared_text``, unmasked, as ``stats`` and ZooKeeper show it.
@@ -159,6 +163,10 @@ class BrokerConfig:
     def shared_text(self) -> bytes:
         """The file without the keys that MetaQ does not know: what others are shown."""
         return shared_text(self.text)
+
+    def hides(self, topic: str) -> bool:
+        """Say whether ``topic`` is no user's affair, and left out of lists of topics."""
+        return topic in self.hidden_topics or topic.startswith(self.hidden_prefixes)
 
     def accepts(self, topic: str) -> bool:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""

@@ -80,6 +80,8 @@ class StoredTopics(Protocol):
 class Topics:
     """See the module. ``built_in`` are topics that exist without anybody making them, and that cannot be changed.
 
+    They are left out of lists for users, and so are topics that begin with one of ``hidden_prefixes``.
+
     ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
     clock's time.
     """
@@ -92,10 +94,12 @@ class Topics:
         apply: Callable[[BrokerConfig], None],
         now_ms: Callable[[], int],
         built_in: Mapping[str, TopicSettings] | None = None,
+        hidden_prefixes: tuple[str, ...] = (),
     ) -> None:
         self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
         self._config = config
         self._built_in = dict(built_in or {})
+        self._hidden_prefixes = hidden_prefixes
         self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
         self._listeners: list[Callable[[], None]] = []
         self.changes = 0
@@ -227,7 +231,12 @@ class Topics:
     def _merged(self) -> BrokerConfig:
         """Return the file's configuration with these topics in it."""
         added = {topic: self._topic_config(topic, each) for topic, each in {**self._built_in, **self._made}.items()}
-        return dataclasses.replace(self._config, topics={**self._config.topics, **added})
+        return dataclasses.replace(
+            self._config,
+            topics={**self._config.topics, **added},
+            hidden_topics=frozenset(self._built_in),
+            hidden_prefixes=self._hidden_prefixes,
+        )
 
     def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:
         base = self._config.topic_settings(topic)

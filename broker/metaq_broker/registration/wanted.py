@@ -55,14 +55,14 @@ def broker_nodes(
     ``stored``: topic -> number of its partitions on the disk, counted to the last one. Of configured topics, patterns
     included, the configuration tells the number. So it does of topics that only a pattern admits; those have no node
     before they are stored. A stored topic that is not accepted any more is there to be read. ``others``: more topics of
-    which there may be messages, though nothing of them is served now.
+    which there may be messages, though nothing of them is served now. Hidden topics have no nodes.
     """
     layout, broker_id = Layout(root), config.system.broker_id
     registrant, text, parent = Registrant(broker_id, slave), address_text(address), layout.broker(broker_id)
     topics = dict(_topic_nodes(layout, registrant, config, stored))
     if slave is not None:
         return BrokerNodes(registrant, parent, layout.slave(broker_id, slave), text, {}, {}, topics)
-    names = member_topics_text({*config.topics, *stored, *others})
+    names = member_topics_text({each for each in {*config.topics, *stored, *others} if not config.hides(each)})
     lasting = {parent: text, layout.member(broker_id): text, layout.member_topics(broker_id): names}
     checksum = {layout.config_checksum(broker_id): str(config.checksum)}
     return BrokerNodes(registrant, parent, layout.master(broker_id), text, lasting, checksum, topics)
@@ -71,7 +71,7 @@ def broker_nodes(
 def _topic_nodes(
     layout: Layout, registrant: Registrant, config: BrokerConfig, stored: Mapping[str, int]
 ) -> Iterator[tuple[str, str]]:
-    for topic in sorted({*config.topics, *stored}):
+    for topic in sorted(each for each in {*config.topics, *stored} if not config.hides(each)):
         accepted, settings = config.accepts(topic), config.topic_settings(topic)
         count = settings.num_partitions if accepted else stored[topic]
         if settings.accept_subscribe:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.engine.topics import INHERIT, TopicRefused, Topics, TopicSettings
+from metaq_broker.registration.wanted import broker_nodes
 from remoting_front import CONFIG, FakeStores, Front
+
+from metaq.model import Address
 
 
 def test_settings_survive_a_restart_and_reach_the_engine(tmp_path: Path) -> None:
@@ -100,6 +103,20 @@ def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         front.topics.create("V", TopicSettings(1, 1))
     front.topics.create("U", TopicSettings(2, 2))
     assert front.topics.settings("V") is None
+
+
+def test_what_is_the_brokers_own_is_hidden_from_users_of_metaq(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    front.topics.create("T", TopicSettings(2, 2))
+    front.topics.create("%RETRY%g", TopicSettings(1, 1))
+    hidden = {"TBW102", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "%DLQ%g"}
+    assert [each for each in (*sorted(hidden), "T", "configured", "DLQ") if front.applied.hides(each)] == sorted(hidden)
+    assert not front.config.hides("TBW102")
+    nodes = broker_nodes(
+        "/meta", front.applied, Address("h", 1), {"TBW102": 1, "%RETRY%g": 1, "stored": 1}, None, hidden
+    )
+    assert {path.split("/")[-2] for path in nodes.topics} == {"T", "configured", "stored"}
+    assert not any(name in text for text in nodes.texts().values() for name in hidden)
 
 
 def test_without_system_topics(tmp_path: Path) -> None:

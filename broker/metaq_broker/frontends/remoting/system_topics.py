@@ -50,6 +50,10 @@ def built_in_topics(broker_name: str, cluster_name: str, *, create_topics: bool)
     return topics
 
 
+HIDDEN_PREFIXES: Final = (RETRY_PREFIX, DEAD_PREFIX)
+"""Topics that begin so are left out of lists for users of MetaQ."""
+
+
 def retry_topic(group: str) -> str:
     """Return the topic of messages that a group will get once more."""
     return RETRY_PREFIX + group

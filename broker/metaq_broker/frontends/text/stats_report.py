@@ -98,20 +98,25 @@ class StatsReport:
         for name in ("get_miss", "put_failed"):
             yield f"{name} {commands[name]}"
         yield f"total_messages {sum(log.message_count for log in logs)}"
-        yield f"topics {len({log.topic for log in logs} | self._config.topics.keys())}"
+        yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
         yield f"config_checksum {self._config.checksum}"
 
     def _topics(self) -> Iterator[str]:
         stored = set()
         for topic, group in groupby(self._engine.stores.logs(), lambda log: log.topic):
             stored.add(topic)
+            if self._config.hides(topic):
+                continue
             logs, settings = list(group), self._config.topic_settings(topic)
             yield (
                 f"{topic} partitions {len(logs)} message_count {_messages(logs)} message_bytes {_bytes(logs)} "
                 f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)}"
             )
-        for topic in sorted(self._config.topics.keys() - stored):
+        for topic in self._shown(self._config.topics.keys() - stored):
             yield f"{topic} *Empty*"
+
+    def _shown(self, topics: Iterable[str]) -> list[str]:
+        return sorted(topic for topic in topics if not self._config.hides(topic))
 
     def _offsets(self) -> Iterator[str]:
         for log in self._engine.stores.logs():
@@ -151,7 +156,7 @@ class StatsReport:
 
     def _durability(self) -> Iterator[str]:
         settings: dict[str, TopicSettings] = {"*SYSTEM*": self._config.system}
-        settings |= sorted(self._config.topics.items())
+        settings |= {topic: self._config.topics[topic] for topic in self._shown(self._config.topics)}
         for name, topic in settings.items():
             if topic.unflush_threshold <= 0:
                 yield f"{name} group_commit acknowledged_after fsync"
