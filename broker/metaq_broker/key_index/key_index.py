@@ -37,7 +37,6 @@ from metaq_broker.storage.files import Files
 
 _LOG: Final = logging.getLogger(__name__)
 
-FOLDER: Final = "rocketmq-keys"
 MEMORY_ENTRIES: Final = 1 << 15
 FULL_MEMORIES_MAX: Final = 4
 """Memories that wait to be written. Above it, the oldest is dropped, and its messages are read again later."""
@@ -231,8 +230,8 @@ class KeyIndex:
             found += in_files
             for run in damaged:
                 self._remove(run)
-        found = [each for each in set(found) if begin_ms <= each.time_ms <= end_ms]
-        return sorted(found, key=lambda each: (each.time_ms, each.place), reverse=True)[:count]
+        by_place = {each.place: each for each in found if begin_ms <= each.time_ms <= end_ms}
+        return sorted(by_place.values(), key=lambda each: (each.time_ms, each.place), reverse=True)[:count]
 
     def _find_in(self, runs: Iterable[Run], wanted: int) -> tuple[list[Entry], list[Run]]:
         found, damaged = [], []

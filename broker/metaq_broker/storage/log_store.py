@@ -47,6 +47,7 @@ from metaq_broker.storage.settings import LogSettings, Verify
 
 LOCK_NAME = ".lock"
 TRANSACTIONS_NAME = "transactions"
+KEYS_NAME = "rocketmq-keys"
 _LOGGER = logging.getLogger(__name__)
 
 PartitionKey = tuple[str, int]
@@ -165,7 +166,7 @@ class LogStore:
             try:
                 yield parse_folder_name(name)
             except ValueError:
-                if name != TRANSACTIONS_NAME and not name.endswith(DELETED_SUFFIX):
+                if name not in (TRANSACTIONS_NAME, KEYS_NAME) and not name.endswith(DELETED_SUFFIX):
                     fields = {"folder": self.data_path / name}
                     _LOGGER.warning("not a partition's folder, left alone", extra={"fields": fields})
 

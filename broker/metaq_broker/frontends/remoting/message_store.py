@@ -85,6 +85,9 @@ class StoredBatch(NamedTuple):
 
 OnStored = Callable[[StoredBatch | Refusal], None]
 
+OnFrames = Callable[[str, int, int, Sequence[bytes], Sequence[int], int], None]
+"""Called with messages of one unit: topic, queue, first queue offset, frames, physical offsets, store time."""
+
 
 class Batch(NamedTuple):
     """What a read found: ``records`` as the body of a pull has them, and the queue offset to go on from.
@@ -116,6 +119,11 @@ class MessageStore:
         self.store_host = store_host
         self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
+        self._listeners: list[OnFrames] = []
+
+    def when_stored(self, listener: OnFrames) -> None:
+        """Call ``listener`` with all messages that are stored from now on, when they are durable."""
+        self._listeners.append(listener)
 
     # ---- storing
 
@@ -165,6 +173,8 @@ class MessageStore:
             offsets = [base + first]
             if len(frames) > 1:
                 offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
+            for listener in self._listeners:
+                listener(topic, queue, ordinal, frames, offsets, store_time)
             done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
 
         data = frames[0] if len(frames) == 1 else b"".join(frames)

@@ -12,6 +12,7 @@ from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.delays import DelayedDelivery
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage
+from metaq_broker.frontends.remoting.recalls import RecallRequests
 from metaq_broker.frontends.remoting.retries import Retries
 from metaq_broker.frontends.remoting.transactions import Transactions
 from metaq_broker.frontends.remoting.waiting_messages import MakeTopic, StoreMoves
@@ -48,6 +49,7 @@ class WaitingParts:
             store, mover, state, self.rounds, clock, sessions_of(members), policy, self.delays.levels
         )
         self.retries = Retries(store, self.delays, groups, make_topic)
+        self.recalls = RecallRequests(store, self.delays.timed)
 
     @property
     def interceptors(self) -> Sequence[Any]:
@@ -58,6 +60,7 @@ class WaitingParts:
         """Have 36, 37 and 370 carried out here."""
         self.retries.mount(dispatcher)
         self.transactions.mount(dispatcher)
+        self.recalls.mount(dispatcher)
 
     def start(self) -> None:
         """Begin to deliver and to ask; on the running event loop."""
