@@ -75,8 +75,8 @@ class Profile:
         return MetaQ(self.cluster, tls=tls)
 
     def _rocketmq(self, tls: TlsSettings | None) -> RocketMQ:
+        from metaq.backends.rocketmq.pool import Credentials
         from metaq.client.rocketmq.client import RocketMQ
-        from metaq.protocols.remoting.acl import Credentials
 
         if (self.access_key is None) != (self.secret_key is None):
             raise ValueError("access_key and secret_key: expected both or none")

@@ -80,6 +80,11 @@ class SendReceipt:
     code: int
 
     @property
+    def is_durable(self) -> bool:
+        """Whether they are stored as durably as the broker is configured for."""
+        return self.code == ResponseCode.SUCCESS
+
+    @property
     def message_ids(self) -> list[str]:
         """The id of each message, by which its broker finds it; none from a broker that gives none."""
         return self.ids.split(",") if self.ids else []

@@ -11,6 +11,8 @@ from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials
 
+__all__ = ["Credentials", "SessionPool"]
+
 IDLE_S_MAX: Final = 100.0
 """RocketMQ's servers close connections after 120 s of silence; ours are dropped before that."""
 

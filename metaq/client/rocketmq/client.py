@@ -6,7 +6,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
-from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.client.browser import Start
 from metaq.client.partitioners import Partitioner
@@ -17,7 +17,6 @@ from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
-from metaq.protocols.remoting.acl import Credentials
 
 
 class RocketMQ:

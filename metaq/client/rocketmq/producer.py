@@ -21,7 +21,6 @@ from metaq.formats.rocketmq.message_ids import UniqueKeys, month_start_ms
 from metaq.formats.rocketmq.properties import write_properties
 from metaq.model import Partition
 from metaq.net.clock import wall_clock_ms
-from metaq.protocols.remoting.codes import ResponseCode
 
 BLOCK_BYTES_MAX: Final = 512 << 10
 """Most bytes of one request of ``send_many``; a longer message goes alone, up to ``BATCH_BYTES_MAX``."""
@@ -228,7 +227,7 @@ def _sent(topic: str, receipt: SendReceipt, place: int, row: _Row, message_id: s
         offset=receipt.offset + place,
         message_id=row.message_id,
         offset_message_id=message_id,
-        is_durable=receipt.code == ResponseCode.SUCCESS,
+        is_durable=receipt.is_durable,
     )
 
 
