@@ -81,7 +81,7 @@ def release(version: str) -> Release:
             raise Unavailable(f"RocketMQ {version}: there is no {tool} on this machine")
     folder = cache() / version
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder / "lock"):
+    with alone(folder / "lock"):
         lib = folder / "lib"
         if not (folder / "complete").exists():
             _fetch(version, folder, lib)
@@ -90,7 +90,7 @@ def release(version: str) -> Release:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def alone(path: Path) -> Iterator[None]:
     """Wait until no other process is in here."""
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
