@@ -37,7 +37,7 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/mypy
 
 test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
-	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq $(PYTEST_ARGS)
+	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq tests/rocketmq_broker $(PYTEST_ARGS)
 
 bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
 	@$(SPARK_PYTHON) benchmarks/suite.py $(BENCH_ARGS)

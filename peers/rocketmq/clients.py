@@ -69,7 +69,8 @@ def _python(name: str) -> Client:
         _run([str(python), "-m", "pip", "install", "--quiet", PYTHON_PACKAGE], environment)
 
     _made(environment, PYTHON_PACKAGE, fetch)
-    return Client(name, (str(python), str(HERE / "python" / "client.py")), {}, SENDS | {"batch"})
+    # Its batches arrive as one message without a body, at RocketMQ 4.9.7 too, so they are no feature that it has.
+    return Client(name, (str(python), str(HERE / "python" / "client.py")), {}, SENDS)
 
 
 def _javascript(name: str) -> Client:

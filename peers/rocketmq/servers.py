@@ -217,9 +217,7 @@ class Cluster:
     def _home(self, name: str) -> Path:
         """The server's folder, with what RocketMQ expects in ``ROCKETMQ_HOME/conf``."""
         folder = fresh(self.folder / name)
-        (folder / "conf").mkdir()
-        for file, package in LOGGING.items():
-            (folder / "conf" / file).write_text(LOGBACK.format(package=package))
+        write_logging(folder)
         return folder
 
     def _server(
@@ -247,6 +245,13 @@ class Cluster:
             return False
         found = {each["brokerName"]: each["readQueueNums"] for each in json.loads(answer.body)["queueDatas"]}
         return all(found.get(name) == queues for name in names)
+
+
+def write_logging(folder: Path) -> None:
+    """Write what RocketMQ's programs expect in ``ROCKETMQ_HOME/conf``."""
+    (folder / "conf").mkdir(exist_ok=True)
+    for file, package in LOGGING.items():
+        (folder / "conf" / file).write_text(LOGBACK.format(package=package))
 
 
 def _asked(address: str, code: int, **fields: object) -> Answer:

@@ -1,4 +1,4 @@
-"""Every kind of client against every server; what passes goes to a file of results, which docs/rocketmq-broker.md shows.
+"""Every kind of client against every server; what passes goes to a file, shown in docs/rocketmq-broker.md.
 
 ``make test-rocketmq`` runs them against this project's broker. ``METAQ_ROCKETMQ_PROVE=1`` runs them against RocketMQ
 4.9.7, too, which shows that the client programs and the tests are right.
@@ -29,12 +29,18 @@ Converse = Callable[..., Conversation]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """``server`` and ``client_name`` are parameters of every test that uses them in any way."""
+    """``server_name`` and ``client_name`` are parameters of tests that use them; a module may name ``CLIENTS``."""
     if "server_name" in metafunc.fixturenames:
         proving = os.environ.get("METAQ_ROCKETMQ_PROVE") == "1"
         metafunc.parametrize("server_name", [OURS, REFERENCE] if proving else [OURS], scope="session")
     if "client_name" in metafunc.fixturenames:
-        metafunc.parametrize("client_name", NAMES, scope="session")
+        metafunc.parametrize("client_name", getattr(metafunc.module, "CLIENTS", NAMES), scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _asked_for() -> None:
+    if not os.environ.get("METAQ_ROCKETMQ"):
+        pytest.skip("METAQ_ROCKETMQ is not set (make test-rocketmq; docs/testing.md, RocketMQ)")
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +58,6 @@ def client_name() -> str:
 @pytest.fixture(scope="session")
 def server(server_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that all tests share; each makes topics and groups of its own."""
-    if not os.environ.get("METAQ_ROCKETMQ"):
-        pytest.skip("METAQ_ROCKETMQ is not set (make test-rocketmq; docs/testing.md, RocketMQ)")
     folder = tmp_path_factory.mktemp(f"server-{server_name}")
     if server_name == OURS:
         with OurServer(folder) as ours:

@@ -201,7 +201,7 @@ def test_a_refused_message_comes_again_and_ends_as_a_dead_letter(
     assert times == ["0", "1"]
     second = [event for event in consumer.of("message") if event["body"] == "fail-1"][1]
     assert (second["tag"], second["key"], second["property"]) == ("red", "k", "p")
-    letters = converse("push", f"{group}-letters", topic=f"%DLQ%{group}")
+    letters = converse("push", f"{group}-letters", topic=f"%DLQ%{group}", retries=9)
     letters.wait_for(has_all(letters, ["fail-1"]), "the dead letter")
     assert consumer.bodies().count("good") == 1
     assert consumer.bodies().count("fail-1") == 2

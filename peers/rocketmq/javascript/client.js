@@ -6,7 +6,8 @@ const readline = require('readline');
 const { Consumer, Producer, Message } = require('ali-ons');
 const httpclient = require('urllib');
 
-const silent = { info() {}, warn() {}, debug() {}, error() {} };
+const complain = (...words) => process.stderr.write(`${require('util').format(...words)}\n`);
+const quiet = { info() {}, debug() {}, warn: complain, error: complain };
 const text = value => (value === undefined || value === null ? '' : String(value));
 const parsed = words => Object.fromEntries(words.map(word => [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]));
 
@@ -33,10 +34,10 @@ async function send(producer, command) {
 
 async function produce(given) {
   const producer = new Producer({
-    nameSrv: given.nameServers, producerGroup: given.group, logger: silent, httpclient,
+    nameSrv: given.nameServers, producerGroup: given.group, logger: quiet, httpclient,
     sendMsgTimeout: 10000, pollNameServerInteval: 1000,
   });
-  producer.on('error', () => {});
+  producer.on('error', complain);
   await producer.ready();
   say('ready');
   for await (const line of readline.createInterface({ input: process.stdin })) {
@@ -52,18 +53,19 @@ async function produce(given) {
 
 async function consume(given) {
   const consumer = new Consumer({
-    nameSrv: given.nameServers, consumerGroup: given.group, logger: silent, httpclient,
+    nameSrv: given.nameServers, consumerGroup: given.group, logger: quiet, httpclient,
     consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET', maxReconsumeTimes: Number(given.retries || 1),
     pollNameServerInteval: 1000, rebalanceInterval: 1000,
   });
-  consumer.on('error', () => {});
+  consumer.on('error', complain);
   consumer.subscribe(given.topic, given.tags || '*', async received => {
     const body = received.body.toString();
     say('message', {
       queue: received.queueId, offset: received.queueOffset, tag: text(received.tags), key: text(received.keys),
       property: text(received.properties.property), times: received.reconsumeTimes, body,
     });
-    return body.startsWith('fail') ? Consumer.ACTION_RETRY : undefined;
+    // Not ACTION_RETRY: the client forgets that answer where the message was delivered again.
+    if (body.startsWith('fail')) throw new Error('refused');
   });
   await consumer.ready();
   say('ready');
