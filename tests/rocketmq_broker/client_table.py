@@ -39,7 +39,7 @@ FEATURES: Final = {
     "lite": "lite pull",
     "mqadmin": "`mqadmin`",
 }
-NOT_THERE: Final = "–"
+NOT_THERE: Final = "-"
 
 
 def table(results: Mapping[str, Mapping[str, str]]) -> str:
