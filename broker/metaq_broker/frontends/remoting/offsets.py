@@ -115,6 +115,8 @@ class OffsetRequests:
                 return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
             if self._topics.settings(to.topic) is None:
                 return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic not exist, {to.topic}")
+        if command.is_oneway and self._topics.settings(to.topic) is None:
+            return None  # deleted while the group reads it: a topic of this name that is made later begins at 0
         kept = None if command.is_oneway else answer_when_kept(call)
         self._offsets.commit(to.topic, to.consumer_group, to.queue_id, to.commit_offset, kept)
         return None

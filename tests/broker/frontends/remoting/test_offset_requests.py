@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from metaq_broker.engine.outcomes import PartitionClosed, PartitionUnavailable, StorageFailed
+from metaq_broker.engine.topics import TopicSettings
 from metaq_broker.testing import FaultyFiles
 from remoting_front import Front, ext_of
 
@@ -76,11 +77,20 @@ def test_an_answered_commit_is_on_the_disk(tmp_path: Path) -> None:
 def test_a_oneway_commit_is_on_the_disk_within_a_second(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     front = Front(tmp_path, files)
+    front.topics.create("T", TopicSettings(1, 1))
     session = front.send(to_request(commit(3), oneway=True))
     assert query(front) == 3
     front.steps.run_all(1.0)
     assert session.responses == []
     assert query(front.restarted(files.crash(Random(1)))) == 3
+
+
+def test_readers_of_a_deleted_topic_leave_no_offset_behind(front: Front) -> None:
+    """They commit until they hear of it; a new topic of the name would be read from there, and not from its start."""
+    for oneway, found in ((True, 0), (False, 3)):
+        front.send(to_request(commit(3, "gone"), oneway=oneway))
+        front.steps.run_all(1.0)
+        assert query(front, topic="gone") == found
 
 
 def test_clients_of_5_are_told_of_unknown_groups_and_topics(tmp_path: Path) -> None:
