@@ -1,4 +1,4 @@
-"""Checks, and if asked repairs, all partitions of some data folders and the transaction journal."""
+"""Checks all partitions of some data folders, their state files and the transaction journal; repairs if asked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from metaq_broker.clock import Clock
-from metaq_broker.fsck.findings import Findings, FolderFindings, PartitionFindings
+from metaq_broker.fsck.findings import Findings, FolderFindings, PartitionFindings, StateFindings
 from metaq_broker.fsck.journal import check_journal
 from metaq_broker.fsck.partition import check_partition, repair_partition
 from metaq_broker.fsck.progress import Progress
+from metaq_broker.fsck.state import check_state, repair_state
 from metaq_broker.storage.durable_ends import NotedEnd, read_durable_ends
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
@@ -64,6 +65,7 @@ class Checker:
             try:
                 for each, directories in found:
                     findings.folders.append(each)
+                    each.state = self._check_state(each)
                     each.partitions.extend(self._check_all(each, directories, sizes))
             finally:
                 self._progress.end()
@@ -115,6 +117,10 @@ class Checker:
             if self._task.repair:
                 findings = repair_partition(self._files, self._task.settings, findings, self._clock)
             yield findings
+
+    def _check_state(self, folder: FolderFindings) -> StateFindings | None:
+        found = check_state(self._files, folder.path, live=folder.owner is not None)
+        return repair_state(self._files, found) if found is not None and self._task.repair else found
 
     def _missing(self, path: Path, clean: Mapping[str, CleanEnd], noted: Mapping[str, NotedEnd]) -> list[str]:
         """Return the partitions that had durable bytes and have no folder."""

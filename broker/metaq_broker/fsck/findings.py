@@ -136,11 +136,39 @@ class JournalFindings:
 
 
 @dataclass(slots=True)
+class StateFindings:
+    """The state file of a folder. ``torn_bytes`` at its end are no whole record; ``fault`` says why it is damaged.
+
+    ``kept`` is the file in which a repair kept the damaged one. Sizes and counts are those after a repair.
+    """
+
+    path: Path
+    bytes: int = 0
+    entries: int = 0
+    torn_bytes: int = 0
+    fault: str | None = None
+    repaired: bool = False
+    kept: str | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Yield one sentence for each problem."""
+        if self.fault is not None:
+            yield self.fault
+
+    def notes(self) -> Iterator[str]:
+        """Yield one sentence for each note. A torn end is what a crash leaves; the next start cuts it."""
+        if self.torn_bytes:
+            yield f"{self.torn_bytes} bytes at the end are no whole record"
+        if self.kept is not None:
+            yield f"kept in {self.kept}; entries that could not be read have older values, or none"
+
+
+@dataclass(slots=True)
 class FolderFindings:
     """One data folder. ``owner``: the process that has it locked. ``left_alone``: folders that are no partitions.
 
     ``missing``: partitions that had durable bytes, and whose folders are not there. ``losses``: what starts and repairs
-    have found to be lost, and nobody has acknowledged.
+    have found to be lost, and nobody has acknowledged. ``state``: its state file, if it has one.
     """
 
     path: Path
@@ -150,6 +178,7 @@ class FolderFindings:
     missing: list[str] = field(default_factory=list)
     losses: Sequence[Loss] = ()
     unfinished_deletions: list[str] = field(default_factory=list)
+    state: StateFindings | None = None
 
 
 @dataclass(slots=True)
@@ -166,10 +195,16 @@ class Findings:
         return [partition for folder in self.folders for partition in folder.partitions]
 
     @property
+    def states(self) -> list[StateFindings]:
+        """The state files of all folders."""
+        return [folder.state for folder in self.folders if folder.state is not None]
+
+    @property
     def problem_count(self) -> int:
         """How many problems there are, or were, if they have been repaired."""
         found = sum(len(list(partition.problems())) for partition in self.partitions)
         found += sum(len(folder.missing) for folder in self.folders)
+        found += sum(len(list(state.problems())) for state in self.states)
         return found + (len(list(self.journal.problems())) if self.journal else 0)
 
     @property
@@ -177,4 +212,5 @@ class Findings:
         """Whether nothing of it is left to repair."""
         sound = all(partition.repaired or not any(partition.problems()) for partition in self.partitions)
         sound = sound and not any(folder.missing for folder in self.folders)
+        sound = sound and all(state.repaired or state.fault is None for state in self.states)
         return sound and (self.journal is None or self.journal.fault is None)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from metaq_broker.fsck.findings import Findings, FolderFindings, IndexState, JournalFindings, PartitionFindings
+from metaq_broker.fsck.findings import (
+    Findings,
+    FolderFindings,
+    IndexState,
+    JournalFindings,
+    PartitionFindings,
+    StateFindings,
+)
 from metaq_broker.fsck.progress import size_text
 from metaq_broker.storage.damage import Damage
 from metaq_broker.storage.losses import Loss
@@ -45,6 +52,10 @@ def _folder_lines(folder: FolderFindings) -> Iterator[str]:
         yield f"  {partition.directory.name:<{width}}  {word}  {counts}, {size}, {offsets}"
         yield from (f"    {sentence}" for sentence in (*partition.problems(), *partition.notes()))
     yield from (f"  {name}  PROBLEM  the folder of this partition is gone" for name in folder.missing)
+    if (state := folder.state) is not None:
+        word = "ok" if state.fault is None else "REPAIRED" if state.repaired else "PROBLEM"
+        yield f"  {state.path.name}  {word}  {_entries(state.entries)}, {size_text(state.bytes)}"
+        yield from (f"    {sentence}" for sentence in (*state.problems(), *state.notes()))
     for loss in folder.losses:
         yield f"  {loss.folder}: lost earlier, bytes {loss.start} to {loss.end}, not acknowledged: {loss.reason}"
     yield from (f"  {name}: a deletion that the next start finishes" for name in folder.unfinished_deletions)
@@ -71,9 +82,13 @@ def _summary(findings: Findings) -> str:
     checked = f"{_many(len(partitions), 'partition')}, {_many(messages, 'message')}, {size}: {findings.seconds:.1f} s"
     if not problems:
         return f"{checked}, no problems"
-    if any(partition.repaired for partition in partitions):
+    if any(each.repaired for each in partitions) or any(state.repaired for state in findings.states):
         return f"{checked}, {_many(problems, 'problem')}, {'all' if findings.all_repaired else 'not all'} repaired"
     return f"{checked}, {_many(problems, 'problem')}; --repair puts right what can be"
+
+
+def _entries(number: int) -> str:
+    return f"{number:,} {'entry' if number == 1 else 'entries'}"
 
 
 def _many(number: int, word: str) -> str:
@@ -112,6 +127,7 @@ def _folder_json(folder: FolderFindings) -> dict[str, Any]:
         "unfinished_deletions": folder.unfinished_deletions,
         "missing": folder.missing,
         "lost": [_loss_json(loss) for loss in folder.losses],
+        "state": _state_json(folder.state) if folder.state else None,
     }
 
 
@@ -156,6 +172,17 @@ def _damage_json(entry: Damage, *, known: bool) -> dict[str, Any]:
         "messages": entry.messages,
         "reason": entry.reason,
         "quarantined": known,
+    }
+
+
+def _state_json(state: StateFindings) -> dict[str, Any]:
+    return {
+        "path": str(state.path),
+        "bytes": state.bytes,
+        "entries": state.entries,
+        "torn_bytes": state.torn_bytes,
+        "problem": state.fault,
+        "repaired": state.repaired,
     }
 
 

@@ -91,7 +91,7 @@ class StateDamaged(MetaqError):
         super().__init__(path, position, reason)
 
     def __str__(self) -> str:
-        advice = "bring it back from a copy, or move it away: groups then begin where new ones do, topics as configured"
+        advice = "bring it back from a copy, let `metaq-broker fsck --repair` save what can be read, or move it away"
         return f"state file {self.path} is damaged at byte {self.position}: {self.reason}; {advice}"
 
 

@@ -94,10 +94,7 @@ def decode_state(path: object, content: bytes) -> StateContent:
             break
         if at < safe_size:
             count += 1
-        if record.value is None:
-            values.pop(record.key, None)
-        else:
-            values[record.key] = record.value
+        _apply(values, record)
         at = record.end
     if at < safe_size or count != records:
         raise StateDamaged(path, at, "a record that was safely on the disk is broken or missing")
@@ -107,11 +104,40 @@ def decode_state(path: object, content: bytes) -> StateContent:
     return StateContent(values, len(content) - at)
 
 
+def salvage_state(path: object, content: bytes) -> StateContent:
+    """Return what can still be read of a damaged file; ``cut_bytes`` could not. Older values may have come back.
+
+    Raises:
+        StateDamaged: The header is damaged: without the file number no record can be told from chance.
+    """
+    file_number, _, _ = _read_header(path, content)
+    values: dict[str, bytes] = {}
+    at, lost = FILE_HEADER_BYTES, 0
+    while at < len(content):
+        record = _read_record(file_number, content, at)
+        if record is not None:
+            _apply(values, record)
+            at = record.end
+            continue
+        following = content.find(_MARK, at + 1)
+        following = len(content) if following < 0 else following
+        lost += following - at
+        at = following
+    return StateContent(values, lost)
+
+
 class _Record(NamedTuple):
     key: str
     value: bytes | None
     durable_size: int
     end: int
+
+
+def _apply(values: dict[str, bytes], record: _Record) -> None:
+    if record.value is None:
+        values.pop(record.key, None)
+    else:
+        values[record.key] = record.value
 
 
 def _read_header(path: object, content: bytes) -> tuple[int, int, int]:

@@ -37,6 +37,9 @@ from metaq_broker.storage.state_records import (
 
 _LOG: Final = logging.getLogger(__name__)
 
+FILE_NAME: Final = "rocketmq-state"
+"""Of the table in a broker's data folder."""
+
 WRITE_AFTER_S: Final = 0.5
 """How long a change that nobody waits for waits for others: so that it is on the disk within a second."""
 

@@ -333,7 +333,7 @@ def test_a_changed_byte_that_was_safe_is_damage(tmp_path: Path) -> None:
     last = whole.rindex(b"StRe")
     for at in range(last):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        with pytest.raises(StateDamaged, match="bring it back from a copy, or move it away"):
+        with pytest.raises(StateDamaged, match="bring it back from a copy, let `metaq-broker fsck --repair` save"):
             opened(tmp_path)
         assert path.stat().st_size == len(whole)  # nothing was changed
 
