@@ -19,8 +19,9 @@ Requests are looked at before they are carried out. Two things must both let a r
 * **Allow lists** of ``server.ini`` (``allowPublish``, ``allowSubscribe``), which name TLS certificates: for the same
   topics, as for MetaQ's clients.
 
-A message that is found by its id (33) is looked at when it is found: ``may_read``. Refusals are those of 4.9.7 (code 1,
-with the name of its exception, which clients look for), and code 16 for clients of 5.x.
+A message that is found by its place in the log (33, 36, 309) needs SUB on its topic: ``may_read`` is asked then.
+Refusals are those of 4.9.7 (code 1, with the name of its exception, which clients look for), and code 16 for clients of
+5.x.
 
 Source: docs/rocketmq-broker.md, "Access".
 """
@@ -175,7 +176,7 @@ class Access:
         self._lists = False
 
     def check(self, call: Call) -> RemotingCommand | None:
-        """Return the refusal of a request, ``None`` if it may be carried out. A ``Dispatcher``'s guard."""
+        """Return the refusal of a request, ``None`` if it may be carried out."""
         command, accounts = call.request, self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts)
@@ -193,7 +194,7 @@ class Access:
         return None
 
     def may_read(self, call: Call, topic: str) -> RemotingCommand | None:
-        """Return the refusal of a request that has found a message of ``topic``; ``None`` if its client may read it."""
+        """Return the refusal of a request that has found a message of ``topic``, ``None`` if its client may read it."""
         accounts = self._accounts()
         try:
             account = None if accounts is None else _account(call, accounts, signed=True)

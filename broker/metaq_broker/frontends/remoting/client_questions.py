@@ -108,6 +108,8 @@ class ClientQuestions:
             found = self._store.find(OffsetMessageId.parse(asked.msg_id).physical_offset)
             if isinstance(found, Refusal):
                 return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=f"no message has the id {asked.msg_id}")
+            if (refused := call.refusal_to_read(found.topic)) is not None:
+                return refused
             body = encode_record(found)
         return self._hand_over(call, asked.consumer_group, asked.client_id or "", body)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.codes import ResponseCode, name_of
@@ -26,10 +26,11 @@ _LOG: Final = logging.getLogger(__name__)
 class Call:
     """One request, and the way of its response back to ``session``."""
 
-    __slots__ = ("_open", "request", "session")
+    __slots__ = ("_open", "access", "request", "session")
 
     def __init__(self, request: RemotingCommand, session: RemotingSession) -> None:
         self.request, self.session = request, session
+        self.access: RequestAccess | None = None
         self._open = not request.is_oneway
 
     def answer(self, response: RemotingCommand) -> None:
@@ -37,6 +38,10 @@ class Call:
         if self._open:
             self._open = False
             self.session.send_response(response)
+
+    def refusal_to_read(self, topic: str) -> RemotingCommand | None:
+        """Return the refusal of a request that found a message by its place; ``None`` if its client may read it."""
+        return None if self.access is None else self.access.may_read(self, topic)
 
     def leave_unanswered(self) -> None:
         """Send no response, also later."""
@@ -48,6 +53,16 @@ class Call:
 Handler = Callable[[Call], RemotingCommand | None]
 
 
+class RequestAccess(Protocol):
+    """Who may ask what. Both return the refusal of a request, ``None`` if there is nothing against it."""
+
+    def check(self, call: Call) -> RemotingCommand | None:
+        """Look at a request before it is carried out."""
+
+    def may_read(self, call: Call, topic: str) -> RemotingCommand | None:
+        """Look at a request that has found a message of ``topic``."""
+
+
 class Dispatcher:
     """Handlers by request code. ``unknown`` gets what no other one is for; by default it answers 3."""
 
@@ -55,8 +70,8 @@ class Dispatcher:
         self._handlers: dict[int, Handler] = {}
         self._unknown = not_supported if unknown is None else unknown
         self._lost: list[Callable[[RemotingSession], None]] = []
-        self.guard: Handler | None = None
-        """Looks at every request before it is carried out; its response, if there is one, is the refusal."""
+        self.access: RequestAccess | None = None
+        """Looks at every request before it is carried out."""
 
     def add(self, codes: Iterable[int], handler: Handler) -> None:
         """Have ``handler`` carry out requests with these codes.
@@ -77,7 +92,8 @@ class Dispatcher:
         """Have a request carried out; returns at once, whether or not it is answered yet."""
         handler = self._handlers.get(call.request.code, self._unknown)
         try:
-            response = None if self.guard is None else self.guard(call)
+            call.access = self.access
+            response = None if self.access is None else self.access.check(call)
             if response is None:
                 response = handler(call)
         except MetaqError as error:

@@ -64,6 +64,8 @@ class Retries:
         found = self._store.find(asked.offset)
         if isinstance(found, Refusal):
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {asked.offset}")
+        if (refused := call.refusal_to_read(found.topic)) is not None:
+            return refused
 
         def done(outcome: StoredBatch | Refusal) -> None:
             if isinstance(outcome, Refusal):

@@ -12,8 +12,11 @@ from metaq_broker.accounts.account_list import AccountList, parse_accounts
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.access import ADMIN_CODES, OPEN_CODES, Access
 from metaq_broker.frontends.remoting.dispatcher import Call
+from metaq_broker.groups.members import ClientIdentity, ConsumerGroup
 from remoting_front import CONFIG, FakeSession, Front
 
+from metaq.formats.rocketmq.message_ids import OffsetMessageId
+from metaq.formats.rocketmq.records import Record
 from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
@@ -51,13 +54,13 @@ def front(tmp_path: Path) -> Front:
 
 def guarded(front: Front, accounts: AccountList | None) -> Front:
     """The front whose every request is looked at. What is let through is answered with 77."""
-    access = Access(lambda: accounts, lambda: front.applied)
-
-    def guard(call: Call) -> RemotingCommand:
-        return access.check(call) or call.request.reply(77)
-
-    front.dispatcher.guard = guard
+    front.dispatcher.access = LetThrough(lambda: accounts, lambda: front.applied)
     return front
+
+
+class LetThrough(Access):
+    def check(self, call: Call) -> RemotingCommand:
+        return super().check(call) or call.request.reply(77)
 
 
 def command(code: int, ext: dict[str, str] | None = None, body: object = b"") -> RemotingCommand:
@@ -244,13 +247,23 @@ def test_a_message_that_is_found_by_its_id(tmp_path: Path) -> None:
 
     def may_read(name: str, topic: str) -> bool:
         call: Any = Call(signed(command(33, {"offset": "0"}), name), named("reader.example"))  # type: ignore[arg-type]
-        return access.may_read(call, topic) is None
+        call.access = access
+        return call.refusal_to_read(topic) is None
 
     assert may_read("reader", "orders")
     assert not may_read("writer", "orders")
     assert may_read("reader", "%RETRY%readers")
     assert not may_read("reader", "%RETRY%others")
     assert may_read("boss", "configured")
+    front.dispatcher.access = access
+    front.store.messages[5] = Record("orders", 0, 2, b"hello", physical_offset=5)
+    front.members.consumer_seen(ClientIdentity("c", "1"), ConsumerGroup("readers"), notify=False)
+    ext = {"consumerGroup": "readers", "clientId": "2", "msgId": str(OffsetMessageId(bytes(8), 5))}
+    found = front.ask_raw(signed(command(309, ext), "reader"), named("reader.example"))
+    assert found.remark == "The Consumer <readers> <2> not online"
+    front.store.messages[5] = Record("secret", 0, 2, b"hello", physical_offset=5)
+    refused = front.ask_raw(signed(command(309, ext), "reader"), named("reader.example"))
+    assert "No permission for topic secret" in str(refused.remark)
 
 
 def test_without_accounts_and_lists_everything_passes(tmp_path: Path) -> None:
