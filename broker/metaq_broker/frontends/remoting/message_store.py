@@ -227,7 +227,14 @@ class MessageStore:
                 offset, ordinal = found.offset, boundary_at(log, found.offset).ordinal
                 continue
             run, before = found.read(), collected.looked_at
-            passed = records.of_run(run, offset, ordinal, base, time_before(log, offset), collected, log.directory.name)
+            try:
+                known_ms, where = time_before(log, offset), log.directory.name
+                passed = records.of_run(run, offset, ordinal, base, known_ms, collected, where)
+            except CorruptFrame as error:
+                if collected.looked_at:
+                    break
+                offset, ordinal = _behind_damage(log, offset, error), ordinal + 1
+                continue
             if not passed and not collected.is_full:
                 run_bytes = _longer(log, offset, run)
                 continue
