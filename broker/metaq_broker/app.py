@@ -61,6 +61,7 @@ from metaq_broker.transactions.partitions import EngineStore
 from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.broker_server import BrokerServer
     from metaq_broker.registration.registration import Registration
 
 _LOG: Final = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class Broker:
         self._admin: AdminServices | None = None
         self._reloader: Reloader | None = None
         self._registration: Registration | None = None
+        self._rocketmq: BrokerServer | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
@@ -133,6 +135,7 @@ class Broker:
         self._maintenance = PartitionMaintenance(
             self._engine, self._commit, self._transactions.users_of, self._retention.settle
         )
+        self._open_rocketmq()
         local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
         try:
             heard = self._promoted, self._fenced
@@ -157,6 +160,33 @@ class Broker:
             raise StartFailed(str(error)) from error
         if self._metrics_listener is not None:
             self._closing.callback(self._metrics_listener.close)
+
+    def _open_rocketmq(self) -> None:
+        if self.config.rocketmq is None:
+            return
+        from metaq_broker.frontends.remoting import broker_server  # here: only who needs it
+
+        parts = broker_server.BrokerParts(
+            self.config, self._engine, self._files, self._clock, self._go_by, self._delete_messages
+        )
+        try:
+            self._rocketmq = broker_server.BrokerServer.open(parts, self.config.rocketmq)
+        except broker_server.RemotingUnavailable as error:
+            raise StartFailed(str(error)) from error
+        self._closing.callback(self._rocketmq.state.close)
+        self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
+
+    async def _start_rocketmq(self) -> None:
+        if self._rocketmq is not None:
+            try:
+                await self._rocketmq.start(self._tls)
+            except MetaqError as error:
+                raise StartFailed(str(error)) from error
+
+    async def _delete_messages(self, topic: str) -> None:
+        indexes = range(self._stores.partition_counts().get(topic, 0))
+        if indexes:
+            await self._maintenance.delete(topic, indexes, force=True)
 
     async def _open_guard(self) -> None:
         system = self.config.system
@@ -201,6 +231,7 @@ class Broker:
             await server.start(self._listener)
         except OSError as error:
             raise StartFailed(_listen_fault(self.config.system.bind_address, self.port, error)) from error
+        self._stores.topics_changed = self._topics_changed
         self._guard.start()
         self._folder_watch.start()
         recorder = EndsRecorder(self._stores)
@@ -209,13 +240,13 @@ class Broker:
         self._retention.start()
         self._closing.push_async_callback(self._replication.stop)
         self._replication.start()
+        await self._start_rocketmq()
         await self._publish()
         await self._open_to_operators()
 
     async def _publish(self) -> None:
         if self._registration is not None:
             self._closing.push_async_callback(self._registration.unregister)
-            self._stores.topics_changed = self._registration.refresh
             await self._registration.publish()
             if self._replication.fenced:  # heard in the meantime
                 await self._registration.unregister()
@@ -284,11 +315,24 @@ class Broker:
 
     def _apply(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics from now on."""
-        self.config = self._engine.config = config
+        self.config = config
+        if self._rocketmq is None:
+            self._go_by(config)
+        else:
+            self._rocketmq.configure(config)  # has it applied with the topics that clients made
+        if self._registration is not None:
+            self._registration.refresh()
+
+    def _go_by(self, config: BrokerConfig) -> None:
+        self._engine.config = config
         self._commit.policies_changed()
         self._retention.update(config)
         self._guard.guard(_written_folders(config))
         self._folder_watch.watch(_watched_files(config))
+
+    def _topics_changed(self) -> None:
+        if self._rocketmq is not None:
+            self._rocketmq.topics.stored_topics_changed()
         if self._registration is not None:
             self._registration.refresh()
 
@@ -335,6 +379,11 @@ class Broker:
         """Answer what was received, make everything durable, close whatever was opened, in the opposite order."""
         await self._stop_moving()
         await self._closing.aclose()
+
+    @property
+    def rocketmq_address(self) -> Address | None:
+        """Where RocketMQ's clients connect, ``None`` if they cannot."""
+        return None if self._rocketmq is None else self._rocketmq.address
 
     def startup_summary(self) -> dict[str, object]:
         """Return what the log says of a broker that is ready."""
@@ -385,6 +434,8 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
         address = Address(config.system.host_name, broker.port)
         _LOG.info("ready", extra={"fields": broker.startup_summary()})
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
+        if (rocketmq := broker.rocketmq_address) is not None:
+            print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
         announce(broker.port)
         await stop.wait()
         _LOG.info("stopping", extra={"fields": {"address": address}})

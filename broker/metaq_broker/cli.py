@@ -15,7 +15,7 @@ from metaq_broker.config.access import exposure_warning
 from metaq_broker.config.configuration import BrokerConfig, load
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.config.replication import with_plugin
-from metaq_broker.dev import DEFAULT_PORT, data_folder, dev_config, snippet
+from metaq_broker.dev import DEFAULT_PORT, ROCKETMQ_PORT, data_folder, dev_config, rocketmq_port, snippet
 from metaq_broker.frontends.text.stats_command import add_stats_command
 from metaq_broker.fsck.command import add_fsck_command
 from metaq_broker.init_command import add_init_command
@@ -23,6 +23,7 @@ from metaq_broker.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
 from metaq_broker.registration.forget import add_forget_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_ROCKETMQ_HELP = f"for RocketMQ's clients; default {ROCKETMQ_PORT}, or any free port where that is taken"
 _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"
 
 
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     dev = commands.add_parser("dev", help="run a broker for development: no configuration, every topic accepted")
     dev.add_argument("data", nargs="?", metavar="DATA", help="folder for the messages (default: a temporary one)")
     dev.add_argument("--port", type=_port, default=DEFAULT_PORT, help="default %(default)s; 0 = any free port")
+    dev.add_argument("--rocketmq-port", type=_port, help=_ROCKETMQ_HELP)
     dev.add_argument("--partitions", type=_partitions, default=1, help="partitions of each topic, default %(default)s")
     dev.set_defaults(command=_dev)
 
@@ -94,7 +96,10 @@ def _start(options: argparse.Namespace) -> int:
 
 def _dev(options: argparse.Namespace) -> int:
     with data_folder(options.data) as folder:
-        config = dev_config(folder, options.port, options.partitions)
+        for_rocketmq, remark = rocketmq_port(options.rocketmq_port, options.port)
+        if remark is not None:
+            print(f"metaq-broker: {remark}", file=sys.stderr)
+        config = dev_config(folder, options.port, options.partitions, for_rocketmq)
         run(config, lambda port: print(snippet(config.system.host_name, port), flush=True))
     return EXIT_OK
 

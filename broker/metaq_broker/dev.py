@@ -9,8 +9,10 @@ from pathlib import Path
 
 from metaq_broker.config.configuration import BrokerConfig, development
 from metaq_broker.config.ini import ConfigError
+from metaq_broker.frontends.net.server import bind
 
 DEFAULT_PORT = 8123
+ROCKETMQ_PORT = 10911
 
 
 @contextlib.contextmanager
@@ -23,13 +25,29 @@ def data_folder(given: str | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def dev_config(folder: Path, port: int, partitions: int) -> BrokerConfig:
-    """Return the configuration of a development broker.
+def rocketmq_port(given: int | None, port: int) -> tuple[int, str | None]:
+    """Return the port for RocketMQ's clients of a broker on ``port``, and what to tell the user about it.
+
+    Without one that was ``given``: the usual one if nobody listens there, else any, which the broker prints.
+    """
+    if given is not None:
+        return given, None
+    if port == 0:
+        return 0, None
+    try:
+        bind("127.0.0.1", ROCKETMQ_PORT).close()
+    except OSError:
+        return 0, f"port {ROCKETMQ_PORT} is taken by another program, so RocketMQ's clients are served on another one"
+    return ROCKETMQ_PORT, None
+
+
+def dev_config(folder: Path, port: int, partitions: int, for_rocketmq: int | None) -> BrokerConfig:
+    """Return the configuration of a development broker; ``for_rocketmq`` is the port for RocketMQ's clients.
 
     Raises:
         ConfigError: The folder's name cannot be written into a configuration, or a number is outside its range.
     """
-    return development(checked_folder(folder), port, partitions)
+    return development(checked_folder(folder), port, partitions, for_rocketmq)
 
 
 def checked_folder(folder: Path) -> Path:

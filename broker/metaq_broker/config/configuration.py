@@ -25,6 +25,8 @@ from metaq_broker.config.keys import (
     read_section,
 )
 from metaq_broker.config.replication import PLUGINS, Role, check_master, read_role
+from metaq_broker.config.rocketmq import SECTION as ROCKETMQ
+from metaq_broker.config.rocketmq import RocketmqConfig, read_rocketmq
 from metaq_broker.config.shared import shared_text
 from metaq_broker.storage.folders import topic_fault
 from metaq_broker.storage.settings import Verify
@@ -146,6 +148,8 @@ class BrokerConfig:
     warnings: tuple[str, ...] = ()
     role: Role | None = None
     """What the broker is to a second one, see ``config_replication``; ``None``: it is alone."""
+    rocketmq: RocketmqConfig | None = None
+    """The front end for RocketMQ's clients; ``None``: there is none."""
 
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
@@ -247,11 +251,16 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper, f"{source} [slave] master")
-    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), role)
+    rocketmq = read_rocketmq(sections, source)
+    return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), role, rocketmq)
 
 
-def development(data_path: Path | str, port: int, partitions: int) -> BrokerConfig:
-    """Return a configuration for trying things out: this machine only, every topic accepted, ``partitions`` each."""
+def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
+    """Return a configuration for trying things out: this machine only, every topic accepted, ``partitions`` each.
+
+    With ``rocketmq_port`` RocketMQ's clients are served there, too.
+    """
+    rocketmq = "" if rocketmq_port is None else f"[{ROCKETMQ}]\nenabled=true\nport={rocketmq_port}\n"
     text = (
         "[system]\n"
         "brokerId=0\n"
@@ -267,6 +276,7 @@ def development(data_path: Path | str, port: int, partitions: int) -> BrokerConf
         "[zookeeper]\n"
         "zk.zkEnable=false\n"
         "[topic=*]\n"
+        f"{rocketmq}"
     )
     return parse(text.encode(), "development settings")
 
@@ -311,7 +321,7 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
-    known = ("system", "zookeeper", *PLUGINS.values())
+    known = ("system", "zookeeper", ROCKETMQ, *PLUGINS.values())
     unknown = [
         f"{source} [{name}]: unknown section, ignored"
         for name in sections

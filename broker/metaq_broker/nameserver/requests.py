@@ -76,14 +76,16 @@ class Settings(Protocol):
 
 
 class NameServerRequests:
-    """See the module. ``dispatcher`` is for the sessions of the port."""
+    """See the module. ``dispatcher`` is for the sessions of the port; others may have handlers there, too."""
 
-    def __init__(self, routes: RouteTable, key_values: KeyValues, settings: Settings) -> None:
+    def __init__(
+        self, routes: RouteTable, key_values: KeyValues, settings: Settings, dispatcher: Dispatcher | None = None
+    ) -> None:
         self._routes, self._key_values, self._settings = routes, key_values, settings
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="registrations")
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher() if dispatcher is None else dispatcher
         for code, handler in self._handlers().items():
             self.dispatcher.add([code], handler)
         self.dispatcher.when_lost(self._lost)

@@ -232,6 +232,15 @@ class RouteTable:
             if cluster is None or name in self._clusters.get(cluster, ()):
                 self._remove_queues(name, topic)
 
+    def topics_of_broker(self, name: str) -> set[str]:
+        """Return the topics of a broker name."""
+        return set(self._topics_of.get(name, ()))
+
+    def delete_topic_of(self, name: str, topic: str) -> None:
+        """Forget what the brokers of one name have of a topic, if they have anything."""
+        if topic in self._topics_of.get(name, ()):
+            self._remove_queues(name, topic)
+
     @property
     def broker_count(self) -> int:
         """How many brokers are alive."""

@@ -1,0 +1,328 @@
+"""The front end for RocketMQ's clients, put together: one port that is name server and broker in one.
+
+``app`` makes it from what the broker has (engine, files, clock), opens it before clients come, starts it, stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.formats.rocketmq.hosts import host_bytes
+from metaq.model import Address
+from metaq.protocols.remoting.channel import ChannelLimits
+from metaq_broker.clock import Clock
+from metaq_broker.config.configuration import BrokerConfig
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.config.rocketmq import ROCKETMQ_KEYS, VIP_PORT_BELOW, RocketmqConfig
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.topics import Topics
+from metaq_broker.frontends.net.server import Server, bind
+from metaq_broker.frontends.remoting.administration import AdministrationRequests, topic_configs
+from metaq_broker.frontends.remoting.dispatcher import Dispatcher
+from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
+from metaq_broker.frontends.remoting.held_pulls import HeldPulls
+from metaq_broker.frontends.remoting.members import MemberRequests
+from metaq_broker.frontends.remoting.message_store import MessageStore
+from metaq_broker.frontends.remoting.offsets import OffsetRequests
+from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
+from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
+from metaq_broker.frontends.remoting.registration import BrokerIdentity, NameServerRegistration
+from metaq_broker.frontends.remoting.sends import Sends
+from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
+from metaq_broker.frontends.remoting.system_topics import built_in_topics
+from metaq_broker.groups.group_offsets import GroupOffsets
+from metaq_broker.groups.group_settings import Groups
+from metaq_broker.groups.members import Members
+from metaq_broker.groups.queue_locks import QueueLocks
+from metaq_broker.nameserver.key_values import KeyValues
+from metaq_broker.nameserver.requests import NameServerRequests
+from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.state_table import LoopDriver, StateTable
+
+_LOG: Final = logging.getLogger(__name__)
+
+STATE_NAME: Final = "rocketmq-state"
+KEY_VALUES_NAME: Final = "rocketmq-kvconfig.json"
+"""Files in the data folder."""
+
+SCAN_S: Final = 5.0
+"""Between two looks for members and brokers that were silent for too long."""
+
+OWN_REQUESTS: Final = ChannelLimits(256, 4096)
+"""What the broker may ask one client at a time, and tell it."""
+
+
+@dataclass(slots=True)
+class ConnectionFigures:
+    """Connections of RocketMQ's clients."""
+
+    connections: int = 0
+    connections_refused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """What of the broker the front end is made from.
+
+    ``apply`` takes the configuration that the engine goes by; ``delete_messages`` removes those of a topic.
+    """
+
+    config: BrokerConfig
+    engine: Engine
+    files: Files
+    clock: Clock
+    apply: Callable[[BrokerConfig], None]
+    delete_messages: Callable[[str], Awaitable[None]]
+
+
+class RemotingUnavailable(MetaqError):
+    """The front end cannot start; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class _FixedSettings:
+    """The settings of the name server in this process: those of ``[rocketmq]``, changed there only."""
+
+    order_messages = True
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def to_text(self) -> str:
+        return self._text()
+
+    async def change(self, text: str) -> str | None:
+        return "this name server's settings are changed in the broker's configuration file only"
+
+
+class BrokerServer:
+    """See the module. Make it with ``open``."""
+
+    def __init__(self, parts: BrokerParts, config: RocketmqConfig, listeners: list[socket.socket], state: StateTable):
+        self._parts, self._config, self._listeners = parts, config, listeners
+        self.state = state
+        port = int(listeners[0].getsockname()[1])
+        self.address = Address(config.ip or _ip_of(parts.config.system.host_name), port)
+        built_in = built_in_topics(config.broker_name, config.cluster_name, create_topics=config.auto_create_topics)
+        engine, clock = parts.engine, parts.clock
+        self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in)
+        self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
+        groups = Groups(state, create_unknown=config.auto_create_groups)
+        self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))
+        self.locks = QueueLocks(clock.monotonic)
+        self.dispatcher = Dispatcher()
+        self.held = HeldPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
+        self.sends = Sends(self.store, self.topics, config)
+        self.figures = ConnectionFigures()
+        self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
+        self._key_values = KeyValues(parts.files, Path(parts.config.system.data_path) / KEY_VALUES_NAME)
+        self._name_server = NameServerRequests(
+            self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
+        )
+        self._add_handlers()
+        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address)
+        interval_s = config.registration_interval_ms / 1000
+        self._registration = NameServerRegistration(
+            identity, lambda: topic_configs(self.topics), self.routes, config.name_servers, interval_s
+        )
+        self.topics.when_changed(self._registration.topics_changed)
+        self._servers: list[Server] = []
+        self._remoting: RemotingServer | None = None
+        self._scan: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def open(cls, parts: BrokerParts, config: RocketmqConfig) -> BrokerServer:
+        """Take the port and read what is kept (blocking; on the event loop).
+
+        Raises:
+            RemotingUnavailable: The port is taken, the address is no IP address, or a file is damaged.
+            ConfigError: The file of key-value pairs cannot be used.
+        """
+        listeners = _bind(parts.config.system.bind_address, config)
+        try:
+            path = Path(parts.config.system.data_path) / STATE_NAME
+            state = StateTable.open(parts.files, path, LoopDriver())
+            try:
+                server = cls(parts, config, listeners, state)
+                server._key_values.open()
+            except BaseException:
+                state.close()
+                raise
+        except (MetaqError, OSError) as error:
+            for listener in listeners:
+                listener.close()
+            if isinstance(error, ConfigError | RemotingUnavailable):
+                raise
+            raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
+        return server
+
+    def _add_handlers(self) -> None:
+        dispatcher, config, groups = self.dispatcher, self._config, self.groups
+        self.sends.add_to(dispatcher)
+        Pulls(self.store, self.topics, groups, config, self.held).add_to(dispatcher)
+        OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
+        MemberRequests(groups.members, groups.settings, self.locks, self.topics).mount(dispatcher)
+        AdministrationRequests(
+            config.broker_name,
+            self.topics,
+            self.store,
+            groups.offsets,
+            self._parts.delete_messages,
+            self._figures,
+            self._settings,
+        ).mount(dispatcher)
+        GroupAdministrationRequests(
+            config.broker_name, groups.settings, groups.offsets, groups.members, self.topics, self.store
+        ).mount(dispatcher)
+
+    async def start(self, tls: ssl.SSLContext | None) -> None:
+        """Accept clients, and register with name servers.
+
+        Raises:
+            RemotingUnavailable: Another program listens on the port now.
+        """
+        config = self._config
+        if config.tls_mode == "disabled":
+            tls = None
+        limits = RemotingLimits(config.frame_bytes_max, config.requests_max, OWN_REQUESTS)
+        self._remoting = RemotingServer(self.dispatcher, limits)
+        self._registration.start()
+        for listener in self._listeners:
+            server = Server(
+                self._remoting.session,
+                config,
+                self.figures,
+                lambda: self._parts.engine.stores.partition_count,
+                tls,
+                tls_optional=config.tls_mode == "permissive",
+            )
+            self._servers.append(server)
+            try:
+                await server.start(listener)
+            except OSError as error:
+                raise RemotingUnavailable(_listen_fault(self.address.host, self.address.port, error)) from error
+        self._schedule_scan()
+
+    async def stop(self, patience_s: float) -> None:
+        """Answer what was received, then close the connections and what is kept."""
+        if self._scan is not None:
+            self._scan.cancel()
+        await self._registration.stop()
+        self.held.stop()
+        if self._servers:
+            await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
+        if self._remoting is not None:
+            self._remoting.stop()
+        self._name_server.close()
+        await self._key_values.close()
+        for listener in self._listeners:
+            listener.close()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by another configuration of topics."""
+        self.topics.configure(config)
+
+    def _schedule_scan(self) -> None:
+        self._scan = asyncio.get_running_loop().call_later(SCAN_S, self._look_for_silent)
+
+    def _look_for_silent(self) -> None:
+        self._schedule_scan()
+        self.groups.members.expire()
+        self.locks.expire()
+        for live in self.routes.expire():
+            who = live.registration
+            fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "timeoutMs": who.timeout_ms}
+            _LOG.warning("broker removed, it was silent", extra={"fields": fields})
+            if isinstance(live.owner, RemotingSession):
+                live.owner.disconnect()
+
+    # ---- what administrators are shown
+
+    def _figures(self) -> Mapping[str, str]:
+        clock = self._parts.clock
+        return {
+            "brokerVersionDesc": "V4_9_7",
+            "brokerVersion": "407",
+            "bootTimestamp": str(clock.now_ms()),
+            "connections": str(self.figures.connections),
+            "heldPulls": str(self.held.held),
+        }
+
+    def _settings(self) -> Mapping[str, str]:
+        """Return the settings as RocketMQ's keys and values; secrets are not among them."""
+        config = self._config
+        texts: dict[type, Callable[[object], str]] = {bool: lambda value: str(value).lower()}
+        shown = {key.name: getattr(config, key.attribute) for key in ROCKETMQ_KEYS}
+        return {
+            **{name: texts.get(type(value), str)(value) for name, value in shown.items() if _is_plain(value)},
+            "brokerIP1": self.address.host,
+            "listenPort": str(self.address.port),
+            "brokerClusterName": config.cluster_name,
+            "namesrvAddr": ";".join(map(str, config.name_servers)),
+            "flushDiskType": "SYNC_FLUSH" if config.wait_for_disk else "ASYNC_FLUSH",
+            "brokerId": "0",
+            "brokerRole": "ASYNC_MASTER",
+        }
+
+    def _settings_text(self) -> str:
+        return "".join(f"{name}={value}\n" for name, value in sorted(self._settings().items()))
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | str)
+
+
+def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
+    ports = [config.port]
+    listeners: list[socket.socket] = []
+    for port in ports:
+        try:
+            listeners.append(bind(host, port))
+        except OSError as error:
+            for listener in listeners:
+                listener.close()
+            raise RemotingUnavailable(_listen_fault(host, port, error)) from error
+        if config.old_clients_port and len(ports) == 1:
+            ports.append(int(listeners[0].getsockname()[1]) - VIP_PORT_BELOW)
+    return listeners
+
+
+def _ip_of(host: str) -> str:
+    """Return the IP address of a host: message ids have no other form.
+
+    Raises:
+        RemotingUnavailable: The name cannot be resolved.
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        reason = f"hostName {host} has no IP address ({error}); set brokerIP1 in [rocketmq]"
+        raise RemotingUnavailable(reason) from error
+
+
+def _listen_fault(host: str, port: int, error: OSError) -> str:
+    import errno
+
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host}, for RocketMQ's clients, is taken by another program; choose another one"
+    return f"cannot listen on {host} port {port}: {error.strerror or error}"

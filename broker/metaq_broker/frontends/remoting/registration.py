@@ -1,0 +1,156 @@
+"""Tells name servers about this broker and its topics: those that are configured, and the one in the same process.
+
+At the start, every ``registerNameServerPeriod``, and soon after each change of a topic. A name server forgets a broker
+whose connection ends, so one connection to each is kept.
+
+Source: docs/remoting-protocol.md, "Registration".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.errors import MetaqError
+from metaq.formats.checksum import CHECKSUM_MASK
+from metaq.model import Address
+from metaq.net.duplex import RemotingTls
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.bodies.registration import RegisterBrokerBody, TopicConfigs, write_registration
+from metaq.protocols.remoting.codes import VERSION, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
+from metaq_broker.nameserver.routes import Registration, RouteTable
+
+_LOG: Final = logging.getLogger(__name__)
+
+TOGETHER_S: Final = 0.05
+"""Changes of topics in so short a time are told together."""
+
+TIMEOUT_S: Final = 3.0
+"""For one name server to answer."""
+
+MASTER_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who registers: ``address`` is where clients reach it."""
+
+    cluster: str
+    name: str
+    address: Address
+
+
+class NameServerRegistration:
+    """See the module. ``topics`` gives those of this moment; ``routes`` are of the name server in this process."""
+
+    def __init__(
+        self,
+        who: BrokerIdentity,
+        topics: Callable[[], TopicConfigs],
+        routes: RouteTable,
+        name_servers: tuple[Address, ...],
+        interval_s: float,
+        tls: RemotingTls | None = None,
+    ) -> None:
+        self._who, self._topics, self._routes = who, topics, routes
+        self._name_servers, self._interval_s = name_servers, interval_s
+        self._client = RemotingClient(tls=tls) if name_servers else None
+        self._thread = ThreadPoolExecutor(max(1, len(name_servers)), thread_name_prefix="name-server-registration")
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._reachable: dict[Address, bool] = {}
+
+    def start(self) -> None:
+        """Register with the name server in this process now, and with the others from now on."""
+        self._register_here()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="registration with name servers")
+
+    def topics_changed(self) -> None:
+        """Register again soon; the name server in this process knows it at once."""
+        if self._task is not None:
+            self._register_here()
+            self._changed.set()
+
+    async def stop(self) -> None:
+        """Unregister everywhere."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        who = self._who
+        self._routes.unregister(Registration(who.cluster, who.name, str(who.address), MASTER_ID))
+        header = UnregisterBroker(
+            broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
+        )
+        await self._tell(to_request(header))
+        if self._client is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
+        self._thread.shutdown(wait=False)
+
+    def _register_here(self) -> None:
+        who, topics = self._who, self._topics()
+        registration = Registration(who.cluster, who.name, str(who.address), MASTER_ID)
+        self._forget_removed(topics)
+        self._routes.register(registration, topics.topic_config_table, topics.data_version, self)
+
+    def _forget_removed(self, topics: TopicConfigs) -> None:
+        for topic in self._routes.topics_of_broker(self._who.name) - topics.topic_config_table.keys():
+            self._routes.delete_topic_of(self._who.name, topic)
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            self._register_here()  # it is alive
+            await self._tell(self._request())
+            try:
+                await asyncio.wait_for(self._changed.wait(), self._interval_s)
+            except TimeoutError:
+                continue
+            await asyncio.sleep(TOGETHER_S)
+
+    def _request(self) -> RemotingCommand:
+        who = self._who
+        topics = RegisterBrokerBody(topic_config_serialize_wrapper=self._topics())
+        body = write_registration(topics, compressed=False, version=VERSION)
+        header = RegisterBroker(
+            broker_name=who.name,
+            broker_addr=str(who.address),
+            cluster_name=who.cluster,
+            ha_server_addr=str(who.address),
+            broker_id=MASTER_ID,
+            compressed=False,
+            body_crc32=zlib.crc32(body) & CHECKSUM_MASK,
+        )
+        return to_request(header, body)
+
+    async def _tell(self, request: RemotingCommand) -> None:
+        loop = asyncio.get_running_loop()
+        told = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
+        for address, fault in zip(self._name_servers, await asyncio.gather(*told), strict=True):
+            self._note(address, fault)
+
+    def _call(self, address: Address, request: RemotingCommand) -> str | None:
+        """Ask one name server (blocking); return what went wrong."""
+        assert self._client is not None
+        try:
+            response = self._client.call(address, request, TIMEOUT_S)
+        except MetaqError as error:
+            return str(error)
+        return None if response.code == ResponseCode.SUCCESS else f"code {response.code}: {response.remark}"
+
+    def _note(self, address: Address, fault: str | None) -> None:
+        known = self._reachable.get(address)
+        self._reachable[address] = fault is None
+        fields = {"nameServer": address, "reason": fault}
+        if fault is None and known is False:
+            _LOG.info("a name server knows this broker again", extra={"fields": {"nameServer": address}})
+        elif fault is not None and known is not False:
+            _LOG.warning("not registered with a name server; it is tried again", extra={"fields": fields})

@@ -1,0 +1,280 @@
+"""Sends: one message (10, 310) or a batch (320 and, by its flag, any other) into a queue.
+
+A send is checked, made into frames of the stored form in one pass, and answered when its frames may be acknowledged.
+What is not to be stored where it was sent to, such as a delayed message, is given to an ``Interceptor``.
+
+Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/rocketmq/b_send_pull.jsonl.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from metaq.errors import CorruptRecord
+from metaq.formats.rocketmq.batches import OVERHEAD_BYTES
+from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
+from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
+from metaq.formats.stored_form import encode_head, encode_stored, tag_of
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq_broker.config.rocketmq import RocketmqConfig
+from metaq_broker.engine.outcomes import Refusal
+from metaq_broker.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
+from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.frontends.remoting.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
+from metaq_broker.storage.errors import StateFull
+from metaq_broker.storage.state_table import OnDurable
+
+CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+NEW_CLIENTS_FROM: Final = 413
+"""Clients of this version (5.0) and above get the transaction id in the response."""
+
+TOPIC_CHARACTERS_MAX: Final = 127
+RETRY_TOPIC_CHARACTERS_MAX: Final = 255
+"""Of retry topics and dead letters, whose names have the group's in them."""
+
+_SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_DEFAULTS: Final = {
+    False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
+    True: {"a": "", "c": "", "d": "0"},
+}
+"""Fields that RocketMQ requires in name only."""
+
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_WAIT: Final = re.compile("(?:^|(?<=\x02))WAIT\x01[^\x02]*\x02?")
+_ELEMENT: Final = struct.Struct(">iiiii")
+_TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
+
+
+class Interceptor(Protocol):
+    """Takes over the messages that are not stored where they were sent to."""
+
+    @property
+    def markers(self) -> Sequence[str]:
+        """Names of properties of which such a message has one. A topic that begins with ``%`` counts, too."""
+
+    def accept(self, send: Send, message: OutgoingMessage, done: OnStored) -> bool:
+        """Say whether the message is taken over; then ``done`` is called once, with where it is or why it is not."""
+
+
+class Send:
+    """One send that passed the checks: the request's header, its topic and queue, and who sent it."""
+
+    __slots__ = ("call", "header", "queue", "settings")
+
+    def __init__(self, call: Call, header: SendMessage, queue: int, settings: TopicSettings) -> None:
+        self.call, self.header, self.queue, self.settings = call, header, queue, settings
+
+
+class Sends:
+    """See the module."""
+
+    def __init__(self, store: MessageStore, topics: Topics, config: RocketmqConfig) -> None:
+        self._store, self._topics, self._config = store, topics, config
+        self._interceptors: list[Interceptor] = []
+        self._markers: re.Pattern[str] | None = None
+        self._cluster = f"CLUSTER\x01{config.cluster_name}"
+
+    def add_to(self, dispatcher: Dispatcher) -> None:
+        """Have sends carried out here."""
+        dispatcher.add(CODES, self.send)
+
+    def intercept(self, interceptor: Interceptor) -> None:
+        """Have ``interceptor`` asked before a single message is stored; those that were added first are asked first."""
+        self._interceptors.append(interceptor)
+        names = {re.escape(name) for each in self._interceptors for name in each.markers}
+        self._markers = re.compile(f"(?:^|\x02)(?:{'|'.join(sorted(names))})\x01") if names else None
+
+    def send(self, call: Call) -> RemotingCommand | None:
+        """Carry out a send."""
+        command = call.request
+        is_short = command.code in SendMessage.SHORT_CODES
+        topic = command.ext.get("b" if is_short else "topic", "")
+        if (refused := self._check_topic(command, topic)) is not None:
+            return _answer(command, refused)
+        header = SendMessage.from_ext({**_DEFAULTS[is_short], **command.ext}, command.code)
+        settings = self._topics.settings(topic)
+        if settings is None:
+            return self._create_topic(call, header)
+        return self._send(call, header, settings)
+
+    def _check_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
+        fault = topic_fault(topic)
+        if fault is not None:
+            return Refused(invalid_parameter(command), fault)
+        if topic in NOT_WRITTEN_BY_CLIENTS:
+            return Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        return None
+
+    def _create_topic(self, call: Call, header: SendMessage) -> RemotingCommand | None:
+        """Make the topic that a message was sent to; the send goes on when its settings are on the disk."""
+
+        def created(error: Exception | None) -> None:
+            settings = self._topics.settings(header.topic)
+            response: RemotingCommand | None
+            if error is not None or settings is None:
+                response = _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, f"no topic was made: {error}"))
+            else:
+                response = self._send(call, header, settings)
+            if response is not None:
+                call.answer(response)
+
+        try:
+            made = self._make_topic(header, created)
+        except (TopicRefused, StateFull) as error:
+            return _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, str(error)))
+        return _answer(call.request, unknown_topic(header.topic)) if made is None else None
+
+    def _make_topic(self, header: SendMessage, created: OnDurable) -> TopicSettings | None:
+        if header.topic.startswith(RETRY_PREFIX):
+            settings = TopicSettings(1, 1)
+            self._topics.create(header.topic, settings, created)
+            return settings
+        queues = header.default_topic_queue_nums or self._config.default_queues
+        return self._topics.create_like(header.topic, header.default_topic, queues, created)
+
+    def _send(self, call: Call, header: SendMessage, settings: TopicSettings) -> RemotingCommand | None:
+        command, topic, queue = call.request, header.topic, header.queue_id
+        if not settings.perm & WRITE:
+            text = f"the broker[{self._config.ip}] sending message is forbidden for topic[{topic}]"
+            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
+        if queue >= max(settings.read_queues, settings.write_queues):
+            text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
+            return _answer(command, Refused(invalid_parameter(command), text))
+        if len(command.body) > self._config.message_bytes_max:
+            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+        if queue < 0:
+            queue = random.randrange(settings.write_queues)
+        send = Send(call, header, queue, settings)
+        return self._batch(send) if header.batch else self._single(send)
+
+    def _single(self, send: Send) -> RemotingCommand | None:
+        header, command = send.header, send.call.request
+        text = header.properties or ""
+        if "WAIT\x01" in text:
+            text = _WAIT.sub("", text)
+        joint = "" if not text or text.endswith("\x02") else "\x02"
+        properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
+        if len(properties) > BYTES_MAX:
+            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+        done = self._done(send, text)
+        message = OutgoingMessage(
+            command.body,
+            properties,
+            header.born_timestamp,
+            born_host(send.call),
+            header.flag,
+            header.sys_flag,
+            header.reconsume_times or 0,
+        )
+        if self._markers is not None and (header.topic[0] == "%" or self._markers.search(text)):
+            for each in self._interceptors:
+                if each.accept(send, message, done):
+                    return None
+        self._store.append(header.topic, send.queue, [message], done)
+        return None
+
+    def _batch(self, send: Send) -> RemotingCommand | None:
+        header, command = send.header, send.call.request
+        if header.topic.startswith(RETRY_PREFIX):
+            text = "batch request does not support retry group " + header.topic
+            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, text))
+        common = "\x02".join(filter(None, ((header.properties or "").strip("\x02"), self._cluster)))
+        try:
+            frames = frames_of_batch(command.body, common.encode("utf-8", "replace"), header, born_host(send.call))
+        except CorruptRecord as error:
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
+        if frames is None:
+            return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
+        self._store.append_frames(header.topic, send.queue, frames, self._done(send, header.properties or ""))
+        return None
+
+    def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
+        call, command, queue = send.call, send.call.request, send.queue
+
+        def done(stored: StoredBatch | Refusal) -> None:
+            if isinstance(stored, Refusal):
+                call.answer(_answer(command, worded(send.header.topic, queue, stored)))
+                return
+            ext = {
+                **_SENT,
+                "msgId": ",".join(stored.message_ids()),
+                "queueId": str(queue),
+                "queueOffset": str(stored.queue_offset),
+            }
+            if command.version >= NEW_CLIENTS_FROM and (key := parse_properties(properties).get("UNIQ_KEY")):
+                ext["transactionId"] = key
+            call.answer(command.reply(0, ext))
+
+        return done
+
+
+def topic_fault(topic: str) -> str | None:
+    """Return why RocketMQ's clients cannot use a topic of this name, in RocketMQ's words; ``None`` if they can."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _TOPIC.fullmatch(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > (RETRY_TOPIC_CHARACTERS_MAX if is_of_one_group(topic) else TOPIC_CHARACTERS_MAX):
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def born_host(call: Call) -> bytes:
+    """Return the address of the client in 8 or 20 bytes; of zeros where nobody knows it."""
+    ip, _, port = call.session.client.peer.rpartition(":")
+    try:
+        return host_bytes(ip.strip("[]").partition("%")[0], int(port))
+    except ValueError:
+        return bytes(IPV4_BYTES)
+
+
+def frames_of_batch(data: bytes, common: bytes, header: SendMessage, born: bytes) -> list[bytes] | None:
+    """Return the frames of a batch's elements, whose properties are followed by the ``common`` ones.
+
+    ``None``: there is none, or the properties of one are too long.
+
+    Raises:
+        CorruptRecord: ``data`` is no batch.
+    """
+    frames: list[bytes] = []
+    heads: dict[int, bytes] = {}
+    at, total, unpack = 0, len(data), _ELEMENT.unpack_from
+    times = header.reconsume_times or 0
+    while at < total:
+        if total - at < OVERHEAD_BYTES:
+            raise CorruptRecord("batch", at, 0, f"{total - at} bytes are no whole element")
+        size, _, _, flag, length = unpack(data, at)
+        body_at, end = at + _ELEMENT.size, at + size
+        properties_at = body_at + length + 2
+        if length < 0 or end > total or properties_at > end:
+            raise CorruptRecord(
+                "batch", at, 0, f"its size is {size}, its body has {length} bytes, {total - at} are there"
+            )
+        properties_end = properties_at + int.from_bytes(data[properties_at - 2 : properties_at])
+        if properties_end > end:
+            raise CorruptRecord("batch", at, size, "its properties reach beyond it")
+        properties = data[properties_at:properties_end]
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        properties += common
+        if len(properties) > BYTES_MAX:
+            return None
+        head = heads.get(flag)
+        if head is None:
+            head = heads[flag] = encode_head(flag, header.sys_flag, header.born_timestamp, born, times)
+        frames.append(encode_stored(tag_of(properties), head, properties, data[body_at : body_at + length]))
+        at = end
+    return frames or None
+
+
+def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = _SENT) -> RemotingCommand:
+    return command.reply(refused.code, ext, remark=refused.remark)
