@@ -61,8 +61,8 @@ from metaq_broker.transactions.partitions import EngineStore
 from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
-    from metaq_broker.frontends.remoting.broker_server import BrokerServer
     from metaq_broker.registration.registration import Registration
+    from metaq_broker.rocketmq.server import BrokerServer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -164,14 +164,14 @@ class Broker:
     def _open_rocketmq(self) -> None:
         if self.config.rocketmq is None:
             return
-        from metaq_broker.frontends.remoting import broker_server  # here: only who needs it
+        from metaq_broker.rocketmq import server as rocketmq_server  # here: only who needs it
 
-        parts = broker_server.BrokerParts(
+        parts = rocketmq_server.BrokerParts(
             self.config, self._engine, self._files, self._clock, self._go_by, self._delete_messages
         )
         try:
-            self._rocketmq = broker_server.BrokerServer.open(parts, self.config.rocketmq)
-        except broker_server.RemotingUnavailable as error:
+            self._rocketmq = rocketmq_server.BrokerServer.open(parts, self.config.rocketmq)
+        except rocketmq_server.RemotingUnavailable as error:
             raise StartFailed(str(error)) from error
         self._closing.callback(self._rocketmq.state.close)
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)

@@ -128,6 +128,7 @@ SPEAKERS = frozenset(
         *(f"metaq/net/{module}" for module in REMOTING),  # the channel below RocketMQ's backend and frontend
         "metaq/testing",  # brokers and name servers in memory: the other end of a connection
         "broker/metaq_broker/frontends",
+        "broker/metaq_broker/rocketmq",  # puts RocketMQ's frontend together, and registers with name servers
         "broker/metaq_broker/nameserver",  # a server of its own, all of which is a frontend of RocketMQ's protocol
     }
 )

@@ -131,8 +131,8 @@ ROCKETMQ_KEYS: Final = (
     Key("transactionCheckMax", "transaction_check_max", _COUNT, 15),
     Key("maxTransferCountOnMessageInMemory", "pull_messages_max", number(1, 10_000), 32),
     Key("maxTransferBytesOnMessageInMemory", "pull_bytes_max", byte_count(KIB, 8 * MIB), 256 * KIB),
-    Key("maxHeldPulls", "held_pulls_max", number(1, 10_000_000), 200_000),
-    Key("maxHeldPullsPerConnection", "held_pulls_per_connection_max", number(1, 1_000_000), 4096),
+    Key("maxWaitingPulls", "held_pulls_max", number(1, 10_000_000), 200_000),
+    Key("maxWaitingPullsPerConnection", "held_pulls_per_connection_max", number(1, 1_000_000), 4096),
     Key("longPollingEnable", "long_polling", boolean, True),
     Key("aclEnable", "accounts", boolean, False),
     Key("aclFile", "accounts_file", file_path, ""),
@@ -174,7 +174,7 @@ def _check(config: RocketmqConfig, where: str) -> None:
         allowed = f"at least maxFrameBytes ({config.frame_bytes_max})"
         raise ConfigError(f"{where} maxBufferedBytes", f"value {config.buffered_bytes_max}; allowed is {allowed}")
     if config.pipelined_requests_max <= config.held_pulls_per_connection_max:
-        allowed = f"more than maxHeldPullsPerConnection ({config.held_pulls_per_connection_max})"
+        allowed = f"more than maxWaitingPullsPerConnection ({config.held_pulls_per_connection_max})"
         raise ConfigError(
             f"{where} maxPipelinedRequests", f"value {config.pipelined_requests_max}; allowed is {allowed}"
         )

@@ -29,9 +29,9 @@ from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.engine.topics import READ, Topics
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
-from metaq_broker.frontends.remoting.held_pulls import HeldPull, HeldPulls
 from metaq_broker.frontends.remoting.message_store import Batch, MessageStore, NumberPending
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.frontends.remoting.waiting_pulls import WaitingPull, WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.members import Members
@@ -71,7 +71,7 @@ class Pulls:
     """See the module."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, groups: GroupState, config: RocketmqConfig, held: HeldPulls
+        self, store: MessageStore, topics: Topics, groups: GroupState, config: RocketmqConfig, held: WaitingPulls
     ) -> None:
         self._store, self._topics, self._groups, self._config, self._held = store, topics, groups, config, held
         self._loop = asyncio.get_running_loop()
@@ -164,7 +164,7 @@ class Pulls:
         """Keep a pull until there is a message, or its time is up."""
         asked = pull.asked
         deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
-        self._held.hold(HeldPull(pull.call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire))
+        self._held.hold(WaitingPull(pull.call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire))
 
     def when_numbered(self, pending: NumberPending, pull: _Pull) -> None:
         """Go on with a pull when the partition has its number."""

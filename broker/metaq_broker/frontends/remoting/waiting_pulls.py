@@ -26,7 +26,7 @@ _ENDED_MAX: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class HeldPull:
+class WaitingPull:
     """One pull. ``resume`` is called when there is more to read; it says whether the pull is answered now.
 
     ``expire`` is called at the deadline (a time of the event loop) and answers it.
@@ -45,12 +45,12 @@ class HeldPull:
 class _Queue:
     """The pulls that wait for one queue, oldest first."""
 
-    pulls: dict[HeldPull, None]
+    pulls: dict[WaitingPull, None]
     end_watch: Callable[[], None]
     is_waking: bool = False
 
 
-class HeldPulls:
+class WaitingPulls:
     """See the module. For the event loop that runs."""
 
     def __init__(self, store: MessageStore, held_max: int, per_connection_max: int) -> None:
@@ -58,8 +58,8 @@ class HeldPulls:
         self._held_max, self._per_connection_max = held_max, per_connection_max
         self._loop = asyncio.get_running_loop()
         self._queues: dict[tuple[str, int], _Queue] = {}
-        self._sessions: dict[RemotingSession, set[HeldPull]] = {}
-        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._sessions: dict[RemotingSession, set[WaitingPull]] = {}
+        self._deadlines: list[tuple[float, int, WaitingPull]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self.held = 0
@@ -69,7 +69,7 @@ class HeldPulls:
         """Say whether one more pull of a connection may wait."""
         return self.held < self._held_max and len(self._sessions.get(session, ())) < self._per_connection_max
 
-    def hold(self, pull: HeldPull) -> None:
+    def hold(self, pull: WaitingPull) -> None:
         """Keep a pull until it is answered. The caller has seen that there is nothing to read now."""
         key = pull.topic, pull.queue
         queue = self._queues.get(key)
@@ -103,7 +103,7 @@ class HeldPulls:
             queue.is_waking = True
             self._resume(key, queue, list(queue.pulls))
 
-    def _resume(self, key: tuple[str, int], queue: _Queue, pulls: list[HeldPull]) -> None:
+    def _resume(self, key: tuple[str, int], queue: _Queue, pulls: list[WaitingPull]) -> None:
         """Resume pulls, some now, the others when the loop has served others, too."""
         for pull in pulls[:WOKEN_AT_ONCE_MAX]:
             if not pull.is_over and pull.resume():
@@ -113,7 +113,7 @@ class HeldPulls:
         else:
             queue.is_waking = False
 
-    def _end(self, pull: HeldPull) -> None:
+    def _end(self, pull: WaitingPull) -> None:
         if pull.is_over:
             return
         pull.is_over = True

@@ -29,16 +29,15 @@ from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.remoting.administration import AdministrationRequests, topic_configs
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
-from metaq_broker.frontends.remoting.held_pulls import HeldPulls
 from metaq_broker.frontends.remoting.members import MemberRequests
 from metaq_broker.frontends.remoting.message_store import MessageStore
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
 from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
 from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
-from metaq_broker.frontends.remoting.registration import BrokerIdentity, NameServerRegistration
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
 from metaq_broker.frontends.remoting.system_topics import built_in_topics
+from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.members import Members
@@ -46,6 +45,7 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import LoopDriver, StateTable
 
@@ -127,7 +127,7 @@ class BrokerServer:
         self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))
         self.locks = QueueLocks(clock.monotonic)
         self.dispatcher = Dispatcher()
-        self.held = HeldPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
+        self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.sends = Sends(self.store, self.topics, config)
         self.figures = ConnectionFigures()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
