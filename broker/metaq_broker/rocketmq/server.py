@@ -27,6 +27,7 @@ from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.remoting.administration import AdministrationRequests, topic_configs
+from metaq_broker.frontends.remoting.bundled import BundledBroker
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import MemberRequests
@@ -174,6 +175,8 @@ class BrokerServer:
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
+        system = self._parts.config.system
+        BundledBroker(system.broker_id, Address(system.host_name, self._parts.engine.port)).mount(dispatcher)
         self.sends.add_to(dispatcher)
         Pulls(self.store, self.topics, groups, config, self.held).add_to(dispatcher)
         OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)

@@ -1,0 +1,182 @@
+"""Exactly-once writes of ``format("rocketmq")`` to two bundled brokers, in processes of their own that are killed."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
+from rocketmq_harness import stream_task
+
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.records import RocketReceived
+from metaq_spark.backends.metaq.sink import shared_routes
+from metaq_spark.backends.rocketmq.connections import connections_of
+from metaq_spark.backends.rocketmq.exactly_once import to_frames
+from metaq_spark.backends.rocketmq.options import parse_sink_options
+from metaq_spark.backends.rocketmq.sink import RocketMQSink
+from metaq_spark.columns.blocks import OpenBlock
+from metaq_spark.columns.rocketmq.encode import ElementEncoder, RowColumns
+from metaq_spark.errors import BatchConflict
+from metaq_spark.options.table import Use
+from metaq_spark.sink.backend import WriteTask
+from metaq_spark.sink.task import write_batches
+
+TOPIC = "orders"
+SCHEMA = StructType(
+    [
+        StructField("value", BinaryType()),
+        StructField("tags", StringType()),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
+ARROW = pa.schema([("value", pa.binary()), ("tags", pa.string()), ("properties", pa.map_(pa.string(), pa.string()))])
+NAMES = {4: "broker-a", 7: "broker-b"}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class Brokers:
+    """``broker-a``, which is name server too, and ``broker-b``, with one queue of ``orders`` each."""
+
+    def __init__(self, start: StartBroker, folder: Path) -> None:
+        self._start, self._folder = start, folder
+        self.ports = {broker_id: (free_port(), free_port()) for broker_id in NAMES}
+        self.running: dict[int, RunningBroker] = {}
+        self.name_server = f"127.0.0.1:{self.ports[4][1]}"
+        for broker_id in NAMES:
+            self.start(broker_id)
+        with RocketMQ(self.name_server) as mq:
+            wait_until(lambda: set(mq.cluster.brokers()) == {"broker-a", "broker-b"}, "both brokers are registered")
+
+    def start(self, broker_id: int) -> None:
+        port, for_rocketmq = self.ports[broker_id]
+        ini = self._folder / f"{broker_id}.ini"
+        ini.write_text(
+            f"{system_section(broker_id)}hostName=127.0.0.1\ndataPath={self._folder / str(broker_id)}\n"
+            f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
+            f"[rocketmq]\nenabled=true\nport={for_rocketmq}\nbrokerName={NAMES[broker_id]}\n"
+            f"namesrvAddr={self.name_server}\nregisterNameServerPeriod=1000\n".replace(
+                f"namesrvAddr={self.name_server}\n" if broker_id == 4 else "\0", ""
+            )
+        )
+        self.running[broker_id] = self._start("start", "-f", ini, "--port", str(port))
+
+    def restart(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.running[broker_id].kill()
+            self.start(broker_id)
+        with RocketMQ(self.name_server) as mq:
+            wait_until(lambda: set(mq.cluster.brokers()) == {"broker-a", "broker-b"}, "both are registered again")
+
+    def stored(self) -> list[RocketReceived]:
+        with RocketMQ(self.name_server) as mq:
+            return list(mq.browse(TOPIC))
+
+    def values(self) -> list[bytes]:
+        return sorted(message.data for message in self.stored())
+
+
+@pytest.fixture
+def brokers(start_broker: StartBroker, tmp_path: Path) -> Iterator[Brokers]:
+    yield Brokers(start_broker, tmp_path)
+    connections_of.__globals__["_directory"].cache_clear()
+    shared_routes()
+
+
+class Query:
+    """One run of a streaming query that writes to the brokers."""
+
+    def __init__(self, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._brokers, self._monkeypatch = brokers, monkeypatch
+
+    def sink(self) -> RocketMQSink:
+        raw = {"nameServers": self._brokers.name_server, "topic": TOPIC, "delivery": "exactly_once"}
+        options = parse_sink_options(raw | {"retryIntervalMs": "20", "retries": "8"}, Use.STREAM_WRITE)
+        return RocketMQSink(options, SCHEMA, streaming=True)
+
+    def task(self, sink: RocketMQSink, batch: int, number: int, values: Sequence[bytes]) -> WriterCommitMessage:
+        task = stream_task(number, batch=batch)
+        self._monkeypatch.setattr(WriteTask, "current", lambda: task)
+        rows = [{"value": value, "tags": "hot", "properties": [("price", "3")]} for value in values]
+        there: RocketMQSink = pickle.loads(pickle.dumps(sink))
+        return write_batches([pa.RecordBatch.from_pylist(rows, schema=ARROW)], there)
+
+    def write(
+        self, batch: int, *tasks: Sequence[bytes], before_commit: Callable[[], None] = lambda: None
+    ) -> RocketMQSink:
+        """All tasks of a batch, and its commit by another sink, as Spark's driver makes one."""
+        sink = self.sink()
+        messages = [self.task(sink, batch, number, values) for number, values in enumerate(tasks)]
+        before_commit()
+        driver = self.sink()
+        assert driver.transaction is not None
+        driver.transaction.commit(messages, batch)
+        return driver
+
+
+@pytest.fixture
+def query(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Query:
+    return Query(brokers, monkeypatch)
+
+
+@pytest.mark.process
+def test_a_batch_is_readable_as_a_whole_and_once(brokers: Brokers, query: Query) -> None:
+    seen: list[list[bytes]] = []
+    one, other = [b"%d" % number for number in range(100)], [b"%d" % number for number in range(100, 200)]
+    query.write(0, one, other, before_commit=lambda: seen.append(brokers.values()))
+    assert seen == [[]]
+    assert brokers.values() == sorted(one + other)
+    message = brokers.stored()[0]
+    assert (message.tag, message.properties["price"]) == ("hot", "3")
+    assert len({each.message_id for each in brokers.stored()}) == 200
+    assert {each.partition.broker for each in brokers.stored()} == {"broker-a", "broker-b"}
+    query.write(0, other[::-1], one)  # the same rows in other tasks and another order
+    assert brokers.values() == sorted(one + other)
+    with pytest.raises(BatchConflict):
+        query.write(0, [b"something else"])
+    query.write(1, [b"next"])
+    assert brokers.values() == sorted([*one, *other, b"next"])
+
+
+@pytest.mark.process
+def test_brokers_that_are_killed_between_tasks_and_commit(brokers: Brokers, query: Query) -> None:
+    rows = [b"%d" % number for number in range(50)]
+    query.write(0, rows, before_commit=lambda: brokers.restart(4, 7))
+    assert brokers.values() == sorted(rows)
+    brokers.restart(7)
+    assert brokers.values() == sorted(rows)
+    offsets: dict[Any, list[int]] = {}
+    for message in brokers.stored():
+        offsets.setdefault(message.partition, []).append(message.offset)
+    assert all(found == list(range(len(found))) for found in offsets.values()), "dense"
+
+
+def test_frames_have_one_fingerprint_whatever_their_keys() -> None:
+    def frames(first_row: int, rows: list[dict[str, Any]]) -> Any:
+        batch = pa.RecordBatch.from_pylist(rows, schema=ARROW)
+        columns = RowColumns(batch.column(0), batch.column(1), None, batch.column(2))
+        encoder, block = ElementEncoder(columns, b"p" * 12, first_row, "a test"), OpenBlock(1 << 20, 1000)
+        indexes = pa.array(range(len(rows)), pa.int64()).to_numpy()
+        assert list(encoder.append(indexes, block)) == []
+        return to_frames(block.take(), first_row)
+
+    rows: list[dict[str, Any]] = [
+        {"value": b"a", "tags": "t", "properties": [("n", "1")]},
+        {"value": b"b", "tags": None, "properties": None},
+    ]
+    first = frames(0, rows)
+    assert first.count == 2
+    assert frames(70_000, rows[::-1]).fingerprint == first.fingerprint
+    for change in ({"value": b"c"}, {"tags": "u"}, {"properties": [("n", "2")]}):
+        assert frames(0, [rows[0] | change, rows[1]]).fingerprint != first.fingerprint
