@@ -429,7 +429,7 @@ class PartitionLog:
     # ---- positions
 
     def segment_start(self, offset: int) -> int:
-        """Return the start of the segment that holds ``offset``; below the log its start, behind it the readable end."""
+        """Return the start of the segment that holds ``offset``; else the log's start or readable end."""
         return self.readable_end if offset >= self.readable_end else self.layout.find(offset).start
 
     def boundary(self, offset: int) -> int:
@@ -446,7 +446,7 @@ class PartitionLog:
         return reads.boundary_at_or_below(self.layout, self._clamp(offset)).ordinal
 
     def offset_of_message(self, ordinal: int) -> int:
-        """Return the offset of message ``ordinal``, or of the damage that it is in; clamped to [start, readable end]."""
+        """Return the offset of message ``ordinal``, or of damage that holds it; clamped to [start, readable end]."""
         if ordinal >= self.durable_ordinal:
             return self.readable_end
         return reads.boundary_of_message(self.layout, ordinal).offset

@@ -1,8 +1,8 @@
 """Writes the table of clients and features in docs/rocketmq-broker.md, made from ``results.json``.
 
-    python tests/rocketmq_broker/client_table.py
+    python tests/support/client_table.py
 
-The tests of this folder write ``results.json``; a test of the docs fails if the page shows another table.
+The tests in ``tests/rocketmq_broker`` write it; a test of the docs fails if the page shows another table.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-HERE: Final = Path(__file__).resolve().parent
-ROOT: Final = HERE.parents[1]
-RESULTS: Final = HERE / "results.json"
+ROOT: Final = Path(__file__).resolve().parents[2]
+RESULTS: Final = ROOT / "tests" / "rocketmq_broker" / "results.json"
 PAGE: Final = ROOT / "docs" / "rocketmq-broker.md"
 BEGIN, END = "<!-- clients -->\n", "<!-- end of clients -->\n"
 
