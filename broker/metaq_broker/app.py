@@ -278,7 +278,7 @@ class Broker:
         slave = self.config.role.slave_id if isinstance(self.config.role, SlaveConfig) else None
         root, stored = self.config.zookeeper.address.root, self._stores.partition_counts()
         others = self._coming | {topic for topic, _, _ in self._stores.refused()}
-        return broker_nodes(root, self.config, address, stored, slave, others)
+        return broker_nodes(root, self._engine.config, address, stored, slave, others)
 
     async def _open_to_operators(self) -> None:
         reloader = Reloader(self._file, lambda: self.config, self._stores, self._apply, self._clock, self._announce)

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from metaq.errors import MetaqError
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.model import Address
 from metaq.protocols.remoting.channel import ChannelLimits
+from metaq_broker.accounts.accounts_file import AccountsFile
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.config.ini import ConfigError
@@ -26,8 +28,10 @@ from metaq_broker.config.rocketmq import ROCKETMQ_KEYS, VIP_PORT_BELOW, Rocketmq
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.net.server import Server, bind
+from metaq_broker.frontends.remoting.access import Access
 from metaq_broker.frontends.remoting.administration import AdministrationRequests, topic_configs
 from metaq_broker.frontends.remoting.bundled import BundledBroker
+from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import MemberRequests
@@ -35,9 +39,10 @@ from metaq_broker.frontends.remoting.message_store import MessageStore
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
 from metaq_broker.frontends.remoting.partition_numbers import PartitionNumbers
 from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
+from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
-from metaq_broker.frontends.remoting.system_topics import built_in_topics
+from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, built_in_topics
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -48,13 +53,15 @@ from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration
 from metaq_broker.storage.files import Files
-from metaq_broker.storage.state_table import LoopDriver, StateTable
+from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
 
 _LOG: Final = logging.getLogger(__name__)
 
-STATE_NAME: Final = "rocketmq-state"
 KEY_VALUES_NAME: Final = "rocketmq-kvconfig.json"
-"""Files in the data folder."""
+"""A file in the data folder."""
+
+QUEUES_LOOKED_AT_MAX: Final = 256
+"""When the oldest message of all is asked for."""
 
 SCAN_S: Final = 5.0
 """Between two looks for members and brokers that were silent for too long."""
@@ -122,13 +129,18 @@ class BrokerServer:
         self.address = Address(config.ip or _ip_of(parts.config.system.host_name), port)
         built_in = built_in_topics(config.broker_name, config.cluster_name, create_topics=config.auto_create_topics)
         engine, clock = parts.engine, parts.clock
-        self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in)
+        self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in, HIDDEN_PREFIXES)
         self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
         groups = Groups(state, create_unknown=config.auto_create_groups)
         self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))
         self.locks = QueueLocks(clock.monotonic)
+        self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()
+        self.dispatcher.access = Access(
+            lambda: None if self.accounts is None else self.accounts.accounts, lambda: engine.config
+        )
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
+        self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)
         self.sends = Sends(self.store, self.topics, config)
         self.figures = ConnectionFigures()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
@@ -136,6 +148,7 @@ class BrokerServer:
         self._name_server = NameServerRequests(
             self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
         )
+        self._running = RunningFigures(self._totals, self._moment, clock.monotonic, clock.now_ms)
         self._add_handlers()
         identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address)
         interval_s = config.registration_interval_ms / 1000
@@ -157,7 +170,7 @@ class BrokerServer:
         """
         listeners = _bind(parts.config.system.bind_address, config)
         try:
-            path = Path(parts.config.system.data_path) / STATE_NAME
+            path = Path(parts.config.system.data_path) / FILE_NAME
             state = StateTable.open(parts.files, path, LoopDriver())
             try:
                 server = cls(parts, config, listeners, state)
@@ -178,16 +191,17 @@ class BrokerServer:
         system = self._parts.config.system
         BundledBroker(system.broker_id, Address(system.host_name, self._parts.engine.port)).mount(dispatcher)
         self.sends.add_to(dispatcher)
-        Pulls(self.store, self.topics, groups, config, self.held).add_to(dispatcher)
+        self.pulls.add_to(dispatcher)
         OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
         MemberRequests(groups.members, groups.settings, self.locks, self.topics).mount(dispatcher)
+        ClientQuestions(config.broker_name, groups.members, groups.offsets, self.topics, self.store).mount(dispatcher)
         AdministrationRequests(
             config.broker_name,
             self.topics,
             self.store,
             groups.offsets,
             self._parts.delete_messages,
-            self._figures,
+            self._running.table,
             self._settings,
         ).mount(dispatcher)
         GroupAdministrationRequests(
@@ -206,6 +220,8 @@ class BrokerServer:
         limits = RemotingLimits(config.frame_bytes_max, config.requests_max, OWN_REQUESTS)
         self._remoting = RemotingServer(self.dispatcher, limits)
         self._registration.start()
+        if self.accounts is not None:
+            self.accounts.start()
         for listener in self._listeners:
             server = Server(
                 self._remoting.session,
@@ -227,6 +243,8 @@ class BrokerServer:
         if self._scan is not None:
             self._scan.cancel()
         await self._registration.stop()
+        if self.accounts is not None:
+            await self.accounts.stop()
         self.held.stop()
         if self._servers:
             await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
@@ -246,6 +264,7 @@ class BrokerServer:
 
     def _look_for_silent(self) -> None:
         self._schedule_scan()
+        self._running.sample()
         self.groups.members.expire()
         self.locks.expire()
         for live in self.routes.expire():
@@ -257,15 +276,22 @@ class BrokerServer:
 
     # ---- what administrators are shown
 
-    def _figures(self) -> Mapping[str, str]:
-        clock = self._parts.clock
-        return {
-            "brokerVersionDesc": "V4_9_7",
-            "brokerVersion": "407",
-            "bootTimestamp": str(clock.now_ms()),
-            "connections": str(self.figures.connections),
-            "heldPulls": str(self.held.held),
-        }
+    def _totals(self) -> Totals:
+        traffic = self._parts.engine.statistics.traffic.values()
+        messages, byte_count = (sum(getattr(each, name) for each in traffic) for name in ("messages_in", "bytes_in"))
+        return Totals(messages, byte_count, self.pulls.figures.messages, self.pulls.figures.pulls)
+
+    def _moment(self) -> Moment:
+        system = self._parts.config.system
+        waiting = 0 if self._remoting is None else self._remoting.requests.count
+        disk = self._parts.files.disk_space(Path(system.data_path))
+        return Moment(waiting, self.held.held, self.figures.connections, self._earliest_ms(), disk)
+
+    def _earliest_ms(self) -> int | None:
+        logs = islice(self._parts.engine.stores.logs(), QUEUES_LOOKED_AT_MAX)
+        queues = [(log.topic, log.index) for log in logs if not self._parts.engine.config.hides(log.topic)]
+        times = [self.store.store_time(*queue, self.store.min_offset(*queue)) for queue in queues]
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def _settings(self) -> Mapping[str, str]:
         """Return the settings as RocketMQ's keys and values; secrets are not among them."""

@@ -48,6 +48,14 @@ _DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersio
 
 
 @dataclass(slots=True)
+class PullFigures:
+    """Pulls that were answered since the start, held ones when they were, and the messages in those answers."""
+
+    pulls: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
 class GroupState:
     """What is known of consumer groups: settings, members with their subscriptions, offsets."""
 
@@ -74,6 +82,7 @@ class Pulls:
         self, store: MessageStore, topics: Topics, groups: GroupState, config: RocketmqConfig, held: WaitingPulls
     ) -> None:
         self._store, self._topics, self._groups, self._config, self._held = store, topics, groups, config, held
+        self.figures = PullFigures()
         self._loop = asyncio.get_running_loop()
 
     def add_to(self, dispatcher: Dispatcher) -> None:
@@ -92,7 +101,7 @@ class Pulls:
             if not isinstance(found, NothingAt):
                 text = worded(asked.topic or "", -1, found).remark
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=text)
-        return command.reply(body=encode_record(found))
+        return call.refusal_to_read(found.topic) or command.reply(body=encode_record(found))
 
     def pull(self, call: Call) -> RemotingCommand | None:
         """Carry out a pull."""
@@ -154,6 +163,11 @@ class Pulls:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
         return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, tags)
+
+    def count(self, messages: int) -> None:
+        """Count a pull that is answered."""
+        self.figures.pulls += 1
+        self.figures.messages += messages
 
     def may_hold(self, call: Call, asked: PullMessage) -> bool:
         """Say whether a pull that finds nothing waits."""
@@ -251,6 +265,7 @@ class _Pull:
         return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
 
     def _reply(self, code: int, status: str, next_offset: int, found: Batch) -> RemotingCommand:
+        self._pulls.count(len(found.records))
         ext = {
             "suggestWhichBrokerId": "0",
             "nextBeginOffset": str(next_offset),
