@@ -49,6 +49,7 @@ class RocketmqConfig:
     message_bytes_max: int
     wait_for_disk: bool
     property_filter: bool
+    index_keys: bool
     delay_levels_s: tuple[int, ...]
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
@@ -125,6 +126,7 @@ ROCKETMQ_KEYS: Final = (
     Key("maxMessageSize", "message_bytes_max", byte_count(1, 64 * MIB), 4 * MIB),
     Key("flushDiskType", "wait_for_disk", _flush, True),
     Key("enablePropertyFilter", "property_filter", boolean, False),
+    Key("messageIndexEnable", "index_keys", boolean, True),
     Key("messageDelayLevel", "delay_levels_s", _delay_levels, _delay_levels(DELAY_LEVELS)),
     Key("transactionTimeOut", "transaction_timeout_ms", _COUNT, 6000),
     Key("transactionCheckInterval", "transaction_check_interval_ms", _COUNT, 60_000),

@@ -18,7 +18,7 @@ from metaq_broker.storage.durable_ends import NotedEnd, read_durable_ends
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.folders import DELETED_SUFFIX, parse_folder_name
-from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
+from metaq_broker.storage.log_store import KEYS_NAME, LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.storage.losses import read_losses
 from metaq_broker.storage.sealed_files import CleanEnd, read_clean_mark
 from metaq_broker.storage.segment import find_segment_files
@@ -87,7 +87,7 @@ class Checker:
     def _look_into(self, path: Path) -> tuple[FolderFindings, list[Path]]:
         folder, directories = FolderFindings(path, None if self._task.repair else self._owner(path)), []
         for name in self._files.listdir(path):
-            if not self._files.is_dir(path / name) or name == TRANSACTIONS_NAME:
+            if not self._files.is_dir(path / name) or name in (TRANSACTIONS_NAME, KEYS_NAME):
                 continue
             try:
                 topic, _ = parse_folder_name(name)

@@ -51,6 +51,7 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
+from metaq_broker.rocketmq.parts import lookups, waiting_parts
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
@@ -142,9 +143,12 @@ class BrokerServer:
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)
         self.sends = Sends(self.store, self.topics, config)
+        self.waiting = waiting_parts(self.store, state, self.topics, self.groups, clock, config)
+        data = Path(parts.config.system.data_path)
+        self.lookups = lookups(self.store, engine, parts.files, data) if config.index_keys else None
         self.figures = ConnectionFigures()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
-        self._key_values = KeyValues(parts.files, Path(parts.config.system.data_path) / KEY_VALUES_NAME)
+        self._key_values = KeyValues(parts.files, data / KEY_VALUES_NAME)
         self._name_server = NameServerRequests(
             self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
         )
@@ -192,6 +196,11 @@ class BrokerServer:
         BundledBroker(system.broker_id, Address(system.host_name, self._parts.engine.port)).mount(dispatcher)
         self.sends.add_to(dispatcher)
         self.pulls.add_to(dispatcher)
+        for interceptor in self.waiting.interceptors:
+            self.sends.intercept(interceptor)
+        self.waiting.mount(dispatcher)
+        if self.lookups is not None:
+            self.lookups.mount(dispatcher)
         OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
         MemberRequests(groups.members, groups.settings, self.locks, self.topics).mount(dispatcher)
         ClientQuestions(config.broker_name, groups.members, groups.offsets, self.topics, self.store).mount(dispatcher)
@@ -205,7 +214,13 @@ class BrokerServer:
             self._settings,
         ).mount(dispatcher)
         GroupAdministrationRequests(
-            config.broker_name, groups.settings, groups.offsets, groups.members, self.topics, self.store
+            config.broker_name,
+            groups.settings,
+            groups.offsets,
+            groups.members,
+            self.topics,
+            self.store,
+            lambda: self.waiting.delays.positions,
         ).mount(dispatcher)
 
     async def start(self, tls: ssl.SSLContext | None) -> None:
@@ -222,6 +237,9 @@ class BrokerServer:
         self._registration.start()
         if self.accounts is not None:
             self.accounts.start()
+        if self.lookups is not None:
+            self.lookups.start()
+        self.waiting.start()
         for listener in self._listeners:
             server = Server(
                 self._remoting.session,
@@ -250,6 +268,9 @@ class BrokerServer:
             await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
         if self._remoting is not None:
             self._remoting.stop()
+        self.waiting.stop()
+        if self.lookups is not None:
+            await self.lookups.stop()
         self._name_server.close()
         await self._key_values.close()
         for listener in self._listeners:

@@ -1,0 +1,54 @@
+"""Parts of the front end with settings of their own, made from the configuration: what waits, and lookups by key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metaq_broker.clock import Clock
+from metaq_broker.config.rocketmq import RocketmqConfig
+from metaq_broker.delayed.levels import DelayLevels
+from metaq_broker.engine.engine import Engine
+from metaq_broker.engine.topics import Topics
+from metaq_broker.frontends.remoting.lookups import LookupRequests
+from metaq_broker.frontends.remoting.message_store import MessageStore
+from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
+from metaq_broker.half_messages.half_messages import AskPolicy
+from metaq_broker.key_index.coverage import Partition
+from metaq_broker.key_index.key_index import KeyIndex
+from metaq_broker.storage.files import Files
+from metaq_broker.storage.log_store import KEYS_NAME
+from metaq_broker.storage.state_table import StateTable
+
+if TYPE_CHECKING:
+    from metaq_broker.frontends.remoting.pulls import GroupState
+
+
+def waiting_parts(
+    store: MessageStore, state: StateTable, topics: Topics, groups: GroupState, clock: Clock, config: RocketmqConfig
+) -> WaitingParts:
+    """Return what delivers later, takes messages back and ends transactions."""
+    policy = AskPolicy(
+        config.transaction_timeout_ms, config.transaction_check_interval_ms, config.transaction_check_max
+    )
+    levels = DelayLevels(tuple(1000 * seconds for seconds in config.delay_levels_s))
+    return WaitingParts(store, state, topics, groups.settings, groups.members, clock, levels, policy)
+
+
+def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> LookupRequests:
+    """Return what finds messages by key, with its index in the folder ``data`` (blocking).
+
+    Raises:
+        OSError: The index's folder cannot be made or read.
+    """
+
+    def ranges() -> dict[Partition, tuple[int, int]]:
+        queues = [(log.topic, log.index) for log in engine.stores.logs()]
+        return {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in queues}
+
+    def ends() -> dict[Partition, int]:
+        return {queue: end for queue, (_, end) in ranges().items()}
+
+    requests = LookupRequests(store, KeyIndex.open(files, data / KEYS_NAME, ends), ranges)
+    store.when_stored(requests.stored)
+    return requests
