@@ -60,18 +60,25 @@ def ask(
     Raises:
         OSError: There is no such server, or it does not answer in time.
     """
-    extended = {name: str(value) for name, value in (fields or {}).items()}
-    if account is not None:
-        extended |= signature(account, extended, body)
-    header: dict[str, Any] = {"code": code, "extFields": extended, "flag": 0, "language": "OTHER", "opaque": 1}
-    encoded = json.dumps(header | {"version": VERSION}).encode()
-    frame = struct.pack(">ii", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
+    frame = request(code, fields, body, account)
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout_s) as connection:
         connection.settimeout(timeout_s)
         connection.sendall(frame)
         (size,) = struct.unpack(">i", _exactly(connection, 4))
         return _answer(_exactly(connection, size))
+
+
+def request(
+    code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", account: Account | None = None
+) -> bytes:
+    """The bytes of a request."""
+    extended = {name: str(value) for name, value in (fields or {}).items()}
+    if account is not None:
+        extended |= signature(account, extended, body)
+    header: dict[str, Any] = {"code": code, "extFields": extended, "flag": 0, "language": "OTHER", "opaque": 1}
+    encoded = json.dumps(header | {"version": VERSION}).encode()
+    return struct.pack(">ii", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
 
 
 def signature(account: Account, fields: Mapping[str, str], body: bytes) -> dict[str, str]:

@@ -61,6 +61,23 @@ class Programs:
         lines = self._run("SendRate", MEASURED, topic=topic, count=count, runs=runs, **more)
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
+    def send_singles(self, topic: str, count: int, threads: int, runs: int = 3, **more: object) -> list[Rate]:
+        """How fast so many threads send single messages if each waits for its answers."""
+        lines = self._run("Senders", MEASURED, topic=topic, count=count, threads=threads, runs=runs, **more)
+        return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
+
+    def push_rate(self, topic: str, group: str, count: int) -> Rate:
+        """How fast a push consumer of a new group takes ``count`` messages, from the first to the last."""
+        lines = self._run("PushRate", MEASURED, topic=topic, group=group, count=count)
+        (rate,) = (Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate")
+        return rate
+
+    def latency_ms(self, topic: str, group: str, count: int, **more: object) -> tuple[float, float]:
+        """Median and 99th percentile from before a send to the delivery, in milliseconds. More: perSecond, warmUp."""
+        lines = self._run("Latency", MEASURED, topic=topic, group=group, count=count, **more)
+        ((median, slowest),) = ((float(line[1]), float(line[2])) for line in lines if line[0] == "latency")
+        return median, slowest
+
     def push(self, topic: str, group: str, count: int, **more: object) -> list[list[str]]:
         """What a push consumer of a group gets, until there are so many: broker, queue, offset, tags, body."""
         lines = self._run("Push", QUICK, topic=topic, group=group, count=count, **more)

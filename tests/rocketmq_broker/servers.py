@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import json
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from peers.rocketmq.ask import Answer, ask
-from peers.rocketmq.jvm import free_port
-from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC, Cluster
+from peers.rocketmq.bundled import BundledServer
+from peers.rocketmq.servers import Cluster
 
-CHECK_INTERVAL_MS: Final = 1000
-CHECKS_MAX: Final = 1000
-"""A client may need half a minute until the broker knows it by its heartbeat."""
+CHECKS: Final = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 1000}
+"""Many checks: a client may need half a minute until the broker knows it by its heartbeat."""
 
 DEADLINE_S: Final = 30.0
 UPDATE_GROUP: Final = 200
-
-SERVER_INI: Final = """\
-[system]
-brokerId=0
-serverPort={metaq_port}
-dataPath={data}
-numPartitions=4
-hostName=127.0.0.1
-[rocketmq]
-enabled=true
-port={port}
-brokerIP1=127.0.0.1
-brokerName=broker-a
-transactionTimeOut={check_ms}
-transactionCheckInterval={check_ms}
-transactionCheckMax={checks_max}
-{more}
-"""
 
 
 class Server(Protocol):
@@ -70,9 +47,7 @@ class RealServer:
         self._cluster = cluster
         self.name = cluster.release.version
         cluster.start_name_server()
-        check = {"transactionTimeOut": CHECK_INTERVAL_MS, "transactionCheckInterval": CHECK_INTERVAL_MS}
-        check["transactionCheckMax"] = CHECKS_MAX
-        self._broker = cluster.start_broker("broker-a", **check)
+        self._broker = cluster.start_broker("broker-a", **CHECKS)
 
     @property
     def name_servers(self) -> str:
@@ -95,96 +70,31 @@ class RealServer:
 
 
 class OurServer:
-    """``metaq-broker start`` with ``[rocketmq]``: name server and broker on one port, MetaQ on another."""
+    """This project's broker: name server and broker on one port, MetaQ on another."""
 
     name = "ours"
 
-    def __init__(self, folder: Path, more: str = "") -> None:
-        self._folder = folder
-        self.port, self.metaq_port = free_port(), free_port()
-        self.data = folder / "data"
-        self.data.mkdir(parents=True, exist_ok=True)
-        self._file = folder / "server.ini"
-        keys = {"metaq_port": self.metaq_port, "port": self.port, "data": self.data, "check_ms": CHECK_INTERVAL_MS}
-        self._file.write_text(SERVER_INI.format(**keys, checks_max=CHECKS_MAX, more=more))
-        self.process: subprocess.Popen[str] | None = None
-        self.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
+    def __init__(self, bundled: BundledServer) -> None:
+        self.bundled = bundled
 
     @property
     def name_servers(self) -> str:
         """As ``Server``."""
-        return f"127.0.0.1:{self.port}"
+        return self.bundled.address
 
     @property
     def broker_address(self) -> str:
         """As ``Server``."""
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Start it and wait until it says that it is ready."""
-        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._file)]
-        with (self._folder / "broker.log").open("a") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout is not None
-        readable, _, _ = select.select([self.process.stdout], [], [], DEADLINE_S)
-        said = self.process.stdout.readline() if readable else ""
-        assert "ready" in said, f"the broker did not start: {said}{self.log()}"
-
-    def stop(self) -> None:
-        """Stop it as an operator does."""
-        assert self.process is not None
-        self.process.terminate()
-        assert self.process.wait(DEADLINE_S) == 0, self.log()
-        self.kill()
-
-    def kill(self) -> None:
-        """``kill -9`` if it runs."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(DEADLINE_S)
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-            self.process = None
-
-    def restart(self) -> None:
-        """As ``Server``."""
-        self.stop()
-        self.start()
-
-    def log(self) -> str:
-        """What it wrote."""
-        return (self._folder / "broker.log").read_text()
+        return self.bundled.address
 
     def create_topic(self, topic: str, queues: int) -> None:
         """As ``Server``."""
-        create_topic(self.broker_address, topic, queues)
+        self.bundled.create_topic(topic, queues)
 
-
-def create_topic(address: str, topic: str, queues: int) -> None:
-    """Make a topic at a broker that is its own name server."""
-    fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": queues,
-        "writeQueueNums": queues,
-        "perm": 6,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": "false",
-    }
-    ask(address, UPDATE_TOPIC, fields).checked()
-    wait_until(lambda: _queues(address, topic) == queues, f"a route of {topic}")
-
-
-def _queues(address: str, topic: str) -> int:
-    answer = ask(address, GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
-    return 0 if answer.code else sum(each["writeQueueNums"] for each in json.loads(answer.body)["queueDatas"])
+    def restart(self) -> None:
+        """As ``Server``."""
+        self.bundled.stop()
+        self.bundled.start()
 
 
 def limit_retries(server: Server, group: str, retries: int) -> Answer:

@@ -1,0 +1,151 @@
+"""This project's broker for the programs of this package: name server and broker on one port, MetaQ on another."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from peers.rocketmq.ask import ask
+from peers.rocketmq.jvm import free_port
+from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC
+
+DEADLINE_S: Final = 30.0
+TOPIC_DEADLINE_S: Final = 30.0
+
+SERVER_INI: Final = """\
+[system]
+brokerId=0
+serverPort={metaq_port}
+dataPath={data}
+numPartitions=4
+hostName=127.0.0.1
+{system}
+[rocketmq]
+enabled=true
+port={port}
+brokerIP1=127.0.0.1
+brokerName=broker-a
+{more}
+"""
+
+
+class BundledServer:
+    """``metaq-broker start`` with ``[rocketmq]``. Ports stay the same over restarts.
+
+    ``settings`` are keys of ``[rocketmq]``, ``system`` those of ``[system]``.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, object], system: Mapping[str, object] = {}) -> None:
+        self._folder = folder
+        self.port, self.metaq_port = free_port(), free_port()
+        self.data = folder / "data"
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "server.ini"
+        more, above = ("".join(f"{key}={value}\n" for key, value in each.items()) for each in (settings, system))
+        places = {"metaq_port": self.metaq_port, "port": self.port, "data": self.data}
+        self._file.write_text(SERVER_INI.format(**places, system=above, more=more))
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        """Of name server and broker, ``host:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def metaq_address(self) -> str:
+        """For MetaQ's clients."""
+        return f"127.0.0.1:{self.metaq_port}"
+
+    @property
+    def pid(self) -> int:
+        """The process.
+
+        Raises:
+            RuntimeError: It does not run.
+        """
+        if self._process is None:
+            raise RuntimeError("the broker does not run")
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        return (self._folder / "broker.log").read_text()
+
+    def start(self) -> None:
+        """Start it, again if need be, and wait until it says that it is ready.
+
+        Raises:
+            RuntimeError: It ended, or did not say so in time; with its log.
+        """
+        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._file)]
+        with (self._folder / "broker.log").open("a") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], DEADLINE_S)
+        said = self._process.stdout.readline() if readable else ""
+        if "ready" not in said:
+            self.kill()
+            raise RuntimeError(f"the broker did not start: {said}{self.log}")
+
+    def stop(self) -> None:
+        """Stop it as an operator does.
+
+        Raises:
+            RuntimeError: It did not end well.
+        """
+        assert self._process is not None
+        self._process.terminate()
+        status = self._process.wait(DEADLINE_S)
+        self.kill()
+        if status:
+            raise RuntimeError(f"the broker ended with {status}: {self.log}")
+
+    def kill(self) -> None:
+        """``kill -9`` if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(DEADLINE_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Make a topic, or change it, and wait until it has a route.
+
+        Raises:
+            RuntimeError: It is refused, or has none in time.
+        """
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": "false",
+        }
+        ask(self.address, UPDATE_TOPIC, fields).checked()
+        end = time.monotonic() + TOPIC_DEADLINE_S
+        while self._queues(topic) != queues:
+            if time.monotonic() > end:
+                raise RuntimeError(f"topic {topic} has no route with {queues} queues")
+            time.sleep(0.02)
+
+    def _queues(self, topic: str) -> int:
+        answer = ask(self.address, GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        return 0 if answer.code else sum(each["writeQueueNums"] for each in json.loads(answer.body)["queueDatas"])
