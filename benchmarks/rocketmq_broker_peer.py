@@ -91,10 +91,9 @@ def both(there: Release, durable: bool) -> Iterator[Pair]:
     """Both brokers, which answer after fsync if ``durable``, with new data folders."""
     flush: dict[str, Any] = {"flushDiskType": "SYNC_FLUSH" if durable else "ASYNC_FLUSH"}
     limits = {"maxConnections": CONNECTIONS + SPARE_FILES}
-    system = {"diskFreeMinBytes": 0, "maxSegmentSize": 1 << 30, "numPartitions": QUEUES}
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as name,
-        BundledServer(Path(name) / "ours", flush | limits, system) as server,
+        BundledServer(Path(name) / "ours", flush | limits) as server,
         Cluster(there, Path(name) / "theirs") as cluster,
     ):
         cluster.start_name_server()

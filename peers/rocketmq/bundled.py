@@ -18,21 +18,18 @@ from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC
 DEADLINE_S: Final = 30.0
 TOPIC_DEADLINE_S: Final = 30.0
 
-SERVER_INI: Final = """\
-[system]
-brokerId=0
-serverPort={metaq_port}
-dataPath={data}
-numPartitions=4
-hostName=127.0.0.1
-{system}
-[rocketmq]
-enabled=true
-port={port}
-brokerIP1=127.0.0.1
-brokerName=broker-a
-{more}
-"""
+SYSTEM: Final = {
+    "brokerId": 0,
+    "hostName": "127.0.0.1",
+    "numPartitions": 4,
+    "unflushThreshold": 0,
+    "unflushInterval": 1000,
+    "maxSegmentSize": 1 << 28,
+    "maxTransferSize": 1 << 20,
+    "diskFreeMinBytes": 0,
+}
+ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "broker-a"}
+"""What a broker is given unless it is told otherwise."""
 
 
 class BundledServer:
@@ -47,9 +44,12 @@ class BundledServer:
         self.data = folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self._file = folder / "server.ini"
-        more, above = ("".join(f"{key}={value}\n" for key, value in each.items()) for each in (settings, system))
-        places = {"metaq_port": self.metaq_port, "port": self.port, "data": self.data}
-        self._file.write_text(SERVER_INI.format(**places, system=above, more=more))
+        sections = {
+            "system": {**SYSTEM, "serverPort": self.metaq_port, "dataPath": self.data, **system},
+            "rocketmq": {**ROCKETMQ, "port": self.port, **settings},
+            "topic=test": {},
+        }
+        self._file.write_text("".join(_section(name, keys) for name, keys in sections.items()))
         self._process: subprocess.Popen[str] | None = None
         self.start()
 
@@ -149,3 +149,7 @@ class BundledServer:
     def _queues(self, topic: str) -> int:
         answer = ask(self.address, GET_ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
         return 0 if answer.code else sum(each["writeQueueNums"] for each in json.loads(answer.body)["queueDatas"])
+
+
+def _section(name: str, keys: Mapping[str, object]) -> str:
+    return f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in keys.items())

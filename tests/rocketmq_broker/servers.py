@@ -15,7 +15,7 @@ CHECKS: Final = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "
 """Many checks: a client may need half a minute until the broker knows it by its heartbeat."""
 
 DEADLINE_S: Final = 30.0
-UPDATE_GROUP: Final = 200
+UPDATE_GROUP, QUERY_OFFSET = 200, 14
 
 
 class Server(Protocol):
@@ -111,6 +111,13 @@ def limit_retries(server: Server, group: str, retries: int) -> Answer:
         "notifyConsumerIdsChangedEnable": True,
     }
     return ask(server.broker_address, UPDATE_GROUP, body=json.dumps(group_settings).encode()).checked()
+
+
+def committed(server: Server, group: str, topic: str, queues: int) -> int:
+    """How many messages are behind a group's positions, over all queues."""
+    fields = {"consumerGroup": group, "topic": topic}
+    answers = [ask(server.broker_address, QUERY_OFFSET, {**fields, "queueId": queue}) for queue in range(queues)]
+    return sum(int(answer.fields["offset"]) for answer in answers if not answer.code)
 
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from servers import Server, limit_retries, wait_until
+from servers import Server, committed, limit_retries, wait_until
 
 from peers.rocketmq.clients import Client
 from peers.rocketmq.conversation import Conversation
@@ -162,6 +162,7 @@ def test_clients_go_on_after_a_restart(server: Server, converse: Converse, topic
     for text in before:
         producer.send(name, text)
     consumer.wait_for(has_all(consumer, before), before)
+    wait_until(lambda: committed(server, group, name, QUEUES) == len(before), "the group's positions")
     consumer.close()
     stays = converse("push", f"{group}-stays", topic=name)
     stays.wait_for(has_all(stays, before), before)
