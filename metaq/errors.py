@@ -15,6 +15,9 @@
     ├── DirectoryConflict      two addresses say that they are the same broker
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
     ├── ZooKeeperRefused       ZooKeeper does not do what was asked, or its tree cannot be read
+    ├── ConsumerIdInUse        another consumer of the group runs under the same id
+    ├── PartitionLost          a message cannot be acknowledged any more: another consumer has its partition (or may)
+    ├── StoreFailed            a store of offsets or of parked messages cannot be read or written (retryable)
     ├── ExtensionMissing       the broker does not offer what was asked
     ├── OffsetMoved            the bytes asked for are gone; the broker names the next ones
     ├── DataMissing            a range ends later than the broker's readable bytes
@@ -199,6 +202,44 @@ class ZooKeeperRefused(MetaqError):
 
 class ZooKeeperChanged(ZooKeeperRefused):
     """Another client deleted nodes while they were worked on; what was asked can be tried again at once."""
+
+
+class ConsumerIdInUse(MetaqError):
+    """A consumer with the id ``consumer`` is running in ``group``; ``where`` is the node or file that says so."""
+
+    def __init__(self, group: str, consumer: str, where: str) -> None:
+        self.group, self.consumer, self.where = group, consumer, where
+        super().__init__(group, consumer, where)
+
+    def __str__(self) -> str:
+        return f"group {self.group!r}: a consumer with the id {self.consumer!r} is running already ({self.where})"
+
+
+class PartitionLost(MetaqError):
+    """The message at ``offset`` of ``where`` belongs to an assignment that has ended; it will be delivered again."""
+
+    def __init__(self, where: str, offset: int, generation: int) -> None:
+        self.where, self.offset, self.generation = where, offset, generation
+        super().__init__(where, offset, generation)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where} offset {self.offset}: not acknowledged, assignment {self.generation} of the partition has "
+            "ended; the message will be delivered again"
+        )
+
+
+class StoreFailed(MetaqError):
+    """The store at ``where`` could not be used; ``reason`` is what its driver or the system says."""
+
+    retryable = True
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where, self.reason = where, reason
+        super().__init__(where, reason)
+
+    def __str__(self) -> str:
+        return f"{self.where} cannot be used: {self.reason}"
 
 
 class ExtensionMissing(MetaqError):

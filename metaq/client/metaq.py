@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, Start
 from metaq.client.cluster import ClusterView
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.core import Cluster, broadcast
+from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.discovery.base import Directory
@@ -52,6 +55,7 @@ class MetaQ:
         else:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts = timeouts
+        self._consumers = Cluster(cluster, self._directory, self._pool, self._zookeeper)
 
     def __repr__(self) -> str:
         return f"MetaQ({self._cluster!r})"
@@ -82,6 +86,22 @@ class MetaQ:
     ) -> Browser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
         return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow)
+
+    def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
+        """Return a consumer of ``topics`` in ``group``; see ``GroupConsumer``, and ``ConsumerOptions`` for the options.
+
+        Raises:
+            ValueError, TypeError: An option is outside of what is allowed.
+        """
+        return GroupConsumer(self._consumers, ConsumerOptions(group=group, topics=topics, **options))
+
+    def broadcast_consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
+        """Return a consumer that reads all partitions, whoever else does: its group is this machine's own.
+
+        Offsets are in a file of this machine, unless ``offsets`` names another storage. Raises as ``consumer``.
+        """
+        given = ConsumerOptions(group=group, topics=topics, **options)
+        return GroupConsumer(self._consumers, broadcast(given, self._consumers))
 
     @property
     def cluster(self) -> ClusterView:

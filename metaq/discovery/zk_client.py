@@ -173,9 +173,13 @@ class ZooKeeperClient:
         known = self._client.client_id
         return None if known is None else int(known[0])
 
-    def children(self, paths: Iterable[str]) -> list[list[str] | None]:
-        """Return the names of each node's children, sorted; ``None`` for a node that does not exist."""
-        found = self._each(paths, self._client.get_children_async, absent=(NoNodeError,))
+    def children(self, paths: Iterable[str], *, watch: bool = False) -> list[list[str] | None]:
+        """Return the names of each node's children, sorted; ``None`` for a node that does not exist.
+
+        ``watch``: call ``on_change`` when a child is next added to or deleted from one of the others.
+        """
+        watcher = self._watch if watch else None
+        found = self._each(paths, lambda path: self._client.get_children_async(path, watcher), absent=(NoNodeError,))
         return [None if names is None else sorted(names) for names in found]
 
     def read(self, paths: Iterable[str], *, watch: bool = False) -> list[Node | None]:

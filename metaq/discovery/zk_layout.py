@@ -11,7 +11,8 @@
     ROOT/brokers/topics-sub/TOPIC/ID-m           the same
     ROOT/members/ID                              meta://HOST:PORT             not MetaQ's: a master that is or was there
     ROOT/members/ID/topics                       ["orders","pay*"]            not MetaQ's: what that master may have
-    ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas
+    ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas; ephemeral
+    ROOT/consumers/GROUP/owners/TOPIC/ID-INDEX   CONSUMER that reads the partition; ephemeral
     ROOT/consumers/GROUP/offsets/TOPIC/ID-INDEX  MESSAGE_ID-OFFSET
 
 Whoever reads must cope with nodes of others: what is not of this form is no broker, no slave, no partition.
@@ -152,6 +153,14 @@ class Layout:
     def consumer_ids(self, group: str) -> str:
         """Parent of the consumers of a group that are running."""
         return f"{self.consumers}/{group}/ids"
+
+    def consumer_id(self, group: str, consumer: str) -> str:
+        """The node that a consumer of a group has as long as it lives."""
+        return f"{self.consumer_ids(group)}/{consumer}"
+
+    def owner(self, group: str, where: TopicPartition) -> str:
+        """The node of the consumer that reads a partition."""
+        return f"{self.consumers}/{group}/owners/{where.topic}/{where.partition}"
 
     def offsets(self, group: str) -> str:
         """Parent of the topics that a group has offsets of."""

@@ -143,6 +143,16 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
 TCP: Final[Transport] = TcpTransport()
 
 
+def own_ip() -> str:
+    """Return an address of this machine that others may reach, ``127.0.0.1`` where there is none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # no machine has it: only the way there is looked up
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
 def refuses(address: Address, timeout_s: float) -> bool:
     """Whether nobody listens at ``address``; not if anything else is wrong there, or takes longer."""
     try:

@@ -1,0 +1,322 @@
+"""The thread that keeps a consumer in its group: joins, divides partitions, saves positions, leaves.
+
+One place decides, so a partition is never read before its owner node is this consumer's, and never released before what
+was handed out of it is dealt with::
+
+    lose    hand out no more ─▶ wait for messages in hand (drain_s) ─▶ save ─▶ refuse late acks ─▶ delete node
+    gain    create node, or wait until its owner deletes it ─▶ load offset ─▶ read
+
+While ZooKeeper is away nothing is handed out and positions are kept. After a lost session a partition goes on from its
+kept position, unless the group's offset has changed meanwhile: then somebody else has read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.client.groups.assignment import Strategy, wanted_partitions
+from metaq.client.groups.membership import Membership
+from metaq.client.groups.partition import OwnedPartition, ReadSettings
+from metaq.client.groups.starts import StartResolver
+from metaq.client.groups.state import GroupState
+from metaq.client.offsets import OffsetStorage
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import ConsumerIdInUse, MetaqError, ZooKeeperAway
+from metaq.model import TopicPartition
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+
+_LOG: Final = logging.getLogger(__name__)
+
+AGAIN_S: Final = 1.0
+"""Pause before a step that could not be done is tried again, and between two looks at partitions of others."""
+
+REFRESH_S: Final = 5.0
+"""Pause between two looks at the partitions of a topic where nobody reports changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """``save_s``: period of saving. ``drain_s``: longest wait for messages in hand. ``id_wait_s``: for a free id."""
+
+    strategy: Strategy
+    save_s: float = 5.0
+    drain_s: float = 20.0
+    id_wait_s: float = 60.0
+    callbacks: bool = False
+    """Whether the program wants to know of revoked partitions before they are released."""
+
+
+class Coordinator:
+    """See the module. ``start`` it, and ``close`` it at the end; everything else happens in its thread."""
+
+    def __init__(
+        self,
+        state: GroupState,
+        membership: Membership,
+        storage: OffsetStorage,
+        resolver: StartResolver,
+        read: ReadSettings,
+        settings: CoordinatorSettings,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._state, self._membership, self._storage = state, membership, storage
+        self._resolver, self._read, self._settings, self._clock = resolver, read, settings, clock
+        self._saving = threading.Lock()  # who has it may save, and release what was saved
+        self._wake = threading.Event()
+        self._stopping = False
+        self._claimed: set[TopicPartition] = set()
+        """Partitions whose owner nodes are this consumer's, in this session."""
+        self._dirty = True
+        self._again_s = self._save_due_s = self._refresh_due_s = 0.0
+        self._since_s: float | None = None
+        self._said = ""
+        self._thread = threading.Thread(target=self._run, name=f"metaq-group-{membership.group}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """Save positions and leave the group; return whether that was done within ``timeout_s``."""
+        self._stopping = True
+        self._wake.set()
+        with self._state.lock:
+            self._state.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def save(self, places: Collection[TopicPartition] | None = None) -> None:
+        """Save the positions that have moved, now; of ``places`` only, if given. Any thread may call it.
+
+        Raises:
+            StoreFailed, ZooKeeperAway, ZooKeeperRefused: The storage could not be used. Positions are kept.
+        """
+        with self._saving:
+            self._save(places)
+
+    def _save(self, places: Collection[TopicPartition] | None = None) -> None:
+        offsets = self._state.unsaved(places)
+        if offsets:
+            self._storage.save(self._membership.group, offsets)
+            self._state.note_saved(offsets)
+
+    def _run(self) -> None:
+        try:
+            self._membership.start(self._note_change, self._note_lost)
+            self._save_due_s = self._clock.monotonic() + self._settings.save_s
+            while not self._stopping:
+                self._wake.clear()
+                self._try_step()
+                self._wake.wait(self._pause_s())
+        except Exception as error:  # the reader raises it
+            self._state.fail(error)
+        finally:
+            self._leave()
+
+    def _note_change(self) -> None:
+        self._dirty = True
+        self._wake.set()
+
+    def _note_lost(self) -> None:
+        self._state.pause("the connection to ZooKeeper is lost")
+
+    def _pause_s(self) -> float:
+        due = [self._save_due_s]
+        if self._again_s:
+            due.append(self._again_s)
+        if self._refresh_due_s:
+            due.append(self._refresh_due_s)
+        return max(0.0, min(due) - self._clock.monotonic())
+
+    def _try_step(self) -> None:
+        try:
+            self._step()
+            self._said = ""
+        except MetaqError as error:
+            if not error.retryable:
+                raise
+            self._say(f"group {self._membership.group}: {error}; positions are kept, trying again")
+            self._dirty = True
+            self._again_s = self._clock.monotonic() + AGAIN_S
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            _LOG.warning("%s", text)
+            self._said = text
+
+    def _step(self) -> None:
+        now_s = self._clock.monotonic()
+        if not self._membership.connected:
+            self._state.pause("ZooKeeper is away")
+            return
+        if not self._membership.registered:
+            self._claimed.clear()
+            self._state.pause("the consumer is joining its group")
+            if not self._register():
+                return
+            self._dirty = True
+        if self._dirty or (self._again_s and now_s >= self._again_s) or self._refresh_is_due(now_s):
+            self._dirty, self._again_s = False, 0.0
+            self._rebalance()
+        if self._membership.connected and self._membership.registered:
+            self._state.resume()
+        if now_s >= self._save_due_s:
+            self._save_due_s = now_s + self._settings.save_s
+            self.save()
+
+    def _refresh_is_due(self, now_s: float) -> bool:
+        return bool(self._refresh_due_s) and now_s >= self._refresh_due_s
+
+    def _register(self) -> bool:
+        """Become a member. The node of a predecessor that has died may stay for its session: wait, but not for ever."""
+        now_s = self._clock.monotonic()
+        try:
+            self._membership.register()
+        except ConsumerIdInUse as error:
+            self._since_s = self._since_s or now_s
+            if now_s - self._since_s >= self._settings.id_wait_s:
+                raise
+            self._say(f"{error}; waiting")
+            self._again_s = now_s + AGAIN_S
+            return False
+        self._since_s = None
+        return True
+
+    def _rebalance(self) -> None:
+        view = self._membership.view()
+        if self._membership.consumer_id not in view.members:
+            self._again_s = self._clock.monotonic() + AGAIN_S
+            return  # the session has just ended
+        wanted = wanted_partitions(self._settings.strategy, self._membership.consumer_id, view.members, view.partitions)
+        owned = set(self._state.partitions)
+        self._state.keep(wanted & owned)
+        self._release((owned | self._claimed) - wanted)
+        claimed = self._membership.claim(wanted)
+        self._drop(wanted - claimed)
+        self._claimed = claimed
+        self._take_over(claimed)
+        if missing := wanted - claimed:
+            self._again_s = self._clock.monotonic() + AGAIN_S
+            _LOG.info("group %s: %d partitions are still another consumer's", self._membership.group, len(missing))
+        if not self._membership.reports_changes:
+            self._refresh_due_s = self._clock.monotonic() + REFRESH_S
+
+    def _release(self, lose: set[TopicPartition]) -> None:
+        """Give partitions up: drained, saved, fenced, and only then released."""
+        if not lose:
+            return
+        self._drain(lose & set(self._state.partitions) & self._claimed)
+        with self._saving:
+            try:
+                self._save(lose & self._claimed)
+            except ZooKeeperAway:
+                raise  # nobody else can get the partitions before it is back
+            except MetaqError as error:
+                _LOG.error("offsets of %s are not saved, messages will be repeated: %s", _named(lose), error)
+            self._drop(lose, saving=True)
+        self._membership.release(lose & self._claimed)
+        self._claimed -= lose
+
+    def _drain(self, lose: set[TopicPartition]) -> None:
+        if not lose:
+            return
+        state, deadline_s = self._state, self._clock.monotonic() + self._settings.drain_s
+        state.revoke(lose)
+        with state.lock:
+            while not self._stopping and not state.drained(lose, callbacks=self._settings.callbacks):
+                left_s = deadline_s - self._clock.monotonic()
+                if left_s <= 0 or not self._membership.registered:
+                    hand = sum(state.partitions[where].in_hand for where in lose)
+                    _LOG.warning("%d messages of %s are not dealt with; they will be repeated", hand, _named(lose))
+                    return
+                state.changed.wait(left_s)
+
+    def _drop(self, places: Collection[TopicPartition], *, saving: bool = False) -> None:
+        """Own these no more."""
+        gone = [where for where in places if where in self._state.partitions]
+        if not gone:
+            return
+        if saving:
+            self._state.remove(gone)
+        else:
+            with self._saving:
+                self._state.remove(gone)
+        _LOG.info("group %s: released %s", self._membership.group, _named(gone))
+
+    def _take_over(self, claimed: set[TopicPartition]) -> None:
+        """Read what is claimed, from the group's offset, or from where this consumer was."""
+        with self._saving:
+            stored = self._storage.load(self._membership.group, claimed)
+            changed = [
+                where
+                for where in claimed
+                if where in self._state.partitions and self._state.partitions[where].saved != stored.get(where)
+            ]
+            self._drop(changed, saving=True)  # read by another consumer meanwhile
+        starts: dict[TopicPartition, GroupOffset] = {}
+        failed: MetaqError | None = None
+        for where in sorted(claimed - set(self._state.partitions)):
+            try:
+                starts[where] = stored[where] if where in stored else self._start(where)
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                failed = error
+        self._add(starts, stored)
+        if failed is not None:
+            raise failed
+
+    def _start(self, where: TopicPartition) -> GroupOffset:
+        try:
+            return self._resolver.resolve(where)
+        except KeyError:
+            raise _Unknown(where) from None
+
+    def _add(self, starts: Mapping[TopicPartition, GroupOffset], stored: Mapping[TopicPartition, GroupOffset]) -> None:
+        if not starts:
+            return
+        state = self._state
+        with state.lock:
+            state.generation += 1
+            new = [
+                OwnedPartition(where, start, state.generation, self._read, stored.get(where))
+                for where, start in starts.items()
+            ]
+            state.add(new)
+        _LOG.info("group %s: assigned %s", self._membership.group, _named(starts))
+
+    def _leave(self) -> None:
+        try:
+            if self._membership.connected and self._membership.registered:
+                self._save_at_end()
+        finally:
+            self._state.remove(list(self._state.partitions))
+            self._membership.close()
+            self._storage.close()
+
+    def _save_at_end(self) -> None:
+        try:
+            self.save()
+            self._membership.release(self._claimed)
+        except MetaqError as error:
+            _LOG.error("the last positions are not saved, messages will be repeated: %s", error)
+
+
+class _Unknown(MetaqError):
+    """No broker is known that has ``where``."""
+
+    retryable = True
+
+    def __init__(self, where: TopicPartition) -> None:
+        super().__init__(where)
+
+    def __str__(self) -> str:
+        return f"no broker is known that has {self.args[0]}"
+
+
+def _named(places: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(places)))

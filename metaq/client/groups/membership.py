@@ -1,0 +1,117 @@
+"""Who else is in the group: the seam that ZooKeeper's groups implement, and a group that has one member at a time.
+
+Without ZooKeeper nobody can tell consumers of each other, so a consumer on a fixed list of brokers owns all partitions.
+A file of this machine, locked as long as it runs, keeps out a second program that would store offsets at the same
+place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import IO, Protocol
+
+from metaq.discovery.base import Directory
+from metaq.discovery.zk_groups import GroupView
+from metaq.errors import ConsumerIdInUse, StoreFailed, TopicNotFound
+from metaq.model import Partition, TopicPartition
+
+
+class Membership(Protocol):
+    """A consumer's membership of a group; see ``ZooKeeperMembership``."""
+
+    group: str
+    consumer_id: str
+    reports_changes: bool
+    """Whether ``on_change`` is called when the topics get more partitions."""
+
+    def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None: ...
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def registered(self) -> bool: ...
+
+    def register(self) -> None: ...
+
+    def view(self) -> GroupView: ...
+
+    def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
+
+    def release(self, partitions: Collection[TopicPartition]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LoneMembership:
+    """The only member of ``group`` among those that use the same ``lock_path``; ``None``: nobody looks."""
+
+    connected = True
+    reports_changes = False
+
+    def __init__(
+        self, directory: Directory, group: str, consumer_id: str, topics: Collection[str], lock_path: Path | None
+    ) -> None:
+        self.group, self.consumer_id = group, consumer_id
+        self._directory, self._topics, self._lock_path = directory, topics, lock_path
+        self._lock: IO[bytes] | None = None
+        self.registered = False
+
+    def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Nothing ever changes by itself."""
+
+    def register(self) -> None:
+        """Lock the file.
+
+        Raises:
+            ConsumerIdInUse: Another program has locked it.
+            StoreFailed: It cannot be made.
+        """
+        if self._lock_path is not None and self._lock is None:
+            self._lock = self._locked(self._lock_path)
+        self.registered = True
+
+    def _locked(self, path: Path) -> IO[bytes]:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            opened = open(path, "ab")  # noqa: SIM115 - open, and so locked, until the consumer is closed
+        except OSError as error:
+            raise StoreFailed(str(path), error.strerror or str(error)) from error
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            opened.close()
+            raise ConsumerIdInUse(self.group, self.consumer_id, str(path)) from None
+        return opened
+
+    def view(self) -> GroupView:
+        """Return all partitions that hold or accept messages of the topics."""
+        return GroupView({self.consumer_id: list(self._topics)}, self._partitions())
+
+    def _partitions(self) -> Mapping[str, list[Partition]]:
+        found: dict[str, list[Partition]] = {}
+        for topic in self._topics:
+            there = set(self._directory.partitions(topic))
+            try:
+                there |= set(self._directory.writable(topic))
+            except TopicNotFound:
+                if not there:
+                    raise
+            found[topic] = sorted(there)
+        return found
+
+    def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """All of them."""
+        return set(partitions)
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Nobody waits for them."""
+
+    def close(self) -> None:
+        """Unlock the file."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        self.registered = False

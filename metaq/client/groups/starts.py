@@ -1,0 +1,87 @@
+"""Where a group begins in a partition that it has no offset of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.positions import lookup
+from metaq.discovery.base import Directory
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import BrokerError
+from metaq.model import INT64_MAX, Partition, TopicPartition
+
+Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int] | Mapping[TopicPartition, int]
+"""The first message, the end of what is there, the first message at or after a time (ms since 1970, or a datetime), or
+an offset for each partition; partitions that a mapping does not name begin at their first message."""
+
+
+def checked_start(start: object) -> Start:
+    """Return ``start`` if it can be one.
+
+    Raises:
+        ValueError: It is of another type or value.
+    """
+    match start:
+        case "earliest" | "latest":
+            return start
+        case bool():
+            pass
+        case int() if start >= 0:
+            return start
+        case datetime() if start.tzinfo is not None:
+            return int(start.timestamp() * 1000)
+        case Mapping() if all(
+            isinstance(where, Partition | TopicPartition) and isinstance(offset, int) and offset >= 0
+            for where, offset in start.items()
+        ):
+            return start
+    expected = "'earliest', 'latest', ms since 1970, a datetime with a time zone, or {partition: offset}"
+    raise ValueError(f"start {start!r}: expected {expected}")
+
+
+class StartResolver:
+    """Asks brokers for the offset that ``start`` means."""
+
+    def __init__(self, directory: Directory, pool: SessionPool, start: Start) -> None:
+        self._directory, self._pool, self._start = directory, pool, start
+
+    def resolve(self, where: TopicPartition) -> GroupOffset:
+        """Return the offset to begin at.
+
+        Raises:
+            KeyError: No address is known of the partition's broker.
+            ValueError: No message begins at an offset that was named.
+            ExtensionMissing: ``start`` is a time, and the broker keeps none (a Java broker).
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The broker could not be asked.
+        """
+        with self._pool.lease(self._directory.brokers()[where.partition.broker_id]) as session:
+            topic, index = where.topic, where.partition.index
+            try:
+                match self._start:
+                    case "earliest":
+                        return GroupOffset(lookup(session, topic, index, 0, "segment"))
+                    case "latest":
+                        return GroupOffset(lookup(session, topic, index, INT64_MAX, "segment"))
+                    case int(time_ms):
+                        return GroupOffset(first_at_time(session, topic, index, time_ms))
+                    case datetime() as moment:
+                        return GroupOffset(first_at_time(session, topic, index, int(moment.timestamp() * 1000)))
+                    case offsets:
+                        asked = self._named(offsets, where)
+                        if asked and (found := frame_boundary(session, topic, index, asked)) != asked:
+                            raise ValueError(f"{where}: no message begins at offset {asked}; one begins at {found}")
+                        return GroupOffset(asked)
+            except BrokerError as error:
+                if error.code == 404:  # nobody has written to it yet
+                    return GroupOffset(0)
+                raise
+
+    def _named(self, offsets: Mapping[Partition, int] | Mapping[TopicPartition, int], where: TopicPartition) -> int:
+        for name, offset in offsets.items():
+            if name in (where, where.partition):
+                return offset
+        return 0

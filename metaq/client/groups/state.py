@@ -1,0 +1,263 @@
+"""What a consumer owns, shared by who reads, who fetches and who divides the partitions. Does no I/O.
+
+One lock guards everything. ``pause`` stops the hand-out, as long as nobody can say whether the partitions are still
+this consumer's. Changes of the assignment are queued for the reader, so that a program's functions run where it reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from metaq.backends.metaq.polls import PartitionRequest, Polled
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.partition import POLL_STEPS, Jump, OwnedPartition
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import PartitionLost
+from metaq.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Partitions that were gained, or are about to be released."""
+
+    kind: Literal["assigned", "revoked"]
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupState:
+    """See the module. ``changed`` is notified whenever something may have become possible."""
+
+    def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
+        self.lock: Final = threading.RLock()
+        self.changed: Final = threading.Condition(self.lock)
+        self.partitions: dict[TopicPartition, OwnedPartition] = {}
+        self.generation = 0
+        self.paused: str | None = "the consumer has not joined its group yet"
+        """Why nothing is handed out; ``None``: it is."""
+        self.failure: Exception | None = None
+        """What ends the consumer; its reader raises it."""
+        self.changes: deque[Change] = deque()
+        self.callbacks_running = 0
+        self.closing = False
+        self.version = 0
+        """Counts notifications: who has looked at something and wants to wait sees whether one came in between."""
+        self.wakers: list[Callable[[], None]] = []
+        """Called with the lock when ``changed`` is notified, for readers that do not wait for it."""
+        self.on_brokers: Callable[[set[int]], None] = lambda broker_ids: None
+        """Called with the lock when partitions of brokers were added, for who fetches."""
+        self.max_attempts: Final = max_attempts
+        self._retry_max_s = retry_max_s
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen_max = dedupe
+        self._order: deque[TopicPartition] = deque()
+
+    def notify(self) -> None:
+        """Wake who waits for ``changed``. The caller has the lock."""
+        self.version += 1
+        self.changed.notify_all()
+        for wake in self.wakers:
+            wake()
+
+    # the assignment
+
+    def add(self, partitions: Collection[OwnedPartition]) -> None:
+        """Own more partitions."""
+        with self.lock:
+            for partition in partitions:
+                self.partitions[partition.where] = partition
+                self._order.append(partition.where)
+            self.changes.append(Change("assigned", tuple(sorted(one.where for one in partitions))))
+            self.on_brokers({one.where.partition.broker_id for one in partitions})
+            self.notify()
+
+    def keep(self, places: Collection[TopicPartition]) -> None:
+        """Go on with those of these that were about to be released."""
+        with self.lock:
+            kept = [where for where in places if self.partitions[where].revoking]
+            for where in kept:
+                self.partitions[where].revoking = False
+            if kept:
+                self.changes.append(Change("assigned", tuple(sorted(kept))))
+                self.notify()
+
+    def revoke(self, places: Collection[TopicPartition]) -> None:
+        """Hand out nothing more of these; the reader is told."""
+        with self.lock:
+            for where in places:
+                self.partitions[where].revoking = True
+            self.changes.append(Change("revoked", tuple(sorted(places))))
+            self.notify()
+
+    def remove(self, places: Collection[TopicPartition]) -> None:
+        """Own these no more: what is acknowledged later is refused."""
+        with self.lock:
+            for where in places:
+                self.partitions.pop(where).lost = True
+                self._order.remove(where)
+            self.notify()
+
+    def drained(self, places: Collection[TopicPartition], *, callbacks: bool) -> bool:
+        """Return whether no message of these is in hand, and, with ``callbacks``, the reader has dealt with changes."""
+        if callbacks and (self.changes or self.callbacks_running):
+            return False
+        return not any(self.partitions[where].in_hand for where in places if where in self.partitions)
+
+    def pause(self, why: str) -> None:
+        """Hand out nothing until ``resume``."""
+        with self.lock:
+            self.paused = why
+
+    def resume(self) -> None:
+        """Hand out messages again."""
+        with self.lock:
+            if self.paused is not None:
+                self.paused = None
+                self.notify()
+
+    def fail(self, error: Exception) -> None:
+        """End the consumer: its reader gets ``error``."""
+        with self.lock:
+            self.failure = self.failure or error
+            self.notify()
+
+    # what is fetched
+
+    def requests(self, broker_id: int, now_s: float, limit: int) -> list[tuple[OwnedPartition, PartitionRequest]]:
+        """Return the requests that are due at a broker. The caller has the lock."""
+        found: list[tuple[OwnedPartition, PartitionRequest]] = []
+        for partition in self._of(broker_id):
+            if len(found) < limit and (request := partition.request(now_s)) is not None:
+                found.append((partition, request))
+        return found
+
+    def next_request_s(self, broker_id: int) -> float | None:
+        """Return when the next request is due at a broker, ``None``: not by itself. The caller has the lock."""
+        times = [at for partition in self._of(broker_id) if (at := partition.next_request_s()) is not None]
+        return min(times, default=None)
+
+    def fetched(
+        self, asked: Sequence[tuple[OwnedPartition, PartitionRequest]], outcomes: Sequence[Polled | None], now_s: float
+    ) -> list[Jump]:
+        """Take what came of requests; return where the broker did not have what was asked for any more."""
+        with self.lock:
+            jumps = [
+                partition.fetched(request, outcome, now_s)
+                for (partition, request), outcome in zip(asked, outcomes, strict=True)
+            ]
+            self.notify()
+        return [jump for jump in jumps if jump is not None]
+
+    def _of(self, broker_id: int) -> Iterator[OwnedPartition]:
+        return (one for where, one in self.partitions.items() if where.partition.broker == broker_id)
+
+    # what is handed out and settled
+
+    def take(self, now_s: float, *, free_only: bool = False) -> Delivery | None:
+        """Hand out a message, of the partition that the last one was of, as long as it has some. Caller has the lock.
+
+        Raises:
+            CorruptFrame: As ``OwnedPartition.take``.
+        """
+        if self.paused is not None:
+            return None
+        for _ in range(len(self._order)):
+            partition = self.partitions[self._order[0]]
+            if not (free_only and partition.busy):
+                asks = partition.next_request_s() is None
+                if (delivery := partition.take(now_s, self._is_seen, self)) is not None:
+                    if asks and partition.next_request_s() is not None:
+                        self.notify()  # the buffer is nearly empty
+                    return delivery
+                if asks and partition.next_request_s() is not None:
+                    self.notify()
+            self._order.rotate(-1)
+        return None
+
+    def take_more(self, where: TopicPartition, now_s: float) -> Delivery | None:
+        """Hand out the next message of one partition. The caller has the lock.
+
+        Raises:
+            CorruptFrame: As ``OwnedPartition.take``.
+        """
+        partition = self.partitions.get(where)
+        if partition is None or self.paused is not None:
+            return None
+        delivery = partition.take(now_s, self._is_seen, self)
+        if delivery is None and partition.next_request_s() is not None:
+            self.notify()
+        return delivery
+
+    def next_retry_s(self) -> float | None:
+        """Return when the next refused message is due. The caller has the lock."""
+        return min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Settle a message.
+
+        Raises:
+            PartitionLost: That is too late.
+        """
+        with self.lock:
+            partition = self.partitions.get(TopicPartition(delivery.topic, delivery.partition))
+            ours = partition is not None and partition.generation == delivery.generation
+            if partition is None or not ours or not partition.settle(delivery.entry):
+                where = f"{delivery.topic}/{delivery.partition}"
+                raise PartitionLost(where, delivery.offset, delivery.generation)
+            if self._seen_max:
+                self._note_seen(delivery.message_id)
+            if partition.revoking:
+                self.notify()
+
+    def retry_later(self, delivery: Delivery, now_s: float) -> bool:
+        """Hand a message out again after a pause that grows with its attempts; return whether it is still ours."""
+        with self.lock:
+            partition = self.partitions.get(TopicPartition(delivery.topic, delivery.partition))
+            if partition is None or partition.generation != delivery.generation:
+                return False
+            due_s = now_s + self.pause_s(delivery.attempt)
+            return partition.retry(delivery, replace(delivery, attempt=delivery.attempt + 1), due_s)
+
+    def pause_s(self, failures: int) -> float:
+        """Return how long to wait after a message was refused ``failures`` times."""
+        return min(self._retry_max_s, self._retry_max_s / POLL_STEPS * failures)
+
+    def roll_back(self, places: Collection[TopicPartition], now_s: float) -> int:
+        """Have what is in hand of these handed out again; return how many messages that are."""
+        with self.lock:
+            mine = [self.partitions[where] for where in places if where in self.partitions]
+            count = sum(partition.roll_back(now_s, self.pause_s) for partition in mine)
+            self.notify()
+        return count
+
+    def positions(self) -> dict[TopicPartition, GroupOffset]:
+        """Return the position of each partition."""
+        with self.lock:
+            return {where: partition.position for where, partition in self.partitions.items()}
+
+    def unsaved(self, places: Collection[TopicPartition] | None = None) -> Mapping[TopicPartition, GroupOffset]:
+        """Return the positions that the offset storage does not have; of ``places`` only, if given."""
+        with self.lock:
+            return {
+                where: partition.position
+                for where, partition in self.partitions.items()
+                if (places is None or where in places) and partition.position != partition.saved
+            }
+
+    def note_saved(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """The offset storage has these."""
+        with self.lock:
+            for where, offset in offsets.items():
+                if where in self.partitions:
+                    self.partitions[where].saved = offset
+
+    def _is_seen(self, message_id: int) -> bool:
+        return message_id in self._seen
+
+    def _note_seen(self, message_id: int) -> None:
+        self._seen[message_id] = None
+        if len(self._seen) > self._seen_max:
+            self._seen.popitem(last=False)

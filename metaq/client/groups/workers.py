@@ -1,0 +1,78 @@
+"""Threads that handle the messages of several partitions at the same time, those of one partition in their order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.state import GroupState
+from metaq.model import TopicPartition
+from metaq.net.clock import Clock
+
+_QUANTUM: Final = 64
+"""Messages of a partition that a thread handles before it looks at the others."""
+
+_LOOK_S: Final = 0.5
+
+
+class Workers:
+    """``count`` threads that call ``handle``. A daemon each: one that never returns does not keep the program alive."""
+
+    def __init__(self, state: GroupState, count: int, handle: Callable[[Delivery], object], clock: Clock) -> None:
+        self._state, self._handle, self._clock = state, handle, clock
+        self._stopped = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"metaq-worker-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End behind the messages in hand; wait for them, at most ``timeout_s`` in all."""
+        self._stopped = True
+        with self._state.lock:
+            self._state.notify()
+        deadline_s = self._clock.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline_s - self._clock.monotonic()))
+
+    def _run(self) -> None:
+        try:
+            while (delivery := self._take()) is not None:
+                self._work_on(delivery)
+        except Exception as error:  # the reader raises it
+            self._state.fail(error)
+
+    def _take(self) -> Delivery | None:
+        state = self._state
+        with state.lock:
+            while not self._stopped and state.failure is None:
+                now_s = self._clock.monotonic()
+                if (delivery := state.take(now_s, free_only=True)) is not None:
+                    state.partitions[TopicPartition(delivery.topic, delivery.partition)].busy = True
+                    return delivery
+                due_s = state.next_retry_s()
+                state.changed.wait(_LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - now_s) + 0.001))
+        return None
+
+    def _work_on(self, first: Delivery) -> None:
+        where = TopicPartition(first.topic, first.partition)
+        delivery: Delivery | None = first
+        try:
+            for _ in range(_QUANTUM):
+                if delivery is None or self._stopped:
+                    break
+                self._handle(delivery)
+                with self._state.lock:
+                    delivery = self._state.take_more(where, self._clock.monotonic()) if not self._stopped else None
+            else:
+                if delivery is not None:
+                    self._handle(delivery)
+        finally:
+            with self._state.lock:
+                partition = self._state.partitions.get(where)
+                if partition is not None:
+                    partition.busy = False
+                    self._state.notify()

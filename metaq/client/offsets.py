@@ -1,0 +1,150 @@
+"""Where a consumer group's offsets are stored: in memory, in a file; ``sql_offsets`` has databases.
+
+Without a storage of the program's own, a group of a cluster with ZooKeeper has its offsets there, as with MetaQ's Java
+client, and any other group in an SQLite file of this machine.
+
+Source: docs/client.md, "Where offsets are stored".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import StoreFailed
+from metaq.model import Partition, TopicPartition
+from metaq.net.clock import wall_clock_ms
+
+__all__ = ["FileOffsets", "GroupOffset", "MemoryOffsets", "OffsetStorage", "file", "memory"]
+
+
+class OffsetStorage(Protocol):
+    """Keeps offsets of groups. A consumer calls it from one thread at a time.
+
+    Methods raise ``StoreFailed``, or another ``MetaqError``, if the storage cannot be used.
+    """
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        """Return the offsets of ``group`` in ``partitions``, without those that were never saved."""
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Store ``offsets`` durably; those of other partitions stay as they are."""
+
+    def close(self) -> None:
+        """Release what the storage has opened; it may be used again."""
+
+
+class MemoryOffsets:
+    """Offsets that end with the program; for tests, and for programs that always begin anew."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, TopicPartition], GroupOffset] = {}
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        """See ``OffsetStorage``."""
+        return {where: self.offsets[group, where] for where in partitions if (group, where) in self.offsets}
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """See ``OffsetStorage``."""
+        self.offsets.update({(group, where): offset for where, offset in offsets.items()})
+
+    def close(self) -> None:
+        """See ``OffsetStorage``."""
+
+
+class FileOffsets:
+    """Offsets in one JSON file, in the form of MetaQ's ``LocalOffsetStorage``: group -> list of partitions.
+
+    The file is replaced as a whole. Programs on one machine may share it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        """See ``OffsetStorage``."""
+        rows = self._read().get(group, [])
+        try:
+            found = {_where(row): GroupOffset(int(row["offset"]), int(row["messageId"])) for row in rows}
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreFailed(str(self._path), f"an offset of group {group!r} cannot be read: {error!r}") from None
+        return {where: found[where] for where in partitions if where in found}
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """See ``OffsetStorage``."""
+        with self._locked():
+            content = self._read()
+            kept = [row for row in content.get(group, []) if _where(row) not in offsets]
+            content[group] = kept + [_row(where, offset) for where, offset in offsets.items()]
+            self._write(json.dumps(content, indent=1))
+
+    def close(self) -> None:
+        """See ``OffsetStorage``."""
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self._path.with_name(self._path.name + ".lock"), "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+        except OSError as error:
+            raise StoreFailed(str(self._path), error.strerror or str(error)) from error
+
+    def _read(self) -> dict[str, list[Any]]:
+        try:
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreFailed(str(self._path), error.strerror or str(error)) from error
+        except ValueError as error:
+            raise StoreFailed(str(self._path), f"it is no JSON of groups: {error}") from None
+        if not isinstance(content, dict) or not all(isinstance(rows, list) for rows in content.values()):
+            raise StoreFailed(str(self._path), "it is no JSON object of lists, one for each group")
+        return content
+
+    def _write(self, text: str) -> None:
+        new = self._path.with_name(self._path.name + ".new")
+        try:
+            with open(new, "w", encoding="utf-8") as opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.replace(new, self._path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
+
+
+def _where(row: Any) -> TopicPartition:
+    partition = row["partition"]
+    return TopicPartition(row["topic"], Partition(int(partition["brokerId"]), int(partition["partition"])))
+
+
+def _row(where: TopicPartition, offset: GroupOffset) -> dict[str, object]:
+    partition = {"brokerId": where.partition.broker_id, "partition": where.partition.index}
+    return {
+        "topic": where.topic,
+        "partition": partition,
+        "offset": offset.offset,
+        "messageId": offset.message_id,
+        "modified": wall_clock_ms(),
+    }
+
+
+def memory() -> MemoryOffsets:
+    """Return a storage that ends with the program."""
+    return MemoryOffsets()
+
+
+def file(path: str | Path) -> FileOffsets:
+    """Return a storage in the JSON file at ``path``, which is made when it is first needed."""
+    return FileOffsets(Path(path))

@@ -1,0 +1,189 @@
+"""Offsets of consumer groups in a database: MetaQ's own table, through any driver with Python's DB-API (PEP 249).
+
+A Java consumer with ``MysqlOffsetStorage`` and ours go on from each other's rows. Columns: ``topic``, ``partition``
+(``0-1``), ``group_id``, ``offset`` (the next byte to fetch), ``msg_id`` (the last message consumed, -1: none). The
+first three are unique together.
+
+Source: docs/client.md, "Where offsets are stored".
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import StoreFailed
+from metaq.model import TopicPartition
+
+TABLE: Final = "meta_topic_partition_group_offset"
+"""Name of the table, as MetaQ's Java client has it by default."""
+
+_BACKTICKS: Final = ("mysql", "pymysql", "MySQLdb", "mariadb")
+"""Drivers of databases in which a name is quoted with backticks; all others take double quotes."""
+
+_COLUMNS: Final = ("topic", "partition", "group_id")
+_PLACES: Final[Mapping[str, Callable[[int], str]]] = {
+    "qmark": lambda number: "?",
+    "format": lambda number: "%s",
+    "pyformat": lambda number: "%s",
+    "numeric": lambda number: f":{number}",
+    "named": lambda number: f":{number}",
+}
+"""What stands for the nth value (from 1) of a statement. Source: PEP 249, paramstyle. Values are passed in order."""
+
+
+class DbApiOffsets:
+    """Offsets in ``table``, over a connection that ``connect`` opens when it is needed and after a failure.
+
+    ``paramstyle`` and ``quote`` are those of the driver's module, if not given.
+
+    Raises:
+        ValueError: ``table`` is no plain name, or ``paramstyle`` is none of PEP 249's.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        table: str = TABLE,
+        *,
+        paramstyle: str | None = None,
+        quote: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not all(part.isidentifier() for part in table.split(".")):
+            raise ValueError(f"table {table!r}: expected a name, or schema.name, of letters, digits and underscores")
+        if paramstyle is not None and paramstyle not in _PLACES:
+            raise ValueError(f"paramstyle {paramstyle!r}: expected one of {', '.join(_PLACES)}")
+        self._connect, self._table, self._name = connect, table, name or f"table {table}"
+        self._paramstyle, self._quote = paramstyle, quote
+        self._connection: Any = None
+
+    def create_table(self) -> None:
+        """Create the table, unless it is there. MetaQ's Java client expects that somebody has done so."""
+        with self._cursor() as cursor:
+            names = self._quoted("topic", "partition", "group_id", "offset", "msg_id")
+            types = ("VARCHAR(255)", "VARCHAR(32)", "VARCHAR(191)", "BIGINT", "BIGINT")
+            columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in zip(names, types, strict=True))
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({', '.join(names[:3])}))"
+            )
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        """See ``OffsetStorage``."""
+        found: dict[TopicPartition, GroupOffset] = {}
+        with self._cursor() as cursor:
+            for where in partitions:
+                if (row := self._select(cursor, group, where)) is not None:
+                    found[where] = GroupOffset(int(row[0]), int(row[1]))
+        return found
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """See ``OffsetStorage``. All of them, or none."""
+        offset, message_id, *key = self._quoted("offset", "msg_id", *_COLUMNS)
+        insert = f"INSERT INTO {self._table} ({offset}, {message_id}, {', '.join(key)}) VALUES ({self._places(5)})"
+        with self._cursor() as cursor:
+            update = (
+                f"UPDATE {self._table} SET {offset} = {self._place(1)}, {message_id} = {self._place(2)} "
+                f"WHERE {self._condition(3)}"
+            )
+            for where, at in offsets.items():
+                values = (at.offset, at.message_id, where.topic, str(where.partition), group)
+                cursor.execute(update, values)
+                # MySQL counts the rows that were changed: none, if the row is there and says the same.
+                if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
+                    cursor.execute(insert, values)
+
+    def close(self) -> None:
+        """See ``OffsetStorage``."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # of any driver; the connection is given up in any case
+                connection.close()
+
+    def _select(self, cursor: Any, group: str, where: TopicPartition) -> Sequence[Any] | None:
+        offset, message_id = self._quoted("offset", "msg_id")
+        cursor.execute(
+            f"SELECT {offset}, {message_id} FROM {self._table} WHERE {self._condition(1)}",
+            (where.topic, str(where.partition), group),
+        )
+        row: Sequence[Any] | None = cursor.fetchone()
+        return row
+
+    def _condition(self, first: int) -> str:
+        names = self._quoted(*_COLUMNS)
+        return " AND ".join(f"{name} = {self._place(first + at)}" for at, name in enumerate(names))
+
+    def _places(self, count: int) -> str:
+        return ", ".join(self._place(number) for number in range(1, count + 1))
+
+    def _place(self, number: int) -> str:
+        return _PLACES[self._paramstyle or "qmark"](number)
+
+    def _quoted(self, *names: str) -> list[str]:
+        quote = self._quote or '"'
+        return [f"{quote}{name}{quote}" for name in names]
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        """A cursor in a transaction of its own. Any error of the driver closes the connection."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+                self._learn_driver(type(self._connection).__module__.partition(".")[0])
+            cursor = self._connection.cursor()
+            try:
+                yield cursor
+                self._connection.commit()
+            finally:
+                cursor.close()
+        except Exception as error:  # PEP 249 has no base class that all drivers share
+            self.close()
+            raise StoreFailed(self._name, f"{type(error).__name__}: {error}") from error
+
+    def _learn_driver(self, package: str) -> None:
+        """Find out how statements are written for it."""
+        if self._paramstyle is None:
+            style = getattr(sys.modules.get(package), "paramstyle", None)
+            self._paramstyle = style if style in _PLACES else "qmark"
+        if self._quote is None:
+            self._quote = "`" if package in _BACKTICKS else '"'
+
+
+class SqliteOffsets(DbApiOffsets):
+    """Offsets in the SQLite file at ``path``, durable when ``save`` returns. Programs may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(self._open, paramstyle="qmark", quote='"', name=str(path))
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=10.0, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(
+                f'CREATE TABLE IF NOT EXISTS {TABLE} (topic TEXT NOT NULL, "partition" TEXT NOT NULL, '
+                'group_id TEXT NOT NULL, "offset" INTEGER NOT NULL, msg_id INTEGER NOT NULL, '
+                'PRIMARY KEY (topic, "partition", group_id))'
+            )
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+
+def sqlite(path: str | Path) -> SqliteOffsets:
+    """Return a storage in an SQLite file, which is made when it is first needed."""
+    return SqliteOffsets(Path(path))
+
+
+def dbapi(
+    connect: Callable[[], Any], table: str = TABLE, *, paramstyle: str | None = None, quote: str | None = None
+) -> DbApiOffsets:
+    """Return a storage in a database: ``connect`` opens a connection of any driver with Python's DB-API."""
+    return DbApiOffsets(connect, table, paramstyle=paramstyle, quote=quote)

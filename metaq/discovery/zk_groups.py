@@ -1,0 +1,202 @@
+"""One consumer's membership of a group in MetaQ's tree: its id, the partitions it owns, the group's offsets.
+
+Everything goes over one session of ZooKeeper. As long as that lives, the nodes of this consumer are there and nobody
+else can own its partitions; so an offset written over it is never that of a partition of somebody else.
+
+Source: docs/operations.md, "ZooKeeper".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.discovery.group_offsets import check_name
+from metaq.discovery.zk_client import SessionState, ZooKeeperClient
+from metaq.discovery.zk_layout import GroupOffset, Layout, Registrant, ZooKeeperAddress, parse_partition_count
+from metaq.errors import ConsumerIdInUse, ZooKeeperAway, ZooKeeperRefused
+from metaq.model import Partition, TopicPartition
+
+SESSION_S: Final = 30.0
+"""How long ZooKeeper waits for a consumer that says nothing, before others get its partitions. As in MetaQ's client."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """``members``: consumer id -> its topics, of all that run. ``partitions``: topic -> partitions that can be read."""
+
+    members: Mapping[str, Sequence[str]]
+    partitions: Mapping[str, Sequence[Partition]]
+
+
+class ZooKeeperMembership:
+    """The consumer ``consumer_id`` of ``group``, which reads ``topics``. ``on_change`` must return at once.
+
+    All methods raise ``ZooKeeperAway`` and ``ZooKeeperRefused``. One thread at a time.
+
+    Raises:
+        ValueError: The name of the group, of the consumer or of a topic cannot be one in ZooKeeper.
+    """
+
+    reports_changes = True
+
+    def __init__(
+        self,
+        address: ZooKeeperAddress,
+        group: str,
+        consumer_id: str,
+        topics: Collection[str],
+        *,
+        session_s: float = SESSION_S,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.group, self.consumer_id = check_name(group, "group"), check_name(consumer_id, "consumer id")
+        self._topics = [check_name(topic, "topic") for topic in topics]
+        if wrong := [topic for topic in self._topics if "," in topic]:
+            raise ValueError(f"topic {wrong[0]!r}: a topic that a group reads has no comma")
+        self._address, self._session_s, self._timeout_s = address, session_s, timeout_s
+        self._layout = Layout(address.root)
+        self._client: ZooKeeperClient | None = None
+        self._registered_by: int | None = None
+        self._state = SessionState.SUSPENDED
+        self._on_change: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[], None] = lambda: None
+
+    def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Start to connect. ``on_lost`` is called whenever the connection is lost, ``on_change`` after any change."""
+        self._on_change, self._on_lost = on_change, on_lost
+        self._client = ZooKeeperClient(
+            self._address.hosts, self._session_s, self._timeout_s, self._note_state, lambda path: on_change()
+        )
+        self._client.start()
+
+    def _note_state(self, state: SessionState) -> None:
+        self._state = state
+        if state is not SessionState.CONNECTED:
+            self._on_lost()
+        self._on_change()
+
+    @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper can be asked."""
+        return self._state is SessionState.CONNECTED
+
+    @property
+    def registered(self) -> bool:
+        """Whether the session that ``register`` was called in still lives, as far as is known."""
+        return self._registered_by is not None and self._connected_client.session_id == self._registered_by
+
+    def register(self) -> None:
+        """Make this consumer a member.
+
+        Raises:
+            ConsumerIdInUse: A consumer of this id is a member. It may be one that has died, until its session expires.
+        """
+        client = self._connected_client
+        path = self._layout.consumer_id(self.group, self.consumer_id)
+        client.ensure(
+            [
+                self._layout.consumer_ids(self.group),
+                *(f"{self._layout.topics_sub}/{topic}" for topic in self._topics),
+                *(self._owners(topic) for topic in self._topics),
+            ]
+        )
+        session = client.session_id
+        if client.create_ephemeral({path: ",".join(self._topics)}):
+            (node,) = client.read([path], watch=True)
+            if node is None or node.owner != session:
+                raise ConsumerIdInUse(self.group, self.consumer_id, path)
+        self._registered_by = session
+
+    def _owners(self, topic: str) -> str:
+        return self._layout.owner(self.group, TopicPartition(topic, Partition(0, 0))).rpartition("/")[0]
+
+    def view(self) -> GroupView:
+        """Return who is a member and what there is to read; ``on_change`` is called when that changes next."""
+        client = self._connected_client
+        ids = self._layout.consumer_ids(self.group)
+        parents = [f"{self._layout.topics_sub}/{topic}" for topic in self._topics]
+        consumers, *registrants = client.children([ids, *parents], watch=True)
+        nodes = client.read(f"{ids}/{name}" for name in consumers or ())
+        members = {
+            name: node.text.split(",") for name, node in zip(consumers or (), nodes, strict=True) if node is not None
+        }
+        partitions = {
+            topic: self._partitions(parent, names or ())
+            for topic, parent, names in zip(self._topics, parents, registrants, strict=True)
+        }
+        return GroupView(members, partitions)
+
+    def _partitions(self, parent: str, names: Sequence[str]) -> list[Partition]:
+        registrants = {name: one for name in names if (one := Registrant.parse(name)) is not None}
+        found: set[Partition] = set()
+        texts = self._connected_client.read(f"{parent}/{name}" for name in registrants)
+        for (name, registrant), node in zip(registrants.items(), texts, strict=True):
+            if node is not None:
+                count = self._count(f"{parent}/{name}", node.text)
+                found |= {Partition(registrant.broker_id, index) for index in range(count)}
+        return sorted(found)
+
+    def _count(self, path: str, text: str) -> int:
+        try:
+            return parse_partition_count(text)
+        except ValueError as error:
+            raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
+
+    def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Own ``partitions``, and return those that this consumer owns now.
+
+        The others are still another consumer's; ``on_change`` is called when one of them is released.
+        """
+        client, paths = self._connected_client, {self._layout.owner(self.group, one): one for one in partitions}
+        taken = client.create_ephemeral(dict.fromkeys(paths, self.consumer_id))
+        session = client.session_id
+        nodes = client.read(taken, watch=True)
+        others = {path for path, node in zip(taken, nodes, strict=True) if node is None or node.owner != session}
+        return {where for path, where in paths.items() if path not in others}
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Own ``partitions``, which this consumer owns, no more."""
+        self._connected_client.delete([self._layout.owner(self.group, where) for where in partitions])
+
+    def load(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
+        """Return the group's offsets in ``partitions``, without those that it has never committed."""
+        paths = {self._layout.offset(self.group, where): where for where in partitions}
+        found = {}
+        for (path, where), node in zip(paths.items(), self._connected_client.read(paths), strict=True):
+            if node is not None and node.text:
+                try:
+                    found[where] = GroupOffset.parse(node.text)
+                except ValueError as error:
+                    raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
+        return found
+
+    def save(self, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Commit ``offsets``, of partitions that this consumer owns.
+
+        Raises:
+            ZooKeeperAway: The session in which they were claimed has ended.
+        """
+        if not self.registered:
+            raise ZooKeeperAway(self._address.hosts, "the session in which partitions were claimed has ended")
+        client = self._connected_client
+        texts = {self._layout.offset(self.group, where): str(offset) for where, offset in offsets.items()}
+        missing = client.write(texts)
+        client.ensure(missing)
+        client.write({path: texts[path] for path in missing})
+
+    def close(self) -> None:
+        """Leave the group: all nodes of this consumer go at once."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @property
+    def _connected_client(self) -> ZooKeeperClient:
+        if self._client is None:
+            raise ZooKeeperAway(self._address.hosts, "the consumer is closed")
+        return self._client
