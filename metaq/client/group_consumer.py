@@ -322,5 +322,5 @@ class GroupConsumer:
         with suppress(SendFailed):
             producer.send_many(topic, [Message(delivery.data, delivery.attribute)])
             return True
-        self._state.retry_later(delivery, self._core.clock.monotonic())
+        self._state.schedule_retry(delivery, self._core.clock.monotonic())
         return False

@@ -27,7 +27,7 @@ _BACKTICKS: Final = ("mysql", "pymysql", "MySQLdb", "mariadb")
 """Drivers of databases in which a name is quoted with backticks; all others take double quotes."""
 
 _COLUMNS: Final = ("topic", "partition", "group_id")
-_PLACES: Final[Mapping[str, Callable[[int], str]]] = {
+_PARAMETERS: Final[Mapping[str, Callable[[int], str]]] = {
     "qmark": lambda number: "?",
     "format": lambda number: "%s",
     "pyformat": lambda number: "%s",
@@ -57,8 +57,8 @@ class DbApiOffsets:
     ) -> None:
         if not all(part.isidentifier() for part in table.split(".")):
             raise ValueError(f"table {table!r}: expected a name, or schema.name, of letters, digits and underscores")
-        if paramstyle is not None and paramstyle not in _PLACES:
-            raise ValueError(f"paramstyle {paramstyle!r}: expected one of {', '.join(_PLACES)}")
+        if paramstyle is not None and paramstyle not in _PARAMETERS:
+            raise ValueError(f"paramstyle {paramstyle!r}: expected one of {', '.join(_PARAMETERS)}")
         self._connect, self._table, self._name = connect, table, name or f"table {table}"
         self._paramstyle, self._quote = paramstyle, quote
         self._connection: Any = None
@@ -85,10 +85,10 @@ class DbApiOffsets:
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``. All of them, or none."""
         offset, message_id, *key = self._quoted("offset", "msg_id", *_COLUMNS)
-        insert = f"INSERT INTO {self._table} ({offset}, {message_id}, {', '.join(key)}) VALUES ({self._places(5)})"
+        insert = f"INSERT INTO {self._table} ({offset}, {message_id}, {', '.join(key)}) VALUES ({self._parameters(5)})"
         with self._cursor() as cursor:
             update = (
-                f"UPDATE {self._table} SET {offset} = {self._place(1)}, {message_id} = {self._place(2)} "
+                f"UPDATE {self._table} SET {offset} = {self._parameter(1)}, {message_id} = {self._parameter(2)} "
                 f"WHERE {self._condition(3)}"
             )
             for where, at in offsets.items():
@@ -116,13 +116,13 @@ class DbApiOffsets:
 
     def _condition(self, first: int) -> str:
         names = self._quoted(*_COLUMNS)
-        return " AND ".join(f"{name} = {self._place(first + at)}" for at, name in enumerate(names))
+        return " AND ".join(f"{name} = {self._parameter(first + at)}" for at, name in enumerate(names))
 
-    def _places(self, count: int) -> str:
-        return ", ".join(self._place(number) for number in range(1, count + 1))
+    def _parameters(self, count: int) -> str:
+        return ", ".join(self._parameter(number) for number in range(1, count + 1))
 
-    def _place(self, number: int) -> str:
-        return _PLACES[self._paramstyle or "qmark"](number)
+    def _parameter(self, number: int) -> str:
+        return _PARAMETERS[self._paramstyle or "qmark"](number)
 
     def _quoted(self, *names: str) -> list[str]:
         quote = self._quote or '"'
@@ -149,7 +149,7 @@ class DbApiOffsets:
         """Find out how statements are written for it."""
         if self._paramstyle is None:
             style = getattr(sys.modules.get(package), "paramstyle", None)
-            self._paramstyle = style if style in _PLACES else "qmark"
+            self._paramstyle = style if style in _PARAMETERS else "qmark"
         if self._quote is None:
             self._quote = "`" if package in _BACKTICKS else '"'
 

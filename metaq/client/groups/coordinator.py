@@ -254,9 +254,12 @@ class Coordinator:
             changed = [
                 where
                 for where in claimed
-                if where in self._state.partitions and self._state.partitions[where].saved != stored.get(where)
+                if where in self._state.partitions
+                and where in stored  # else the storage lost it
+                and self._state.partitions[where].saved != stored[where]
             ]
             self._drop(changed, saving=True)  # read by another consumer meanwhile
+            self._state.note_loaded(stored)
         starts: dict[TopicPartition, GroupOffset] = {}
         failed: MetaqError | None = None
         for where in sorted(claimed - set(self._state.partitions)):

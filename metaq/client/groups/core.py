@@ -129,7 +129,7 @@ class ConsumerCore:
         """A handler raised: have the message handed out again, unless that was its last attempt."""
         if delivery.attempt >= self.options.max_attempts:
             return Verdict.REJECT
-        return Verdict.AGAIN if self.state.retry_later(delivery, self.clock.monotonic()) else Verdict.LOST
+        return Verdict.AGAIN if self.state.schedule_retry(delivery, self.clock.monotonic()) else Verdict.LOST
 
     def is_exhausted(self, delivery: Delivery) -> bool:
         """Whether a message was rolled back so often that it is not handed out any more."""

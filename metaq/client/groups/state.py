@@ -212,7 +212,7 @@ class GroupState:
             if partition.revoking:
                 self.notify()
 
-    def retry_later(self, delivery: Delivery, now_s: float) -> bool:
+    def schedule_retry(self, delivery: Delivery, now_s: float) -> bool:
         """Hand a message out again after a pause that grows with its attempts; return whether it is still ours."""
         with self.lock:
             partition = self.partitions.get(TopicPartition(delivery.topic, delivery.partition))
@@ -253,6 +253,12 @@ class GroupState:
             for where, offset in offsets.items():
                 if where in self.partitions:
                     self.partitions[where].saved = offset
+
+    def note_loaded(self, stored: Mapping[TopicPartition, GroupOffset]) -> None:
+        """The offset storage has only these: what it has lost is to be saved again."""
+        with self.lock:
+            for where, partition in self.partitions.items():
+                partition.saved = stored.get(where)
 
     def _is_seen(self, message_id: int) -> bool:
         return message_id in self._seen

@@ -121,7 +121,7 @@ def test_a_jump_comes_behind_what_was_fetched_before() -> None:
     jump = partition.fetched(request, Moved(5000), 0.0)
     assert jump is not None
     assert (jump.asked, jump.to) == (len(log), 5000)
-    assert len([one for one in iter(lambda: take(partition), None)]) == 3
+    assert len(list(iter(lambda: take(partition), None))) == 3
     assert take(partition) is None
     request = partition.request(0.0)
     assert request is not None

@@ -1,0 +1,151 @@
+"""``GroupConsumer.run`` on brokers in memory: handlers that raise or hang, workers, rejected messages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_broker import wait_until
+from fix_group import P0, Setting
+
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.deliveries import Delivery
+from metaq.errors import StoreFailed
+from metaq.formats.frames import walk
+from metaq.model import Message, Partition
+
+
+def run_until(consumer: GroupConsumer, handler: Callable[[Delivery], object], count: int, workers: int = 1) -> None:
+    """Run ``handler`` until it has returned ``count`` times."""
+    done = threading.Semaphore(0)
+
+    def counted(message: Delivery) -> None:
+        handler(message)
+        done.release()
+
+    def stop() -> None:
+        for _ in range(count):
+            if not done.acquire(timeout=20):
+                break
+        consumer.stop()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    consumer.run(counted, workers)
+    stopper.join()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_handler_that_raises_gets_the_message_again_before_anything_else(setting: Setting, workers: int) -> None:
+    setting.send("a", "bad", "c")
+    seen: list[tuple[str, int]] = []
+
+    def handler(message: Delivery) -> None:
+        seen.append((message.data.decode(), message.attempt))
+        if message.data == b"bad" and message.attempt < 3:
+            raise ArithmeticError
+
+    with setting.consumer() as consumer:
+        run_until(consumer, handler, 3, workers)
+    assert seen == [("a", 1), ("bad", 1), ("bad", 2), ("bad", 3), ("c", 1)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_message_that_no_attempt_helps_is_parked_and_replayed(setting: Setting, workers: int) -> None:
+    setting.send("bad", "good")
+
+    def handler(message: Delivery) -> None:
+        if message.data == b"bad":
+            raise LookupError("no such customer")
+
+    with setting.consumer(max_attempts=2) as consumer:
+        run_until(consumer, handler, 1, workers)
+        wait_until(lambda: consumer.position(P0) == setting.broker.partition("orders", 0).end, "all is settled")
+    with setting.consumer() as consumer:
+        (parked,) = consumer.parked
+        assert (parked.message.data, parked.message.offset) == (b"bad", 0)
+        assert parked.reason == "LookupError: no such customer"
+        with pytest.raises(ZeroDivisionError):
+            consumer.parked.replay(lambda message: 1 / 0)
+        assert len(consumer.parked) == 1
+        replayed: list[bytes] = []
+        assert consumer.parked.replay(lambda message: replayed.append(message.data)) == 1
+        assert (replayed, len(consumer.parked)) == ([b"bad"], 0)
+
+
+def test_rejected_messages_go_to_a_topic_or_a_function_or_nowhere(setting: Setting) -> None:
+    setting.producer.send("orders", "bad", attribute="kind", partition=Partition(0, 0))
+    given: list[object] = []
+    options: list[Any] = ["topic:dead", "drop", lambda message, error: given.append((message.data, str(error)))]
+    for number, on_reject in enumerate(options):
+        setting.send("good")
+        setting.offsets.offsets.clear()
+        with setting.consumer(max_attempts=1, on_reject=on_reject) as consumer:
+
+            def handler(message: Delivery) -> None:
+                if message.data == b"bad":
+                    raise ValueError("bad one")
+
+            run_until(consumer, handler, number + 1)
+            assert len(consumer.parked) == 0
+    assert given == [(b"bad", "bad one")]
+    assert [frame.message for frame in walk(setting.broker.partition("dead", 0).content())] == [Message(b"bad", "kind")]
+
+
+def test_a_rejected_message_stays_where_it_is_while_it_cannot_be_parked(setting: Setting, tmp_path: Path) -> None:
+    setting.send("bad")
+    (tmp_path / "file").write_text("")
+
+    def handler(message: Delivery) -> None:
+        raise LookupError
+
+    with (
+        pytest.raises(StoreFailed, match="parked messages in"),
+        setting.consumer(max_attempts=1, parking=tmp_path / "file" / "parked") as consumer,
+    ):
+        consumer.run(handler)
+    assert setting.stored() == 0
+
+
+def test_workers_keep_the_order_of_a_partition_and_share_the_partitions(setting: Setting) -> None:
+    for partition in (0, 1):
+        setting.send(*(f"{partition}-{number:03}" for number in range(200)), partition=partition)
+    lock, seen, at_once, most = threading.Lock(), list[str](), set[str](), 0
+    both = threading.Barrier(2, timeout=20)
+
+    def handler(message: Delivery) -> None:
+        nonlocal most
+        text = message.data.decode()
+        with lock:
+            assert text[0] not in at_once, "one message of a partition at a time"
+            at_once.add(text[0])
+            most = max(most, len(at_once))
+        if text.endswith("-000"):
+            both.wait()
+        with lock:
+            at_once.remove(text[0])
+            seen.append(text)
+
+    with setting.consumer() as consumer:
+        run_until(consumer, handler, 400, workers=4)
+    for partition in "01":
+        assert [text for text in seen if text[0] == partition] == [f"{partition}-{n:03}" for n in range(200)]
+    assert most == 2
+
+
+def test_a_handler_that_never_returns_does_not_keep_the_consumer_from_ending(setting: Setting) -> None:
+    setting.send("stuck", "next")
+    release, entered = threading.Event(), threading.Event()
+
+    def handler(message: Delivery) -> None:
+        entered.set()
+        release.wait(30)
+
+    with setting.consumer(drain_s=0.05) as consumer:
+        threading.Thread(target=lambda: (entered.wait(20), consumer.stop())).start()
+        consumer.run(handler, workers=2)
+    assert setting.stored() == 0
+    release.set()

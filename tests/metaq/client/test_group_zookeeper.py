@@ -1,0 +1,216 @@
+"""Groups in a real ZooKeeper: what the tree shows, who reads what, and what happens when it is away."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from fix_broker import wait_until
+from fix_zookeeper import SESSION_S, ZooKeeperRoot
+from fix_zookeeper_brokers import Brokers
+from kazoo.client import KazooClient
+
+from metaq import MetaQ
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.deliveries import Delivery
+from metaq.errors import ConsumerIdInUse, PartitionLost
+from metaq.model import TopicPartition
+
+pytestmark = pytest.mark.process
+
+FAST: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1, "drain_s": 5.0}
+
+
+@pytest.fixture
+def mq(brokers: Brokers, zookeeper: ZooKeeperRoot) -> Iterator[MetaQ]:
+    """A cluster with one broker and a topic of four partitions."""
+    brokers.start("one", "[topic=test]\nnumPartitions=4\n")
+    with MetaQ(f"zk://{zookeeper.option}") as made:
+        made.producer().send_many("test", [b"%d" % number for number in range(100)])
+        yield made
+
+
+class Reader:
+    """A consumer that reads in a thread of its own until it is stopped."""
+
+    def __init__(self, stack: ExitStack, mq: MetaQ, **options: Any) -> None:
+        self.consumer: GroupConsumer = mq.consumer("g", ["test"], **FAST | options)
+        self.seen: list[Delivery] = []
+        self.stopped = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        stack.callback(self.stop)
+
+    def _run(self) -> None:
+        with self.consumer:
+            for message in self.consumer:
+                self.seen.append(message)
+
+    def stop(self) -> None:
+        self.consumer.stop()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    @property
+    def share(self) -> list[str]:
+        return [str(where.partition) for where in self.consumer.assignment]
+
+
+def owners(zookeeper: ZooKeeperRoot) -> dict[str, str]:
+    return {node.path.rpartition("/")[2]: node.text for node in zookeeper.dump("/consumers/g/owners/test")[1:]}
+
+
+def test_the_tree_is_that_of_a_java_consumer(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    with mq.consumer("g", ["test"], consumer_id="me", **FAST) as consumer:
+        found: list[Delivery] = []
+        while len(found) < 100:
+            found += consumer.fetch(timeout=10)
+        consumer.commit()
+        nodes = {node.path: (node.ephemeral, node.text) for node in zookeeper.dump("/consumers")}
+        assert nodes["/consumers/g/ids/g_me"] == (True, "test")
+        for index in range(4):
+            last = max((one for one in found if one.partition.index == index), key=lambda one: one.offset)
+            assert nodes[f"/consumers/g/owners/test/3-{index}"] == (True, "g_me")
+            assert nodes[f"/consumers/g/offsets/test/3-{index}"] == (False, f"{last.message_id}-{last.end}")
+    nodes = {node.path: (node.ephemeral, node.text) for node in zookeeper.dump("/consumers")}
+    assert "/consumers/g/ids/g_me" not in nodes
+    assert not owners(zookeeper)
+    assert nodes["/consumers/g/offsets/test/3-0"][1].startswith(str(found[0].message_id)[:3])
+
+
+def test_members_share_partitions_and_hand_them_over_without_loss_or_repeats(
+    mq: MetaQ, zookeeper: ZooKeeperRoot
+) -> None:
+    producer = mq.producer()
+    with ExitStack() as stack:
+        first = Reader(stack, mq, consumer_id="1")
+        wait_until(lambda: len(first.share) == 4, "the first one has all")
+        second = Reader(stack, mq, consumer_id="2")
+        wait_until(lambda: (first.share, second.share) == (["3-0", "3-1"], ["3-2", "3-3"]), "they share")
+        assert owners(zookeeper) == {"3-0": "g_1", "3-1": "g_1", "3-2": "g_2", "3-3": "g_2"}
+        sent = {b"%d" % number for number in range(100)}
+        for number in range(100, 200):
+            sent.add(b"%d" % number)
+            producer.send("test", b"%d" % number)
+        wait_until(lambda: len(first.seen) + len(second.seen) >= 200, "all came")
+        first.stop()
+        wait_until(lambda: len(second.share) == 4, "the second one has all")
+        producer.send("test", b"last")
+        wait_until(lambda: any(one.data == b"last" for one in second.seen), "it came")
+    counts = Counter(one.data for one in first.seen + second.seen)
+    assert counts == Counter(sent | {b"last"}), "each once"
+
+
+def test_the_offsets_of_a_java_consumer_are_read_and_go_on(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    with mq.consumer("g", ["test"], **FAST) as consumer:
+        wait_until(lambda: len(consumer.assignment) == 4, "it has all")
+        found = consumer.fetch(100, timeout=10)
+    second = [one for one in found if one.partition == found[0].partition][1]
+    zookeeper.put(f"/consumers/g/offsets/test/{second.partition}", f"-5468926877571731456-{second.offset}")
+    with mq.consumer("g", ["test"], **FAST) as consumer:
+        again = consumer.fetch(1, timeout=10)
+        assert (again[0].partition, again[0].offset) == (second.partition, second.offset)
+
+
+def test_a_partition_is_drained_before_it_is_released_and_told(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    told: list[tuple[TopicPartition, ...]] = []
+    with mq.consumer(
+        "g", ["test"], consumer_id="1", on_revoked=lambda places: told.append(tuple(places)), **FAST
+    ) as one:
+        wait_until(lambda: len(one.assignment) == 4, "it has all")
+        found: list[Delivery] = []
+        while {message.partition.index for message in found} != {0, 1, 2, 3}:
+            found += one.fetch(100, timeout=10)
+        with ExitStack() as stack:
+            other = Reader(stack, mq, consumer_id="2")
+            wait_until(lambda: zookeeper.text("/consumers/g/ids/g_2") is not None, "the other one joins")
+            assert owners(zookeeper)["3-3"] == "g_1", "what is in hand is not given away"
+            position = one.position(TopicPartition("test", found[-1].partition))
+            while not told:
+                one.fetch(100, timeout=0.1)
+            wait_until(lambda: other.share == ["3-2", "3-3"], "it is given away now")
+            assert [[str(where) for where in places] for places in told] == [["test/3-2", "test/3-3"]]
+            assert position is not None
+            assert not other.seen, "all was settled"
+
+
+def test_a_reader_that_hangs_loses_its_partitions_in_the_end(mq: MetaQ) -> None:
+    with mq.consumer("g", ["test"], consumer_id="1", auto_ack=False, **FAST | {"drain_s": 0.2}) as hangs:
+        wait_until(lambda: len(hangs.assignment) == 4, "it has all")
+        found: list[Delivery] = []
+        while {message.partition.index for message in found} != {0, 1, 2, 3}:
+            found += hangs.fetch(100, timeout=10)
+        with ExitStack() as stack:
+            other = Reader(stack, mq, consumer_id="2")
+            wait_until(lambda: other.share == ["3-2", "3-3"], "the other one does not wait for ever")
+            lost = next(one for one in found if one.partition.index == 3)
+            with pytest.raises(PartitionLost, match="test/3-3"):
+                lost.ack()
+            next(one for one in found if one.partition.index == 0).ack()
+            wait_until(lambda: lost.data in {one.data for one in other.seen}, "it is delivered again")
+
+
+def test_two_programs_with_one_consumer_id(mq: MetaQ) -> None:
+    with mq.consumer("g", ["test"], consumer_id="same", **FAST) as first:
+        first.fetch(1, timeout=10)
+        second = mq.consumer("g", ["test"], consumer_id="same", **FAST | {"session_s": 0.5})
+        with pytest.raises(ConsumerIdInUse, match="'g_same' is running already"), second:
+            second.fetch(1, timeout=20)
+        assert len(first.assignment) == 4
+
+
+def test_while_zookeeper_is_away_nothing_is_handed_out_and_nothing_is_repeated(
+    mq: MetaQ, zookeeper: ZooKeeperRoot
+) -> None:
+    with ExitStack() as stack:
+        reader = Reader(stack, mq)
+        wait_until(lambda: len(reader.seen) == 100, "all came")
+        zookeeper.server.kill()
+        wait_until(lambda: reader.consumer.paused is not None, "the hand-out stops", SESSION_S * 5)
+        mq.producer().send("test", b"while it is away")
+        assert len(reader.seen) == 100
+        zookeeper.server.start()
+        wait_until(lambda: len(reader.seen) > 100, "it goes on", 30)
+        assert [one.data for one in reader.seen[100:]] == [b"while it is away"]
+
+
+def end_session(consumer: GroupConsumer, zookeeper: ZooKeeperRoot) -> None:
+    """End the consumer's session as if it had expired: somebody else closes it."""
+    membership: Any = consumer._core._membership
+    taken = KazooClient(zookeeper.server.hosts, timeout=SESSION_S, client_id=membership._client._client.client_id)
+    taken.start(20)
+    taken.stop()
+    taken.close()
+
+
+def test_after_a_lost_session_a_consumer_goes_on_without_repeats(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    with ExitStack() as stack:
+        reader = Reader(stack, mq, consumer_id="1", save_s=1000)
+        wait_until(lambda: len(reader.seen) == 100, "all came")
+        before = reader.consumer._core._membership
+        session: Any = before._registered_by  # type: ignore[attr-defined]
+        end_session(reader.consumer, zookeeper)
+        wait_until(lambda: before._registered_by != session, "it is a member again", 40)  # type: ignore[attr-defined]
+        wait_until(lambda: len(owners(zookeeper)) == 4 and reader.consumer.paused is None, "it owns all again", 30)
+        mq.producer().send("test", b"later")
+        wait_until(lambda: len(reader.seen) > 100, "it goes on", 30)
+        assert [one.data for one in reader.seen[100:]] == [b"later"]
+
+
+def test_what_somebody_else_read_meanwhile_is_not_read_again(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    with mq.consumer("g", ["test"], consumer_id="1", auto_ack=False, **FAST | {"save_s": 1000}) as consumer:
+        wait_until(lambda: len(consumer.assignment) == 4, "it has all")
+        found = consumer.fetch(1, timeout=10)
+        where = TopicPartition("test", found[0].partition)
+        end = mq.cluster.lag("g", ["test"])[where.partition.index].end
+        zookeeper.put(f"/consumers/g/offsets/test/{where.partition}", f"0-{end}")
+        generation = consumer.generation
+        end_session(consumer, zookeeper)
+        wait_until(lambda: consumer.generation > generation and consumer.paused is None, "it joins again", 40)
+        assert consumer.position(where) == end
+        with pytest.raises(PartitionLost):
+            found[0].ack()
