@@ -114,6 +114,10 @@ class FakeStores:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
+    @property
+    def partition_count(self) -> int:
+        return sum(self.counts.values())
+
     def has_topic(self, topic: str) -> bool:
         return topic in self.counts
 

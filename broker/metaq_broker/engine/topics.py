@@ -32,6 +32,8 @@ INHERIT: Final = 1
 TOPICS_MAX: Final = 10_000
 """Topics that are made while the broker runs."""
 
+COUNTED_FOR_MS: Final = 1000
+
 QUEUES_MAX: Final = 4_096
 """Queues of one topic."""
 
@@ -70,6 +72,10 @@ class TopicRefused(MetaqError):
 class StoredTopics(Protocol):
     """What of ``TopicStores`` is needed here."""
 
+    @property
+    def partition_count(self) -> int:
+        """Partitions in service."""
+
     def has_topic(self, topic: str) -> bool:
         """Say whether any partition of ``topic`` is there."""
 
@@ -102,6 +108,7 @@ class Topics:
         self._hidden_prefixes = hidden_prefixes
         self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
         self._listeners: list[Callable[[], None]] = []
+        self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
         self.changes = 0
         """How often something was changed since the start."""
         self.changed_ms = now_ms()
@@ -116,12 +123,12 @@ class Topics:
         if found is None and (topic in self._config.topics and "*" not in topic):
             return self._configured(topic)
         if found is None and self._stores.has_topic(topic):
-            return self._stored(topic, self._stores.partition_counts()[topic])
+            return self._stored(topic, self._counts().get(topic, 1))
         return found
 
     def all(self) -> Mapping[str, TopicSettings]:
         """Return the topics that are known, those that are built in included."""
-        counts = self._stores.partition_counts().items()
+        counts = self._counts().items()
         return {
             **{topic: self._stored(topic, count) for topic, count in counts},
             **{topic: self._configured(topic) for topic in self._config.topics if "*" not in topic},
@@ -215,6 +222,13 @@ class Topics:
         perm = READ * config.accept_subscribe | WRITE * config.accept_publish
         return TopicSettings(config.num_partitions, config.num_partitions, perm)
 
+    def _counts(self) -> dict[str, int]:
+        """Return topic -> partitions that are stored; counted again when there are more, and once a second."""
+        count, now_ms = self._stores.partition_count, self._now_ms()
+        if count != self._counted[0] or abs(now_ms - self._counted[1]) > COUNTED_FOR_MS:
+            self._counted = count, now_ms, self._stores.partition_counts()
+        return self._counted[2]
+
     def _stored(self, topic: str, partitions: int) -> TopicSettings:
         if not self._config.accepts(topic):
             return TopicSettings(partitions, partitions, READ)
@@ -223,6 +237,7 @@ class Topics:
 
     def _changed(self) -> None:
         self.changes += 1
+        self._counted = (-1, 0, {})
         self.changed_ms = self._now_ms()
         self._apply(self._merged())
         for listener in self._listeners:

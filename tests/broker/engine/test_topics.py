@@ -51,6 +51,19 @@ def test_topics_that_have_messages(tmp_path: Path) -> None:
     assert "*" not in wide.topics.all()
 
 
+def test_partitions_are_not_counted_for_every_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = Front(tmp_path, config=CONFIG + "[topic=*]\n")
+    front.stores.counts["many"] = 9
+    counted: list[int] = []
+    count = front.stores.partition_counts
+    monkeypatch.setattr(front.stores, "partition_counts", lambda: counted.append(1) or count())
+    assert {front.topics.settings("many") for _ in range(5)} == {TopicSettings(9, 4)}
+    assert len(counted) == 1
+    front.stores.counts["many"] = 12
+    assert {front.topics.settings("many") for _ in range(5)} == {TopicSettings(12, 4)}
+    assert len(counted) == 2
+
+
 def test_a_topic_is_made_like_its_template(tmp_path: Path) -> None:
     front = Front(tmp_path)
     assert front.topics.create_like("T", "TBW102", 4) == TopicSettings(4, 4)

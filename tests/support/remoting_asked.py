@@ -1,0 +1,84 @@
+"""Requests of RocketMQ's protocol to a broker process, with as little as possible between test and broker."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from fix_broker import RunningBroker
+
+from metaq.model import Address
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.acl import Credentials, sign
+from metaq.protocols.remoting.bodies.json_body import JsonBody
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset, UpdateConsumerOffset
+
+_LINE = re.compile(r"RocketMQ clients: (\S+) is name server and broker")
+TIMEOUT_S = 20.0
+
+
+def remoting_address(broker: RunningBroker) -> Address:
+    """Where RocketMQ's clients connect: the line behind the one that the fixture has read."""
+    assert broker.process.stdout is not None
+    line = broker.process.stdout.readline()
+    match = _LINE.match(line)
+    assert match is not None, line
+    return Address.parse(match[1])
+
+
+@dataclass
+class Asker:
+    """One client with a connection of its own. ``ask`` fails the test if the answer is not 0."""
+
+    address: Address
+    credentials: Credentials | None = None
+    client: RemotingClient = field(default_factory=RemotingClient)
+
+    def response(self, header: Request, body: JsonBody | bytes = b"", oneway: bool = False) -> RemotingCommand:
+        command = to_request(header, body if isinstance(body, bytes) else body.to_json(), oneway=oneway)
+        if self.credentials is not None:
+            command = sign(command, self.credentials)
+        if oneway:
+            self.client.oneway(self.address, command, TIMEOUT_S)
+            return command
+        return self.client.call(self.address, command, TIMEOUT_S)
+
+    def ask(self, header: Request, body: JsonBody | bytes = b"") -> RemotingCommand:
+        answered = self.response(header, body)
+        assert answered.code == 0, answered.remark
+        return answered
+
+    def create_topic(self, topic: str, queues: int = 1) -> RemotingCommand:
+        return self.response(
+            UpdateAndCreateTopic(
+                topic=topic,
+                default_topic="TBW102",
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=6,
+                topic_filter_type="SINGLE_TAG",
+                order=False,
+            )
+        )
+
+    def commit(self, topic: str, group: str, queue: int, offset: int, oneway: bool = False) -> None:
+        header = UpdateConsumerOffset(consumer_group=group, topic=topic, queue_id=queue, commit_offset=offset)
+        if self.response(header, oneway=oneway).code and not oneway:
+            raise AssertionError("not committed")
+
+    def committed(self, topic: str, group: str, queue: int) -> int:
+        header = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue)
+        return int(self.ask(header).ext["offset"])
+
+    def close(self) -> None:
+        self.client.close()
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
