@@ -173,6 +173,7 @@ class Broker:
             self._rocketmq = rocketmq_server.BrokerServer.open(parts, self.config.rocketmq)
         except rocketmq_server.RemotingUnavailable as error:
             raise StartFailed(str(error)) from error
+        self._retention.users.append(self._rocketmq.needed_from)
         self._closing.callback(self._rocketmq.state.close)
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
 

@@ -53,6 +53,7 @@ class SentNow:
 
     def __init__(self, header: SendMessage, queue: int) -> None:
         self.header, self.queue = header, queue
+        self.fields: dict[str, str] = {}
 
 
 class WaitingBroker:

@@ -57,6 +57,11 @@ class TimedQueue(Generic[M]):
         return len(self._times) + len(self._taken)
 
     @property
+    def below(self) -> int:
+        """The ordinal below which no message waits."""
+        return self._finished.below
+
+    @property
     def is_full(self) -> bool:
         """Whether no more messages may be stored now."""
         return len(self) >= self.waiting_max

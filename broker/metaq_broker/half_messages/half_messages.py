@@ -93,6 +93,10 @@ class HalfMessages(Generic[M]):
         """How many are open."""
         return len(self._ledger)
 
+    def positions(self) -> Positions:
+        """Return from where a restart would read half messages and notes."""
+        return self._ledger.positions()
+
     @property
     def is_full(self) -> bool:
         """Whether no more half messages may be stored now."""

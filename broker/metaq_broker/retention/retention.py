@@ -44,6 +44,10 @@ RunInWorker = Callable[[Callable[[], None]], Awaitable[None]]
 """Run something that blocks in another thread; its exception comes back."""
 
 
+NeededFrom = Callable[[str, int], int | None]
+"""Topic and partition -> the offset from which on messages are needed; ``None`` = none are."""
+
+
 class Commits(Protocol):
     """What must be known of transactions; ``TransactionManager`` has it."""
 
@@ -97,6 +101,8 @@ class SegmentRetirement:
         self._in_service = in_service
         self._commits = commits
         self._run_in_worker = run_in_worker
+        self.users: list[NeededFrom] = []
+        """Who else needs messages: each is asked for the first offset that it needs of a partition."""
         self._unfinished: dict[PartitionLog, RemovalJob] = {}
         self._at_work_on: PartitionLog | None = None
         self._idle = asyncio.Event()
@@ -194,13 +200,15 @@ class SegmentRetirement:
     # ---- transactions
 
     def _not_needed(self, log: PartitionLog, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
-        needed_from = self._commits.needed_from(log.topic, log.index)
-        if needed_from is None:
+        users = (self._commits.needed_from, *self.users)
+        needed = [offset for user in users if (offset := user(log.topic, log.index)) is not None]
+        if not needed:
             return list(expired)
+        needed_from = min(needed)
         kept = [segment for segment in expired if segment.start + segment.size > needed_from]
         if kept:
             fields = {"partition": log.directory.name, "segments": len(kept), "from": needed_from}
-            _LOG.warning("old segments are kept for a commit that is not finished", extra={"fields": fields})
+            _LOG.warning("old segments are kept, they are needed still", extra={"fields": fields})
         return list(expired[: len(expired) - len(kept)])
 
     async def _journal_on_disk(self) -> None:
@@ -292,6 +300,7 @@ class Retention:
         self._partitions = partitions
         self._run_in_worker = run_in_worker
         self._retirement = SegmentRetirement(files, self._in_service, commits, run_in_worker)
+        self.users = self._retirement.users
         self._timetable = Timetable()
         self._figures: dict[str, RetentionFigures] = {}
         self._turn = asyncio.Lock()

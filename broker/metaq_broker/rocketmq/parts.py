@@ -32,7 +32,9 @@ def waiting_parts(
         config.transaction_timeout_ms, config.transaction_check_interval_ms, config.transaction_check_max
     )
     levels = DelayLevels(tuple(1000 * seconds for seconds in config.delay_levels_s))
-    return WaitingParts(store, state, topics, groups.settings, groups.members, clock, levels, policy)
+    return WaitingParts(
+        store, state, topics, groups.settings, groups.members, clock, levels, policy, config.broker_name
+    )
 
 
 def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> LookupRequests:

@@ -128,7 +128,12 @@ class BrokerServer:
         self.state = state
         port = int(listeners[0].getsockname()[1])
         self.address = Address(config.ip or _ip_of(parts.config.system.host_name), port)
-        built_in = built_in_topics(config.broker_name, config.cluster_name, create_topics=config.auto_create_topics)
+        built_in = built_in_topics(
+            config.broker_name,
+            config.cluster_name,
+            create_topics=config.auto_create_topics,
+            delay_levels=len(config.delay_levels_s),
+        )
         engine, clock = parts.engine, parts.clock
         self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in, HIDDEN_PREFIXES)
         self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
@@ -275,6 +280,12 @@ class BrokerServer:
         await self._key_values.close()
         for listener in self._listeners:
             listener.close()
+
+    def needed_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
+        ordinal = self.waiting.needed_from(topic, partition)
+        log = None if ordinal is None else self._parts.engine.stores.get(topic, partition)
+        return None if log is None or ordinal is None else log.offset_of_message(ordinal)
 
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics."""

@@ -7,6 +7,7 @@ that has passed means now. Source: docs/rocketmq-broker.md, "Delayed messages".
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,7 @@ from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.delayed.timed_queue import TimedQueue
 from metaq_broker.delayed.waiting import Read, Waiting
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal
-from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage
+from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.waiting_messages import (
     REAL_QUEUE,
     REAL_TOPIC,
@@ -40,6 +41,9 @@ DELAY_S: Final = "TIMER_DELAY_SEC"
 DELAY_MS: Final = "TIMER_DELAY_MS"
 DUE_MS: Final = "TIMER_OUT_MS"
 """Property of a message that waits for a moment: which one."""
+
+RECALL_HANDLE: Final = "recallHandle"
+HANDLE_VERSION: Final = "v1"
 
 TIMER_MAX_MS: Final = 3 * 86_400_000
 """How far in the future a moment may be."""
@@ -76,6 +80,12 @@ class TooManyWaiting(Refusal):
 Delay = Level | Moment
 
 
+def recall_handle(topic: str, broker_name: str, due_ms: int, message_id: str) -> str:
+    """Return what a message that waits for a moment is taken back with: see ``recalls``."""
+    text = f"{HANDLE_VERSION} {topic} {broker_name} {due_ms} {message_id}"
+    return urlsafe_b64encode(text.encode("utf-8", "replace")).decode()
+
+
 class DelayedDelivery:
     """See the module. An ``Interceptor`` of sends."""
 
@@ -87,14 +97,21 @@ class DelayedDelivery:
         rounds: Rounds,
         clock: Clock,
         levels: DelayLevels | None = None,
+        broker_name: str = "",
     ) -> None:
-        self._store, self._rounds, self._clock = store, rounds, clock
+        self._store, self._rounds, self._clock, self._broker_name = store, rounds, clock, broker_name
         self.levels = DelayLevels.parse() if levels is None else levels
         wake = rounds.wake
         self._levels = LevelQueues(self.levels, WaitingTopic(store, SCHEDULE_TOPIC, wake), mover, state, wake)
         self.timed = TimedQueue(WaitingTopic(store, TIMER_TOPIC, wake), mover, state, wake)
         rounds.add(self._levels.run)
         rounds.add(self.timed.run)
+
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset of a topic of waiting messages that is not delivered."""
+        if topic == TIMER_TOPIC:
+            return self.timed.below
+        return self.positions.get(queue + 1) if topic == SCHEDULE_TOPIC else None
 
     @property
     def positions(self) -> dict[int, int]:
@@ -151,8 +168,8 @@ class DelayedDelivery:
             self._store.append(TIMER_TOPIC, 0, [waiting], self._then_wake(done))
 
     def _then_wake(self, done: OnStored) -> OnStored:
-        def stored(outcome: object) -> None:
-            done(outcome)  # type: ignore[arg-type]  # what the store says is passed on as it is
+        def stored(outcome: StoredBatch | Refusal) -> None:
+            done(outcome)
             self._rounds.wake()
 
         return stored
@@ -170,8 +187,22 @@ class DelayedDelivery:
         if isinstance(delay, Refusal):
             done(delay)
         else:
-            self.store(send.header.topic, send.queue, message, delay, done)
+            self.store(send.header.topic, send.queue, message, delay, self._with_handle(send, delay, done))
         return True
+
+    def _with_handle(self, send: SentMessage, delay: Delay, done: OnStored) -> OnStored:
+        """Have the response say how a message that waits for a moment is taken back."""
+        if not isinstance(delay, Moment):
+            return done
+        topic, due_ms = send.header.topic, delay.due_ms
+
+        def stored(outcome: StoredBatch | Refusal) -> None:
+            if isinstance(outcome, StoredBatch):
+                message_id = outcome.message_ids()[0]
+                send.fields[RECALL_HANDLE] = recall_handle(topic, self._broker_name, due_ms, message_id)
+            done(outcome)
+
+        return stored
 
 
 class WaitingTopic:

@@ -10,7 +10,7 @@ has the UNIQ_KEY: so it is found without an index.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from typing import Final
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
@@ -21,18 +21,12 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import RecallMessage, RecallMessageResponse
 from metaq_broker.delayed.timed_queue import TimedQueue
 from metaq_broker.engine.outcomes import Refusal
-from metaq_broker.frontends.remoting.delays import TIMER_TOPIC
+from metaq_broker.frontends.remoting.delays import HANDLE_VERSION, TIMER_TOPIC
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OutgoingMessage
 from metaq_broker.frontends.remoting.waiting_messages import REAL_TOPIC
 
-VERSION: Final = "v1"
 _PARTS: Final = 5
-
-
-def recall_handle(topic: str, broker_name: str, due_ms: int, message_id: str) -> str:
-    """Return the handle of a message that waits."""
-    return urlsafe_b64encode(f"{VERSION} {topic} {broker_name} {due_ms} {message_id}".encode()).decode()
 
 
 class RecallRequests:
@@ -84,6 +78,6 @@ def _decode(handle: str) -> tuple[str, int]:
         parts = urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
     except ValueError:
         raise ValueError("the handle is no base64") from None
-    if len(parts) != _PARTS or parts[0] != VERSION:
-        raise ValueError(f"the handle is not of version {VERSION}")
+    if len(parts) != _PARTS or parts[0] != HANDLE_VERSION:
+        raise ValueError(f"the handle is not of version {HANDLE_VERSION}")
     return parts[1], OffsetMessageId.parse(parts[4]).physical_offset

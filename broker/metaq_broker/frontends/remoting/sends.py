@@ -68,10 +68,12 @@ class Interceptor(Protocol):
 class Send:
     """One send that passed the checks: the request's header, its topic and queue, and who sent it."""
 
-    __slots__ = ("call", "header", "queue", "settings")
+    __slots__ = ("call", "fields", "header", "queue", "settings")
 
     def __init__(self, call: Call, header: SendMessage, queue: int, settings: TopicSettings) -> None:
         self.call, self.header, self.queue, self.settings = call, header, queue, settings
+        self.fields: dict[str, str] = {}
+        """What the response to a client of 5.x has beside the usual fields."""
 
 
 class Sends:
@@ -210,8 +212,10 @@ class Sends:
                 "queueId": str(queue),
                 "queueOffset": str(stored.queue_offset),
             }
-            if command.version >= NEW_CLIENTS_FROM and (key := parse_properties(properties).get("UNIQ_KEY")):
-                ext["transactionId"] = key
+            if command.version >= NEW_CLIENTS_FROM:
+                ext.update(send.fields)
+                if (key := parse_properties(properties).get("UNIQ_KEY")) is not None:
+                    ext["transactionId"] = key
             call.answer(command.reply(0, ext))
 
         return done

@@ -30,7 +30,9 @@ NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIME
 _ALL: Final = READ | WRITE | INHERIT
 
 
-def built_in_topics(broker_name: str, cluster_name: str, *, create_topics: bool) -> dict[str, TopicSettings]:
+def built_in_topics(
+    broker_name: str, cluster_name: str, *, create_topics: bool, delay_levels: int = 18
+) -> dict[str, TopicSettings]:
     """Return the system topics of a broker; the template only where topics may be made by sending to them."""
     topics = {
         "SELF_TEST_TOPIC": TopicSettings(1, 1),
@@ -38,7 +40,7 @@ def built_in_topics(broker_name: str, cluster_name: str, *, create_topics: bool)
         cluster_name: TopicSettings(16, 16, _ALL),
         broker_name: TopicSettings(1, 1, _ALL),
         "OFFSET_MOVED_EVENT": TopicSettings(1, 1),
-        SCHEDULE: TopicSettings(18, 18),
+        SCHEDULE: TopicSettings(delay_levels, delay_levels),
         TIMERS: TopicSettings(1, 1),
         HALF: TopicSettings(1, 1),
         HALF_OPERATIONS: TopicSettings(1, 1),

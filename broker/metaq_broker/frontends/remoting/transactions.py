@@ -93,6 +93,11 @@ class Transactions:
         """Have ends of transactions carried out here."""
         dispatcher.add([RequestCode.END_TRANSACTION], self._end)
 
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset of a topic of transactions that is needed still."""
+        positions = self.half_messages.positions()
+        return {HALF_TOPIC: positions.half, NOTE_TOPIC: positions.notes}.get(topic)
+
     # ---- half messages
 
     @property

@@ -40,11 +40,12 @@ class WaitingParts:
         clock: Clock,
         levels: DelayLevels | None = None,
         policy: AskPolicy | None = None,
+        broker_name: str = "",
     ) -> None:
         make_topic = topic_maker(topics)
         mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
         self.rounds = Rounds(mover, clock)
-        self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels)
+        self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
             store, mover, state, self.rounds, clock, sessions_of(members), policy, self.delays.levels
         )
@@ -61,6 +62,11 @@ class WaitingParts:
         self.retries.mount(dispatcher)
         self.transactions.mount(dispatcher)
         self.recalls.mount(dispatcher)
+
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """Return the first queue offset of a system topic that is needed still; ``None`` for other topics."""
+        waiting = self.delays.needed_from(topic, queue)
+        return self.transactions.needed_from(topic, queue) if waiting is None else waiting
 
     def start(self) -> None:
         """Begin to deliver and to ask; on the running event loop."""

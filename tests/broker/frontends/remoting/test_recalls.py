@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.frontends.remoting.recalls import recall_handle
+from metaq_broker.frontends.remoting.delays import recall_handle
 from waiting_broker import WaitingBroker, play, until
 
 from metaq.protocols.remoting.command import RemotingCommand
