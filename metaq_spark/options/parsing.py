@@ -24,7 +24,7 @@ from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Group, Latest, Position, Timestamps
 from metaq_spark.options.selection import Assigned, Matching, Named, Selection
-from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, UNSET, WRITE, Option, Use
+from metaq_spark.options.table import ANY, READ, SET_BY_SPARK, SYSTEM_CA, TLS_VERIFY, UNSET, WRITE, Option, Use
 
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys that other connectors have, in lower case: what to use instead; for reads and for writes where that differs."""
@@ -132,14 +132,17 @@ class ConnectionOptions:
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
+    tls_verify: str = TLS_VERIFY[0]
 
     @property
     def tls(self) -> TlsSettings | None:
         """How connections are secured, ``None`` if they are not."""
-        if self.tls_ca_file is None:
+        verify = self.tls_verify != "none"
+        if self.tls_ca_file is None and verify:
             return None
         ca_file = None if self.tls_ca_file == SYSTEM_CA else self.tls_ca_file
-        return TlsSettings(ca_file, self.tls_cert_file, self.tls_key_file)
+        full = self.tls_verify == "full"
+        return TlsSettings(ca_file, self.tls_cert_file, self.tls_key_file, check_hostname=full, verify=verify)
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -344,16 +347,20 @@ def check_value(value_format: str, value_schema: DataType | None) -> None:
 
 
 def check_tls(options: ConnectionOptions) -> None:
-    """Refuse TLS files that do nothing, and those that cannot be used.
+    """Refuse TLS options that do nothing, and files that cannot be used.
 
     Raises:
-        OptionError: There is such a file.
+        OptionError: There is such an option.
     """
+    unchecked = options.tls_verify == "none"
+    if unchecked and options.tls_ca_file is not None:
+        raise OptionError("tlsCaFile", "it has no effect with tlsVerify = none; give one of them")
     for name, given, needed, there in (
-        ("tlsCertFile", options.tls_cert_file, "tlsCaFile", options.tls_ca_file),
-        ("tlsKeyFile", options.tls_key_file, "tlsCertFile", options.tls_cert_file),
+        ("tlsVerify", options.tls_verify == "ca", "tlsCaFile", options.tls_ca_file is not None),
+        ("tlsCertFile", options.tls_cert_file is not None, "tlsCaFile", unchecked or options.tls_ca_file is not None),
+        ("tlsKeyFile", options.tls_key_file is not None, "tlsCertFile", options.tls_cert_file is not None),
     ):
-        if given is not None and there is None:
+        if given and not there:
             raise OptionError(name, f"it has no effect without {needed}; give that as well")
     try:
         if options.tls is not None:

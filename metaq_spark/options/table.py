@@ -38,6 +38,9 @@ UNSET: Final = ""
 SYSTEM_CA: Final = "system"
 """What `tlsCaFile` says for the authorities that the machine trusts."""
 
+TLS_VERIFY: Final = ("full", "ca", "none")
+"""What `tlsVerify` says, the default first."""
+
 SET_BY_SPARK: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
 """Options of Spark's own that it hands to a source or sink as well."""
 
@@ -273,6 +276,12 @@ CONNECTION_ROWS: Final = (
     Option(
         "tlsKeyFile", "tls_key_file", values.path, UNSET, ANY,
         "PEM file of its key, if that is not in `tlsCertFile`.",
+    ),
+    Option(
+        "tlsVerify", "tls_verify", values.one_of(*TLS_VERIFY), TLS_VERIFY[0], ANY,
+        "What is checked of a server's certificate: `full`: who signed it, and that it is for this host; `ca`: who "
+        "signed it; `none`: nothing. `none` turns TLS on without `tlsCaFile` and is not safe: whoever answers is "
+        "taken for the server, and gets keys and messages.",
     ),
 )  # fmt: skip
 """How connections are made."""

@@ -164,9 +164,10 @@ def test_a_query_survives_a_name_server_that_dies(
     programs.write("orders", 100, batch=10)
     with running(topic.copied(tmp_path, available_now=False, **PATIENCE)) as query:
         wait_for(query, topic, tmp_path, 100)
-        for number, server in enumerate((first, second)):
+        for number, (server, other) in enumerate(((first, second), (second, first))):
             server.kill()
-            programs.write("orders", 100, first=100 + 100 * number, batch=10)
+            # 5.5.0's Java client does not look at the next name server when it starts.
+            Programs(cluster.release, other.address).write("orders", 100, first=100 + 100 * number, batch=10)
             wait_for(query, topic, tmp_path, 200 + 100 * number)
             server.start()
             wait_until(lambda: cluster.knows(server), "the broker registers again", SEEN_WITHIN_S)  # noqa: B023

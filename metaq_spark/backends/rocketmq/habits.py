@@ -84,7 +84,7 @@ HABITS: Final[Mapping[str, str | tuple[str, str]]] = {
     "rocketmq.client.namespace": "use namespace",
     "rocketmq.client.accesskey": "use accessKey",
     "rocketmq.client.secretkey": "use secretKey",
-    "rocketmq.client.tls.enable": "use tlsCaFile",
+    "rocketmq.client.tls.enable": "use tlsCaFile, or tlsVerify = none for certificates that nobody checks",
     "rocketmq.client.partition.discovery.interval.ms": "leave it out: new queues are found by themselves",
     "rocketmq.client.network.timeout.ms": _TIMEOUT,
     "rocketmq.source.group": _GROUP,

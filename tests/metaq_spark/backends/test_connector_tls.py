@@ -31,6 +31,9 @@ def test_the_files_are_taken_as_given(certificates: Certificates) -> None:
     shown = certificates.client("app")
     assert source(tlsCaFile=certificates.ca_file, tlsCertFile=str(shown.cert_file)).tls == shown
     assert source(tlscafile="system").tls == TlsSettings()
+    assert source(tlsCaFile="system", tlsVerify="ca").tls == TlsSettings(check_hostname=False)
+    unchecked = TlsSettings(None, str(shown.cert_file), check_hostname=False, verify=False)
+    assert source(tlsVerify="none", tlsCertFile=str(shown.cert_file)).tls == unchecked
     assert parse_sink_options(
         {"brokers": "b:1", "tlsCaFile": certificates.ca_file}, Use.BATCH_WRITE
     ).tls == TlsSettings(certificates.ca_file)
@@ -43,6 +46,8 @@ def test_the_files_are_taken_as_given(certificates: Certificates) -> None:
         ({"tlsCaFile": "system", "tlsKeyFile": "/me.key"}, "tlsKeyFile.*no effect without tlsCertFile"),
         ({"tlsCaFile": "/nowhere/ca.pem"}, "ca_file=/nowhere/ca.pem cannot be used: No such file"),
         ({"tlsCaFile": " "}, "tlsCaFile.*expected the path of a file"),
+        ({"tlsVerify": "ca"}, "tlsVerify.*no effect without tlsCaFile"),
+        ({"tlsVerify": "none", "tlsCaFile": "system"}, "tlsCaFile.*no effect with tlsVerify = none"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_anything_starts(options: dict[str, str], error: str) -> None:

@@ -96,6 +96,7 @@ TAKEN: list[tuple[str, str, object]] = [
     ("retries", "0", 0),
     ("retryIntervalMs", "10000", 10_000),
     ("tlsCaFile", "system", "system"),
+    ("tlsVerify", "None", "none"),
 ]  # fmt: skip
 
 REFUSED: list[tuple[str, str, str]] = [
@@ -175,6 +176,8 @@ REFUSED: list[tuple[str, str, str]] = [
     ("tlsCertFile", " ", "the path of a file"),
     ("tlsCertFile", "/no/such/file", "/no/such/file"),
     ("tlsKeyFile", " ", "the path of a file"),
+    ("tlsVerify", "false", "full, ca or none"),
+    ("tlsVerify", "ca", "no effect without tlsCaFile"),
 ]
 
 ELSEWHERE = {"zookeeper", "tlsCertFile", "tlsKeyFile"}
