@@ -49,6 +49,9 @@ RETRY_S: Final = 1.0
 ENTRY_BYTES: Final = 128
 """What an entry takes in memory beside its key and its value, about."""
 
+STATE_BYTES_MAX: Final = 64 << 20
+"""What all entries may take, each counted with ``ENTRY_BYTES`` more."""
+
 COMPACT_FACTOR: Final = 2
 COMPACT_BYTES_MIN: Final = 1 << 20
 """A fresh file is written when the file is larger than this, and than this many times what the entries take."""
@@ -190,7 +193,7 @@ class StateTable:
         """Why the last write failed; ``None`` if it did not."""
 
     @classmethod
-    def open(cls, files: Files, path: Path, driver: CommitDriver, *, bytes_max: int = 64 << 20) -> StateTable:
+    def open(cls, files: Files, path: Path, driver: CommitDriver, *, bytes_max: int = STATE_BYTES_MAX) -> StateTable:
         """Read the file, or begin an empty one (blocking). ``bytes_max`` limits keys and values together.
 
         A file that cannot be rewritten now, such as on a full disk, is rewritten later.

@@ -1,0 +1,44 @@
+"""docs/rocketmq-broker.md: its file of accounts is one, and its limits are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metaq_broker.accounts.account_list import Permission, is_trusted_by, parse_accounts
+from metaq_broker.engine.topics import QUEUES_MAX, TOPICS_MAX
+from metaq_broker.groups.limits import GroupLimits
+from metaq_broker.storage.state_table import ENTRY_BYTES, STATE_BYTES_MAX
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "rocketmq-broker.md").read_text("utf-8")
+
+
+def test_the_file_of_accounts_on_the_page() -> None:
+    text = PAGE.partition("## Access\n")[2].partition("```text\n")[2].partition("```")[0]
+    found = parse_accounts(text)
+    billing, administrator = found.accounts["billing"], found.accounts["administrator"]
+    assert found.is_trusted("10.10.103.9")
+    assert is_trusted_by(billing, "10.1.2.3")
+    assert billing.secret_key == "at-least-7-characters"
+    assert billing.topics == {"orders": Permission.SUB, "invoices": Permission.PUB | Permission.SUB}
+    assert billing.may_use_group("billing")
+    assert not billing.may_use_group("others")
+    assert administrator.may_use_topic("orders", Permission.PUB)
+
+
+def test_the_limits_on_the_page() -> None:
+    limits = GroupLimits()
+    rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in PAGE.splitlines() if row.startswith("| ")}
+    assert rows["groups with settings"] == f"{limits.groups_max:,}"
+    assert rows["memberships: a client counts once for each of its groups"] == f"{limits.members_max:,}"
+    assert rows["groups of one client, of consumers and of producers each"] == f"{limits.groups_of_client_max}"
+    sizes = f"{limits.expression_bytes_max >> 10} KiB; {limits.expressions_bytes_max >> 20} MiB"
+    subscriptions = "subscriptions of one group; bytes of one; bytes of all groups together"
+    assert rows[subscriptions] == f"{limits.subscriptions_of_group_max:,}; {sizes}"
+    assert rows["locks; locks or committed offsets of one group"] == (
+        f"{limits.locks_max:,}; {limits.queues_of_group_max:,}"
+    )
+    names = "bytes in the name of a group, a client, a topic of a committed offset"
+    assert rows[names] == f"{limits.name_bytes_max}"
+    assert rows["topics that clients make; queues of one topic"] == f"{TOPICS_MAX:,}; {QUEUES_MAX:,}"
+    state = f"settings and offsets of all together, each with {ENTRY_BYTES} bytes more than its name and value"
+    assert rows[state] == f"{STATE_BYTES_MAX >> 20} MiB"
