@@ -72,7 +72,7 @@ class WaitingBroker:
         self.groups, self.members = Groups(self.state), Members(self.clock.monotonic)
         self.dispatcher = Dispatcher()
         self.parts = WaitingParts(
-            self.store, self.state, self.topics, self.groups, self.members, self.clock, levels, policy
+            self.store, self.state, self.topics, self.groups, self.members, self.clock, levels, policy, "broker-a"
         )
         self.parts.mount(self.dispatcher)
         self.parts.start()
@@ -111,8 +111,9 @@ class WaitingBroker:
             max_reconsume_times=max_reconsume_times,
         )
         future: asyncio.Future[StoredBatch | Refusal] = asyncio.get_running_loop().create_future()
+        self.last_sent = SentNow(header, queue)
         for each in self.parts.interceptors:
-            if each.accept(SentNow(header, queue), message, future.set_result):
+            if each.accept(self.last_sent, message, future.set_result):
                 return await future
         self.store.append(topic, queue, [message], future.set_result)
         return await future

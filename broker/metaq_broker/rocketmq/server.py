@@ -285,7 +285,12 @@ class BrokerServer:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
         ordinal = self.waiting.needed_from(topic, partition)
         log = None if ordinal is None else self._parts.engine.stores.get(topic, partition)
-        return None if log is None or ordinal is None else log.offset_of_message(ordinal)
+        if log is None or ordinal is None:
+            return None
+        try:
+            return log.offset_of_message(ordinal)
+        except OSError:
+            return log.start_offset
 
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics."""

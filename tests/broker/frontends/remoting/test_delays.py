@@ -8,6 +8,7 @@ import pytest
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal, TooLarge
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC, TIMER_MAX_MS, TIMER_TOPIC, DelayInvalid
+from metaq_broker.frontends.remoting.transactions import HALF_TOPIC, NOTE_TOPIC
 from waiting_broker import BORN, WIDE, WaitingBroker, play, until
 
 
@@ -116,5 +117,21 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_anew(tmp_path: Path) -> None
         settings = broker.topics.settings("orders")
         assert settings is not None
         assert settings.read_queues == 7
+
+    play(tmp_path, scenario)
+
+
+def test_retention_is_told_what_still_waits(tmp_path: Path) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        needed = broker.parts.needed_from
+        assert (needed("t", 0), needed(TIMER_TOPIC, 0), needed(SCHEDULE_TOPIC, 0)) == (None, 0, 0)
+        await broker.stored(b"one", {"DELAY": "1"})
+        await broker.stored(b"two", {"TIMER_DELAY_MS": "20"}, queue=1)
+        await broker.stored(b"three", {"TIMER_DELAY_MS": "60000"}, queue=1)
+        await broker.bodies_are(b"one")
+        await broker.bodies_are(b"two", queue=1)
+        await until(lambda: needed(TIMER_TOPIC, 0) == 1)
+        assert needed(SCHEDULE_TOPIC, 0) == 1
+        assert (needed(HALF_TOPIC, 0), needed(NOTE_TOPIC, 0)) == (0, 0)
 
     play(tmp_path, scenario)

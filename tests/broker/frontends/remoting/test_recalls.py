@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ def recall(handle: str, topic: str = "t") -> RemotingCommand:
 def test_taken_back_in_time_and_never_delivered(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         first = await broker.stored(b"wrong", {"TIMER_DELAY_MS": "300", "UNIQ_KEY": "U7"})
+        handle = broker.last_sent.fields["recallHandle"]
+        parts = urlsafe_b64decode(handle).decode().split(" ")
+        assert (parts[:3], parts[4]) == (["v1", "t", "broker-a"], first.message_ids()[0])
         await broker.stored(b"right", {"TIMER_DELAY_MS": "300"})
-        handle = recall_handle("t", "broker-a", 5, first.message_ids()[0])
         response = await broker.ask(recall(handle))
         assert (response.code, response.ext) == (0, {"msgId": "U7"})
         again = await broker.ask(recall(handle))
