@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SYSTEM = (
     "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=1048576\n"
-    "maxTransferSize=1048576\ndataPath={folder}\nmaxMessageSize=1000000\n[zookeeper]\nzk.zkEnable=false\n[topic=t]\n"
+    "maxTransferSize=1048576\ndataPath={folder}\nmaxMessageSize=1000000\n[zookeeper]\nzk.zkEnable=false\n{more}[topic=t]\n"
 )
 HERE, BORN = host_bytes("127.0.0.1", 10911), host_bytes("10.0.0.1", 999)
 LEVELS = DelayLevels((40, 80, 120, 160, 200))
@@ -166,11 +166,12 @@ def play(
     policy: AskPolicy | None = None,
     levels: DelayLevels = LEVELS,
     clean: bool = True,
+    more: str = "",
 ) -> None:
-    """Run ``scenario`` on a broker in ``folder``; not ``clean``: it then is as after a kill."""
+    """Run ``scenario`` on a broker; not ``clean``: it is then as after a kill. ``more`` is configuration."""
 
     async def run() -> None:
-        config, clock = parse(SYSTEM.format(folder=folder).encode()), Clock()
+        config, clock = parse(SYSTEM.format(folder=folder, more=more).encode()), Clock()
         stores = TopicStores.open(Files(), clock, config)
         broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels)
         try:

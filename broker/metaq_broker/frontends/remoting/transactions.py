@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from metaq.errors import MetaqError
-from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, parse_properties
+from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, WAIT, parse_properties
 from metaq.formats.rocketmq.records import Record, encode_record
 from metaq.formats.rocketmq.sys_flags import COMMITTED, TRANSACTION
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
@@ -234,8 +234,10 @@ class HalfTopics:
 
     def _question(self, half: StoredHalf[OutgoingMessage], times: int) -> RemotingCommand | None:
         found = self._store.find(half.origin)
-        asked = None if isinstance(found, Refusal) else with_properties(to_move(found), {TIMES_ASKED: str(times)})
-        if isinstance(found, Refusal) or asked is None or isinstance(asked, Refusal) or half.target is None:
+        if isinstance(found, Refusal) or half.target is None:
+            return None
+        asked = with_properties(to_move(found), {TIMES_ASKED: str(times), WAIT: "false"})
+        if isinstance(asked, Refusal):
             return None
         properties = found.property_map()
         target = real_queue(properties) or half.target
