@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INPUT ?=
+PROTOCOL ?=
 RESULTS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
@@ -19,8 +20,8 @@ SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder for your own
-	@$(SPARK_PYTHON) jobs/demo.py $(if $(INPUT),"$(INPUT)")
+demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder, PROTOCOL=rocketmq
+	@$(SPARK_PYTHON) jobs/demo.py $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(INPUT),"$(INPUT)")
 
 cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
 	@$(SPARK_PYTHON) jobs/cluster_demo.py

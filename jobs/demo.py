@@ -3,6 +3,9 @@
     input ─> topic "lines" ─> Structured Streaming ─> topic "copied" ─> compared with the input, byte for byte
                                                                      └> Structured Streaming ─> table of error rates
 
+With ``--protocol rocketmq`` Spark reads and writes as RocketMQ's clients do; the comparison reads what came out of the
+same log over MetaQ's protocol.
+
 It starts a broker of its own on a free port, with a temporary folder, and stops everything that it
 started, also when it is interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong
 input.
@@ -19,7 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from demo_check import Comparison, Count, count
-from demo_pipeline import COPIED, LINES, Input, Pipeline
+from demo_pipeline import COPIED, LINES, PARTITIONS, Input, Pipeline
+from demo_protocols import PROTOCOLS
 from demo_stage import Interrupted, StageFailed, obey_signals, running_broker, spark_session, temporary_folder
 from lines_to_topic import list_files
 from log_generator import log_lines
@@ -28,7 +32,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 GENERATED_LINES, SEED = 300_000, 7
-PARTITIONS = 2
 PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
 LOG_LINES_SHOWN = 30
@@ -37,12 +40,12 @@ LINES_FOR_A_RATE = 50_000
 
 
 def main() -> int:
-    source = parse_arguments().input
+    given = parse_arguments()
     logging.getLogger().addHandler(logging.NullHandler())  # py4j reports each Ctrl-C at length
     obey_signals()
     try:
         with temporary_folder() as folder:
-            return perform(find_input(source, folder), folder)
+            return perform(find_input(given.input, folder), folder, given.protocol)
     except Interrupted as interrupted:
         print("\nInterrupted. The broker and Spark are stopped.", file=sys.stderr)
         return 128 + interrupted.number
@@ -53,6 +56,7 @@ def main() -> int:
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Send lines through the broker and Spark and check every byte.")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="metaq", help="what Spark speaks with the broker")
     parser.add_argument("input", nargs="?", help="a file, or a folder of files (default: generated log lines)")
     return parser.parse_args(arguments)
 
@@ -73,15 +77,16 @@ def find_input(source: str | None, folder: Path) -> Input:
     return Input(name, source, files, count(files))
 
 
-def perform(given: Input, folder: Path) -> int:
+def perform(given: Input, folder: Path, protocol: str) -> int:
     """Run every step and show it; return the exit status."""
     say("input", f"{counted(given.available)} ({given.name})")
-    with running_broker(folder, PARTITIONS) as address:
+    with running_broker(folder, PARTITIONS) as addresses:
+        address = addresses.rocketmq if protocol == "rocketmq" else addresses.metaq
         say("broker", f"{address}, {PARTITIONS} partitions a topic")
         try:
             with spark_session(folder) as spark:
                 say("Spark", f"{spark.version} on two cores of this machine")
-                return run_steps(Pipeline(spark, address, folder, given), given)
+                return run_steps(Pipeline(spark, addresses.metaq, PROTOCOLS[protocol](addresses), folder, given), given)
         except (PySparkException, Py4JError):
             print_tail(folder / "spark.log")
             raise

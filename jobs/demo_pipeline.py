@@ -8,6 +8,7 @@ from pathlib import Path
 import error_rates
 import lines_to_topic
 from demo_check import Comparison, Count, compare
+from demo_protocols import DemoProtocol
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,9 +17,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.consumer import Consumer
 from metaq.discovery.fixed import FixedDirectory
-from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Address
 
+PARTITIONS = 2
 LINES, COPIED, RATES = "lines", "copied", "error_rates"
 BLOCK_BYTES = 64 << 10
 BATCH_BYTES = 8 << 20
@@ -35,17 +36,20 @@ class Input:
 
 
 class Pipeline:
-    """Input, broker and Spark, and what is done with them."""
+    """Input, broker and Spark, and what is done with them. ``address`` is that for MetaQ's clients."""
 
-    def __init__(self, spark: SparkSession, address: Address, folder: Path, given: Input) -> None:
-        self._spark, self._address, self._folder, self._input = spark, address, folder, given
+    def __init__(
+        self, spark: SparkSession, address: Address, protocol: DemoProtocol, folder: Path, given: Input
+    ) -> None:
+        self._spark, self._protocol, self._folder, self._input = spark, protocol, folder, given
         self._pool = SessionPool()
         self._directory = FixedDirectory([address], self._pool)
 
     def warm_up(self) -> None:
-        """Send one line and stream it on: Spark starts its Python processes, and they compile what they need."""
+        """Make the topics, and stream a line: Spark starts its Python processes, which compile what they need."""
         line = self._folder / "warm.log"
         line.write_bytes(b"warm")
+        self._protocol.make(["warm", "warmer", LINES, COPIED], PARTITIONS)
         self._send(str(line), "warm")
         self._copy("warm", "warmer").awaitTermination()
 
@@ -62,22 +66,23 @@ class Pipeline:
 
         The table is in memory and always complete, to be shown at the end; the job itself sends each window to a topic.
         """
-        rates = error_rates.count_errors(error_rates.parse_lines(self._stream_of(COPIED)), "5 minutes", "10 minutes")
+        rates = error_rates.count_errors(error_rates.parse_lines(self._lines_of(COPIED)), "5 minutes", "10 minutes")
         table = rates.writeStream.format("memory").outputMode("complete").queryName(RATES)
         self._start(table, RATES).awaitTermination()
 
     def _send(self, source: str, topic: str) -> None:
-        job = [source, "--brokers", str(self._address), "--topic", topic, "--block-bytes", str(BLOCK_BYTES)]
+        job = [source, *self._protocol.argument, "--topic", topic, "--block-bytes", str(BLOCK_BYTES)]
         lines_to_topic.run(self._spark, lines_to_topic.parse_arguments(job))
 
     def _copy(self, source: str, target: str) -> StreamingQuery:
         """Every message to the same partition of another topic."""
-        messages = self._stream_of(source).select("partition", "value")
-        writer = messages.writeStream.format("metaq").option("brokers", str(self._address)).option("topic", target)
+        protocol = self._protocol
+        messages = self._stream_of(source).select(F.col(protocol.column).alias(protocol.number), "value")
+        writer = messages.writeStream.format(protocol.system).options(**protocol.options).option("topic", target)
         return self._start(writer, target)
 
     def _stream_of(self, topic: str) -> DataFrame:
-        reader = self._spark.readStream.format("metaq").option("brokers", str(self._address))
+        reader = self._spark.readStream.format(self._protocol.system).options(**self._protocol.options)
         reader = reader.option("startingOffsets", "earliest").option("maxBytesPerTrigger", BATCH_BYTES)
         return reader.option("subscribe", topic).load()
 
@@ -85,14 +90,17 @@ class Pipeline:
         checkpoint = str(self._folder / "checkpoints" / name)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
+    def _lines_of(self, topic: str) -> DataFrame:
+        """``value`` and ``timestamp``, which is when the broker stored the message."""
+        return self._stream_of(topic).select("value", F.col(self._protocol.time).alias("timestamp"))
+
     def share_in(self, topic: str) -> float:
-        """How much of the input, 0..1, the broker has in ``topic``. A message is stored behind a header."""
-        stored = sum(len(there) for there in self._directory.ends([topic]).values())
-        expected = self._input.available.byte_count + HEADER_BYTES * self._input.available.lines
-        return stored / expected if expected else 1.0
+        """How much of the input, 0..1, the broker has in ``topic``."""
+        available = self._input.available
+        return self._protocol.share_in(topic, available.lines, available.byte_count)
 
     def compare(self) -> Comparison:
-        """Read the topic ``copied``, without Spark, and compare it with the input."""
+        """Read the topic ``copied``, without Spark and over MetaQ's protocol, and compare it with the input."""
         consumer, filled = Consumer(self._directory, self._pool), self._directory.partitions(COPIED)
         came_out = [
             (frame.message.payload for frame in consumer.messages(COPIED, partition))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,16 @@ from metaq.model import Address
 
 ROOT = Path(__file__).resolve().parents[1]
 READY = re.compile(r"metaq-broker \S+ ready on (\S+), ")
+FOR_ROCKETMQ = re.compile(r"RocketMQ clients: (\S+) ")
 START_DEADLINE_S = STOP_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the broker serves the clients of each system. For RocketMQ's it is name server and broker."""
+
+    metaq: Address
+    rocketmq: Address
 
 
 class StageFailed(Exception):
@@ -78,8 +88,8 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running_broker(folder: Path, partitions: int) -> Iterator[Address]:
-    """A broker on a free port, with its messages in ``folder``.
+def running_broker(folder: Path, partitions: int) -> Iterator[Addresses]:
+    """A broker on free ports, with its messages in ``folder``.
 
     It gets a session of its own: Ctrl-C goes to every process of the terminal's, and this one is to be stopped last.
 
@@ -94,19 +104,22 @@ def running_broker(folder: Path, partitions: int) -> Iterator[Address]:
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process,
     ):
         try:
-            yield _address_of(process, log)
+            yield _addresses_of(process, log)
         finally:
             _stop(process)
 
 
-def _address_of(process: subprocess.Popen[str], log: Path) -> Address:
+def _addresses_of(process: subprocess.Popen[str], log: Path) -> Addresses:
     assert process.stdout is not None
-    readable, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
-    said = process.stdout.readline() if readable else ""
-    match = READY.match(said)
-    if match is None:
-        raise StageFailed(f"the broker did not start: {said}{log.read_text()}")
-    return Address.parse(match[1])
+    found: list[Address] = []
+    for line in (READY, FOR_ROCKETMQ):
+        readable, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S) if not found else (True, [], [])
+        said = process.stdout.readline() if readable else ""
+        match = line.match(said)
+        if match is None:
+            raise StageFailed(f"the broker did not start: {said}{log.read_text()}")
+        found.append(Address.parse(match[1]))
+    return Addresses(*found)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -48,6 +48,17 @@ def test_own_files_come_through_byte_for_byte(environment: dict[str, str], tmp_p
     assert demo_folders(environment) == []
 
 
+def test_rocketmq_s_side_gives_the_same(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_bytes(b"".join(b"081109 203501 1 ERROR dfs.FSDataset: %d\r\n" % number for number in range(3000)))
+    command = [sys.executable, DEMO, "--protocol", "rocketmq", file]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"dfs\.FSDataset +3,000 +3,000 +100\.0%", done.stdout)
+    assert done.stdout.endswith("Every line came through, in order, byte for byte.\n")
+    assert demo_folders(environment) == []
+
+
 def test_wrong_input_is_told_at_once(environment: dict[str, str]) -> None:
     done = subprocess.run([sys.executable, DEMO, "absent.log"], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")

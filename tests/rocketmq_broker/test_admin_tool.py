@@ -77,7 +77,7 @@ def test_a_message_is_found_by_its_id_and_by_its_key(
     assert all(each in by_place for each in (name, "red", f"key-{group}"))
     wait_until(lambda: sent["id"] in admin.run("queryMsgByKey", "-t", name, "-k", f"key-{group}"), "the key")
     (line,) = rows(admin.run("queryMsgByKey", "-t", name, "-k", f"key-{group}"), sent["id"])
-    assert line == [sent["id"], sent["queue"], sent["offset"]]
+    assert line[:3] == [sent["id"], sent["queue"], sent["offset"]]  # 5.x has more behind it
     assert sent["id"] in admin.run("queryMsgByUniqueKey", "-t", name, "-i", sent["id"])
 
 

@@ -1,0 +1,97 @@
+"""What the demo does differently with MetaQ's protocol and with RocketMQ's; the broker and its log are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from demo_stage import Addresses
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
+from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.formats.frames import HEADER_BYTES
+from metaq.model import TopicPartition
+from metaq.protocols.remoting.command import request
+from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+
+READ_AND_WRITE = 6
+
+
+class DemoProtocol(Protocol):
+    """How Spark is told of the broker, and how topics are made and looked at.
+
+    ``system`` names the format and its options. ``argument`` is that of a job. ``column`` is the number of a partition
+    in what is read, ``number`` in what is written; ``time`` is the column of the time at which it was stored.
+    """
+
+    system: str
+    options: dict[str, str]
+    argument: tuple[str, str]
+    column: str
+    number: str
+    time: str
+
+    def make(self, topics: Iterable[str], partitions: int) -> None:
+        """Make the topics, where they do not appear with their first message."""
+
+    def share_in(self, topic: str, lines: int, byte_count: int) -> float:
+        """How much of so many lines, of so many bytes in all, the topic has: 0..1."""
+
+
+class MetaqProtocol:
+    """MetaQ's."""
+
+    system, column, number, time = "metaq", "partition", "partition", "timestamp"
+
+    def __init__(self, addresses: Addresses) -> None:
+        self.options = {"brokers": str(addresses.metaq)}
+        self.argument = ("--brokers", str(addresses.metaq))
+        self._directory = FixedDirectory([addresses.metaq], SessionPool())
+
+    def make(self, topics: Iterable[str], partitions: int) -> None:
+        """Nothing: the broker accepts every topic."""
+
+    def share_in(self, topic: str, lines: int, byte_count: int) -> float:
+        """As ``DemoProtocol``. A message is stored behind a header."""
+        stored = sum(len(there) for there in self._directory.ends([topic]).values())
+        expected = byte_count + HEADER_BYTES * lines
+        return stored / expected if expected else 1.0
+
+
+class RocketmqProtocol:
+    """RocketMQ's: name server and broker at one address."""
+
+    system, column, number, time = "rocketmq", "queue_id", "queue", "store_timestamp"
+
+    def __init__(self, addresses: Addresses) -> None:
+        self.options = {"nameServers": str(addresses.rocketmq)}
+        self.argument = ("--rocketmq", str(addresses.rocketmq))
+        self._address, self._pool = addresses.rocketmq, RocketMQPool()
+        self._directory = NameServerDirectory([addresses.rocketmq], self._pool)
+        self._offsets = Offsets(self._pool, self._directory)
+
+    def make(self, topics: Iterable[str], partitions: int) -> None:
+        """With so many queues each."""
+        with self._pool.lease(self._address) as broker:
+            for topic in topics:
+                header = UpdateAndCreateTopic(
+                    topic=topic,
+                    default_topic="TBW102",
+                    read_queue_nums=partitions,
+                    write_queue_nums=partitions,
+                    perm=READ_AND_WRITE,
+                    topic_filter_type="SINGLE_TAG",
+                    order=False,
+                )
+                broker.ask(request(header.CODE, header.ext()), f"making the topic {topic}")
+
+    def share_in(self, topic: str, lines: int, byte_count: int) -> float:
+        """As ``DemoProtocol``. Queue offsets count messages."""
+        queues = [TopicPartition(topic, queue) for queue in self._directory.queues(topic)]
+        return sum(map(len, self._offsets.ranges(queues).values())) / lines if lines else 1.0
+
+
+PROTOCOLS: Mapping[str, Callable[[Addresses], DemoProtocol]] = {"metaq": MetaqProtocol, "rocketmq": RocketmqProtocol}
