@@ -11,6 +11,8 @@
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
+    ├── WindowFull             a message does not fit into a producer's window (retryable)
+    ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
     ├── DirectoryConflict      two addresses say that they are the same broker
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
@@ -162,6 +164,32 @@ class SendFailed(MetaqError):
     def __str__(self) -> str:
         acknowledged = sum(one is not None for one in self.sent)
         return f"topic {self.topic!r}: {acknowledged} of {len(self.sent)} messages were acknowledged: {self.reason}"
+
+
+class WindowFull(MetaqError):
+    """A message for ``topic`` was not taken: ``window_bytes`` are on their way already, which is the limit."""
+
+    retryable = True
+
+    def __init__(self, topic: str, window_bytes: int) -> None:
+        self.topic, self.window_bytes = topic, window_bytes
+        super().__init__(topic, window_bytes)
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r}: message not taken, the window of {self.window_bytes} unacknowledged bytes is full"
+        )
+
+
+class TransactionNotFound(MetaqError):
+    """None of ``brokers`` has the prepared branch ``xid``: it was ended, or never prepared."""
+
+    def __init__(self, xid: str, brokers: list[str]) -> None:
+        self.xid, self.brokers = xid, brokers
+        super().__init__(xid, brokers)
+
+    def __str__(self) -> str:
+        return f"branch {self.xid} is not prepared at {', '.join(self.brokers)}; it was ended, or never prepared"
 
 
 class DirectoryConflict(MetaqError):

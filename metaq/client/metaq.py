@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
+from weakref import WeakSet
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, Start
@@ -13,17 +14,21 @@ from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.core import Cluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.partitioners import Partitioner
-from metaq.client.producer import Producer
+from metaq.client.producer import WINDOW_BYTES, Producer
+from metaq.client.submissions import OnOverflow
+from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
-from metaq.model import Address, Partition
+from metaq.model import Address, Partition, Xid
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
 ZOOKEEPER_SCHEME = "zk://"
+XA_FORMAT: Final = 0x4D51
+"""Format of the names of XA transactions that this client makes."""
 EXAMPLE = "127.0.0.1:8123, or zk://127.0.0.1:2181/meta"
 
 
@@ -55,6 +60,7 @@ class MetaQ:
         else:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts = timeouts
+        self._producers: WeakSet[Producer] = WeakSet()
         self._consumers = Cluster(cluster, self._directory, self._pool, self._zookeeper)
 
     def __repr__(self) -> str:
@@ -69,12 +75,50 @@ class MetaQ:
         self.close()
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Send what producers have taken, and close idle connections."""
+        for producer in list(self._producers):
+            producer.close()
         self._pool.close()
 
-    def producer(self, partitioner: Partitioner | None = None) -> Producer:
-        """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``."""
-        return Producer(self._directory, self._pool, partitioner)
+    def producer(
+        self,
+        partitioner: Partitioner | None = None,
+        *,
+        linger_s: float = 0.0,
+        window: int | str = WINDOW_BYTES,
+        on_overflow: OnOverflow = "block",
+    ) -> Producer:
+        """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``.
+
+        Raises:
+            ValueError: An option is outside of what is allowed.
+        """
+        made = Producer(
+            *(self._directory, self._pool, partitioner), linger_s=linger_s, window=window, on_overflow=on_overflow
+        )
+        self._producers.add(made)
+        return made
+
+    def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> XaBranch:
+        """Return a branch of an XA transaction for a ``with`` block; ``unique`` names the program's resource."""
+        return self.producer().xa(Xid(XA_FORMAT, global_id, branch, unique), timeout)
+
+    def prepared(self, unique: str | None = None) -> list[Prepared]:
+        """Return the prepared branches of all brokers, and which broker has each."""
+        return PreparedBranches(self._directory, self._pool).all(unique)
+
+    def commit(self, xid: Xid) -> None:
+        """Commit a prepared branch.
+
+        Raises:
+            TransactionNotFound: No broker has it.
+            TransactionError, ConnectionFailed, DeadlineExceeded: As a broker answers, or does not.
+        """
+        PreparedBranches(self._directory, self._pool).end(xid, commit=True)
+
+    def rollback(self, xid: Xid) -> None:
+        """Roll a prepared branch back. Raises as ``commit``."""
+        PreparedBranches(self._directory, self._pool).end(xid, commit=False)
 
     def browse(
         self,

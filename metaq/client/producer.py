@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
+from metaq.client.submissions import OnOverflow, Submissions, Submitted
+from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
-from metaq.errors import MetaqError, SendFailed
+from metaq.errors import MetaqError, SendFailed, TopicNotFound
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import IdRange
-from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.model import Address, Message, Partition, TopicPartition, Xid
+from metaq.sizes import parse_size
 
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
 
+WINDOW_BYTES: Final = 16 << 20
+"""Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
 BLOCK_BYTES_MAX: Final = 256 << 10
 """Most bytes of one request of ``send_many``; a longer message goes alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
@@ -30,14 +38,106 @@ BLOCK_MESSAGES_MAX: Final = 1000
 class Producer:
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
-    Which broker takes a topic is asked once, and again after a failure. One thread at a time.
+    Which broker takes a topic is asked once, and again after a failure. One thread at a time, except ``submit``.
+    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``) and ``on_overflow`` are for ``submit``; see there.
     """
 
-    def __init__(self, directory: Directory, pool: SessionPool, partitioner: Partitioner | None = None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        pool: SessionPool,
+        partitioner: Partitioner | None = None,
+        *,
+        linger_s: float = 0.0,
+        window: int | str = WINDOW_BYTES,
+        on_overflow: OnOverflow = "block",
+    ) -> None:
         self._directory, self._pool = directory, pool
         self._partitioner = partitioner or by_key()
         self._addresses: dict[str, dict[Partition, Address]] = {}
         self._next = itertools.count()
+        self._choosing = threading.Lock()
+        self._submissions = Submissions(
+            self._send,
+            pool.clock,
+            linger_s=linger_s,
+            window_bytes=parse_size(window) if isinstance(window, str) else window,
+            on_overflow=on_overflow,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def publish(self, *topics: str) -> None:
+        """Check early that topics can be sent to.
+
+        Raises:
+            TopicNotFound: No broker accepts one of them.
+        """
+        for topic in topics:
+            self._writable(topic)
+
+    def submit(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Future[Sent]:
+        """Take a message to be sent in the background, and return a future of where it is stored.
+
+        The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
+        ``send``. Messages of one partition are stored in the order of their submission. What does not fit into the
+        window waits here, raises, or is given to a function, as ``on_overflow`` says. Any thread may call this.
+
+        Raises:
+            TopicNotFound, ValueError, TypeError: As ``send``.
+            WindowFull: The window is full, with ``on_overflow="raise"``.
+        """
+        message = Message(_bytes_of(data, "data"), attribute)
+        with self._choosing:
+            where = self._choose(topic, partition, key)
+        future: Future[Sent] = Future()
+        self._submissions.put(Submitted(topic, where, message, future))
+        return future
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return self._submissions.flush(timeout)
+
+    def close(self) -> None:
+        """Send what was submitted and wait for it. Further calls do nothing."""
+        self._submissions.close()
+
+    def transaction(self, timeout: int = 60) -> LocalTransaction:
+        """Return a transaction for a ``with`` block; the broker drops it after ``timeout`` seconds (0: its maximum)."""
+        return LocalTransaction(self._choose_at, _message_of, self._pool, timeout)
+
+    def xa(self, xid: Xid, timeout: int = 60) -> XaBranch:
+        """Return a branch of an XA transaction for a ``with`` block; see ``XaBranch``."""
+        return XaBranch(xid, self._choose_at, _message_of, self._pool, timeout)
+
+    def _choose_at(
+        self, topic: str, partition: Partition | None, key: bytes | str | None, broker: int | None
+    ) -> tuple[Partition, Address]:
+        """Choose as ``send`` does, among the partitions of ``broker`` if one is named."""
+        if broker is None:
+            where = self._choose(topic, partition, key)
+            return where, self._writable(topic)[where]
+        there = {where: at for where, at in self._writable(topic).items() if where.broker == broker}
+        if not there:
+            raise TopicNotFound(topic, [f"broker {broker}, which has the transaction"])
+        if partition is None:
+            partition = self._partitioner(topic, list(there), None if key is None else _bytes_of(key, "key"))
+        _require_partition(topic, partition, there)
+        return partition, there[partition]
 
     def put(self, topic: str, message: Message, partition: Partition | None = None) -> Receipt:
         """Store one message, with one attempt.
@@ -116,20 +216,25 @@ class Producer:
 
     def _send(self, topic: str, rows: Sequence[tuple[Partition, Message]]) -> list[Sent]:
         addresses, sent = self._writable(topic), list[Sent | None]([None] * len(rows))
+        if gone := sorted({partition for partition, _ in rows} - addresses.keys()):
+            names = ", ".join(map(str, gone))
+            raise SendFailed(topic, f"no broker accepts partition {names} at the moment", True, tuple(sent))
         by_address: dict[Address, dict[Partition, list[int]]] = {}
         frames = [encode_frame(0, *encode_body(message)) for _, message in rows]
         for row, (partition, _) in enumerate(rows):
             by_address.setdefault(addresses[partition], {}).setdefault(partition, []).append(row)
+        writers: list[_BrokerWriter] = []
         try:
             with ExitStack() as stack:
-                writers = [
-                    _BrokerWriter(stack, self._pool, address, topic, numbers, frames)
-                    for address, numbers in by_address.items()
-                ]
+                for address, numbers in by_address.items():
+                    writers.append(_BrokerWriter(stack, self._pool, address, topic, numbers, frames))
+                    writers[-1].write()
                 for writer in writers:
                     writer.flush(sent)
         except MetaqError as error:
-            del self._addresses[topic]  # the partition may have another master by now
+            for writer in writers:
+                writer.note(sent)
+            self._addresses.pop(topic, None)  # the partition may have another master by now
             raise SendFailed(topic, str(error), error.retryable, tuple(sent)) from error
         return [one for one in sent if one is not None]
 
@@ -167,15 +272,29 @@ class _BrokerWriter:
         session = stack.enter_context(pool.lease(address))
         # Other brokers take a block message by message and tell the place of the first one only.
         messages_max = BLOCK_MESSAGES_MAX if takes_blocks(session) else 1
-        self._writer, self._blocks = BatchWriter(session, topic), list[_Block]()
-        for partition, rows in numbers.items():
-            for block in _blocks(TopicPartition(topic, partition), rows, frames, messages_max):
-                self._blocks.append(block)
-                self._writer.write(partition.index, b"".join(frames[row] for row in block.rows), len(block.rows))
+        self._writer, self._frames = BatchWriter(session, topic), frames
+        self._blocks = [
+            block
+            for partition, rows in numbers.items()
+            for block in _blocks(TopicPartition(topic, partition), rows, frames, messages_max)
+        ]
+
+    def write(self) -> None:
+        """Send all blocks; the last ones may still be on their way."""
+        for block in self._blocks:
+            content = b"".join(self._frames[row] for row in block.rows)
+            self._writer.write(block.where.partition.index, content, len(block.rows))
 
     def flush(self, sent: list[Sent | None]) -> None:
         """Wait for all acknowledgements, and note them in ``sent``."""
-        for block, receipt in zip(self._blocks, self._writer.flush(), strict=True):
+        self._note(self._writer.flush(), sent)
+
+    def note(self, sent: list[Sent | None]) -> None:
+        """After a failure: note in ``sent`` what had been acknowledged before."""
+        self._note(self._writer.acknowledged, sent)
+
+    def _note(self, receipts: Sequence[Receipt], sent: list[Sent | None]) -> None:
+        for block, receipt in zip(self._blocks, receipts, strict=False):  # none of those behind a failure
             for row, one in block.sent(receipt):
                 sent[row] = one
 
@@ -195,6 +314,10 @@ def _blocks(where: TopicPartition, rows: Sequence[int], frames: Sequence[bytes],
 def _require_partition(topic: str, partition: Partition, addresses: dict[Partition, Address]) -> None:
     if partition not in addresses:
         raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, addresses))}")
+
+
+def _message_of(data: bytes | str, attribute: str | None) -> Message:
+    return Message(_bytes_of(data, "data"), attribute)
 
 
 def _bytes_of(data: object, what: str) -> bytes:

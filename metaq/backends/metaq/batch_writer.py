@@ -82,6 +82,11 @@ class BatchWriter:
         """Bytes written and not yet acknowledged."""
         return self._pending_bytes
 
+    @property
+    def acknowledged(self) -> Sequence[Receipt]:
+        """Receipts of the oldest blocks that ``flush`` has not handed out: after a failure, what is stored for sure."""
+        return self._receipts
+
     def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
         """Send a block of ``count`` whole frames; waits for older ones first if too much is unacknowledged.
 

@@ -1,0 +1,176 @@
+"""Messages that are sent in the background: each has a future, none waits for a call of anybody else.
+
+One thread takes what has been submitted, sends it in blocks, and settles the futures by the acknowledgements; what
+comes meanwhile is the next batch. A message leaves the window when it is acknowledged or has failed, not before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from metaq.client.records import Sent
+from metaq.errors import MetaqError, SendFailed, WindowFull
+from metaq.model import Message, Partition
+from metaq.net.clock import Clock
+
+OnOverflow = Literal["block", "raise"] | Callable[[str, Message], object]
+"""What happens to a message that does not fit into the window: ``submit`` waits or raises, or a function gets it."""
+
+BATCH_BYTES_MAX: Final = 4 << 20
+"""Most bytes that are sent, and waited for, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A message on its way, the partition that was chosen for it, and its future."""
+
+    topic: str
+    partition: Partition
+    message: Message
+    future: Future[Sent]
+
+    @property
+    def byte_count(self) -> int:
+        """What the message counts in the window."""
+        return len(self.message.payload) + 64
+
+
+Send = Callable[[str, Sequence[tuple[Partition, Message]]], list[Sent]]
+"""Stores messages of one topic, or raises ``SendFailed``."""
+
+
+class Submissions:
+    """The window and the thread behind it, which starts with the first message.
+
+    ``linger_s``: how long a message waits for others to share a block with. ``window_bytes``: most bytes that
+    are not acknowledged; a longer message goes alone.
+
+    Raises:
+        ValueError: A number or ``on_overflow`` is outside of what is allowed.
+    """
+
+    def __init__(
+        self, send: Send, clock: Clock, *, linger_s: float, window_bytes: int, on_overflow: OnOverflow
+    ) -> None:
+        if not 0 <= linger_s <= 60:
+            raise ValueError(f"linger_s {linger_s!r}: expected seconds, 0..60")
+        if window_bytes < 1:
+            raise ValueError(f"window {window_bytes!r}: expected bytes above 0")
+        if isinstance(on_overflow, str) and on_overflow not in ("block", "raise"):
+            raise ValueError(f"on_overflow {on_overflow!r}: expected 'block', 'raise' or a function")
+        self._send, self._clock = send, clock
+        self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
+        self._changed = threading.Condition()
+        self._waiting: list[Submitted] = []
+        self._first_s = 0.0
+        self._bytes = 0
+        self._flushing = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, one: Submitted) -> None:
+        """Take a message.
+
+        Raises:
+            WindowFull: It does not fit, with ``on_overflow="raise"``.
+            ValueError: The producer is closed.
+        """
+        with self._changed:
+            if not self._fits(one):
+                if callable(self._on_overflow):
+                    self._on_overflow(one.topic, one.message)
+                    one.future.set_exception(WindowFull(one.topic, self._window_bytes))
+                    return
+                if self._on_overflow == "raise":
+                    raise WindowFull(one.topic, self._window_bytes)
+                self._changed.wait_for(lambda: self._fits(one) or self._closed)
+            if self._closed:
+                raise ValueError("the producer is closed")
+            if not self._waiting:
+                self._first_s = self._clock.monotonic()
+            self._waiting.append(one)
+            self._bytes += one.byte_count
+            self._start()
+            self._changed.notify_all()
+
+    def _fits(self, one: Submitted) -> bool:
+        return not self._bytes or self._bytes + one.byte_count <= self._window_bytes
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""
+        with self._changed:
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                return self._changed.wait_for(lambda: not self._bytes, timeout_s)
+            finally:
+                self._flushing -= 1
+
+    def close(self) -> None:
+        """Send what is left, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            atexit.unregister(self.close)
+
+    def _run(self) -> None:
+        while batch := self._take():
+            by_topic: dict[str, list[Submitted]] = {}
+            for one in batch:
+                by_topic.setdefault(one.topic, []).append(one)
+            for topic, some in by_topic.items():
+                self._send_some(topic, some)
+            with self._changed:
+                self._bytes -= sum(one.byte_count for one in batch)
+                self._changed.notify_all()
+
+    def _take(self) -> list[Submitted]:
+        """Wait for the next batch; none when the producer is closed."""
+        with self._changed:
+            while not self._is_due():
+                if self._closed and not self._waiting:
+                    return []
+                left_s = self._first_s + self._linger_s - self._clock.monotonic() if self._waiting else None
+                self._changed.wait(left_s)
+            size = count = 0
+            while count < len(self._waiting) and (not count or size < BATCH_BYTES_MAX):
+                size += self._waiting[count].byte_count
+                count += 1
+            batch, self._waiting = self._waiting[:count], self._waiting[count:]
+            return batch
+
+    def _is_due(self) -> bool:
+        """Whether there is a batch, and no reason to wait for more."""
+        if not self._waiting:
+            return False
+        full = self._bytes >= min(BATCH_BYTES_MAX, self._window_bytes)
+        waited = self._clock.monotonic() - self._first_s >= self._linger_s
+        return bool(waited or full or self._flushing or self._closed)
+
+    def _send_some(self, topic: str, some: Sequence[Submitted]) -> None:
+        running = [one for one in some if one.future.set_running_or_notify_cancel()]
+        try:
+            sent: Sequence[object] = self._send(topic, [(one.partition, one.message) for one in running])
+            failure: Exception | None = None
+        except SendFailed as error:
+            sent, failure = error.sent, error
+        except (MetaqError, ValueError) as error:
+            sent, failure = [None] * len(running), error
+        for one, result in zip(running, sent, strict=True):
+            if isinstance(result, Sent):
+                one.future.set_result(result)
+            else:
+                one.future.set_exception(failure or MetaqError("not acknowledged"))

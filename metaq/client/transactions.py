@@ -1,0 +1,215 @@
+"""Transactions of a producer: local ones, and branches of XA transactions that several systems share.
+
+All messages of a transaction go to one broker: that of the first message's partition. Nothing is readable before the
+commit.
+
+Source: docs/transactions.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import Transactions, Vote
+from metaq.client.records import Sent
+from metaq.discovery.base import Directory
+from metaq.errors import MetaqError, TransactionNotFound
+from metaq.model import Address, Message, Partition, TransactionId, Xid
+
+Choose = Callable[[str, Partition | None, bytes | str | None, int | None], tuple[Partition, Address]]
+"""(topic, partition or ``None``, key or ``None``, broker or ``None`` for any) -> the partition and its master."""
+
+Encode = Callable[[bytes | str, str | None], Message]
+"""A payload and an attribute as a message."""
+
+
+class _Open(ABC):
+    """A transaction that begins with its first message, over a connection of its own."""
+
+    def __init__(self, choose: Choose, encode: Encode, pool: SessionPool, timeout_s: int) -> None:
+        if not isinstance(timeout_s, int) or timeout_s < 0:
+            raise ValueError(f"timeout {timeout_s!r}: expected whole seconds, 0 or more")
+        self._choose, self._encode, self._pool, self._timeout_s = choose, encode, pool, timeout_s
+        self._stack = ExitStack()
+        self._session: Session | None = None
+        self._steps: Transactions | None = None
+        self._broker: int | None = None
+        self._ended = False
+
+    def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent:
+        """Add a message. Its ``offset`` is -1: it has none before the commit.
+
+        Raises:
+            ValueError: The transaction has ended, or ``partition`` is of another broker than that of the first message.
+            TopicNotFound: No broker, or not the transaction's, accepts the topic.
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: The message was not taken, as far as is
+                known. Roll the transaction back.
+        """
+        if self._ended:
+            raise ValueError("the transaction has ended")
+        message = self._encode(data, attribute)
+        where, address = self._choose(topic, partition, key, self._broker)
+        session, transaction = self._begun(where, address)
+        receipt = put(session, topic, where.index, message, transaction)
+        return Sent(topic=topic, partition=where, offset=receipt.offset, message_id=receipt.message_id)
+
+    def _begun(self, where: Partition, address: Address) -> tuple[Session, TransactionId]:
+        if self._session is None or self._steps is None:
+            self._session = self._stack.enter_context(self._pool.lease(address))
+            self._steps = Transactions(self._session)
+            self._steps.begin(self._transaction(self._steps), self._timeout_s)
+            self._broker = where.broker_id
+        return self._session, self._transaction(self._steps)
+
+    @abstractmethod
+    def _transaction(self, steps: Transactions) -> TransactionId:
+        """Return the name of the transaction at the broker."""
+
+    def _finish(self, step: Callable[[Transactions], object]) -> None:
+        """Carry out the last step, if the transaction has begun, and give the connection back."""
+        self._ended = True
+        with self._stack:
+            if self._steps is not None:
+                step(self._steps)
+
+
+class LocalTransaction(_Open):
+    """A transaction of one program: leaving the ``with`` block commits it, an exception rolls it back.
+
+    If the connection breaks, the broker rolls it back; if that happens during the commit, nobody can say.
+    """
+
+    _id: TransactionId | None = None
+
+    @property
+    def id(self) -> TransactionId | None:
+        """Its name at the broker; ``None`` before the first message."""
+        return self._id
+
+    def _transaction(self, steps: Transactions) -> TransactionId:
+        if self._id is None:
+            self._id = steps.local_id()
+        return self._id
+
+    def commit(self) -> None:
+        """Make the messages readable.
+
+        Raises:
+            TransactionError: The broker does not know it any more: it took longer than its timeout.
+            ConnectionFailed, DeadlineExceeded: Nobody can say whether it was committed.
+        """
+        self._finish(lambda steps: steps.commit(self._transaction(steps)))
+
+    def rollback(self) -> None:
+        """Drop the messages."""
+        self._finish(lambda steps: steps.rollback(self._transaction(steps)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if kind is None:
+            self.commit()
+            return
+        with suppress(MetaqError):  # the broker does it by itself; what went wrong first is raised
+            self.rollback()
+
+
+class XaBranch(_Open):
+    """One branch of an XA transaction. Call ``prepare`` inside of the ``with`` block; without it, leaving rolls back.
+
+    A prepared branch outlives this program: ``MetaQ.commit`` and ``MetaQ.rollback`` end it, from anywhere.
+    """
+
+    def __init__(self, xid: Xid, choose: Choose, encode: Encode, pool: SessionPool, timeout_s: int) -> None:
+        super().__init__(choose, encode, pool, timeout_s)
+        self.xid = xid
+
+    def _transaction(self, steps: Transactions) -> TransactionId:
+        return self.xid
+
+    def prepare(self) -> bool:
+        """First phase; return whether there is something to commit. Nothing can be added any more.
+
+        Raises:
+            TransactionError: The broker does not know the branch any more.
+            ConnectionFailed, DeadlineExceeded: Nobody can say whether it is prepared; look in ``MetaQ.prepared``.
+        """
+        votes: list[Vote] = []
+        self._finish(lambda steps: votes.append(steps.prepare(self.xid)))
+        return votes == [Vote.PREPARED]
+
+    def rollback(self) -> None:
+        """Drop the messages."""
+        self._finish(lambda steps: steps.rollback(self.xid))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        try:
+            self.rollback()
+        except MetaqError:
+            if kind is None:
+                raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A prepared branch, and the broker that has it."""
+
+    xid: Xid
+    broker: int
+
+
+class PreparedBranches:
+    """The prepared branches of all brokers. A broker that does not answer is an error, which names it."""
+
+    def __init__(self, directory: Directory, pool: SessionPool) -> None:
+        self._directory, self._pool = directory, pool
+
+    def all(self, unique: str | None = None) -> list[Prepared]:
+        """Return those that wait for a decision; only of the resource name ``unique``, if given."""
+        found: list[Prepared] = []
+        for broker_id, address in self._directory.brokers().items():
+            with self._pool.lease(address) as session:
+                found += [Prepared(xid=xid, broker=broker_id) for xid in Transactions(session).recover(unique)]
+        return found
+
+    def end(self, xid: Xid, *, commit: bool) -> None:
+        """Commit or roll back a prepared branch, at the broker that has it.
+
+        Raises:
+            TransactionNotFound: No broker has it: it has been ended already, or was never prepared.
+        """
+        brokers = self._directory.brokers()
+        holder = next((one.broker for one in self.all(xid.unique) if one.xid == xid), None)
+        if holder is None:
+            raise TransactionNotFound(str(xid), [str(address) for address in brokers.values()])
+        with self._pool.lease(brokers[holder]) as session:
+            steps = Transactions(session)
+            (steps.commit if commit else steps.rollback)(xid)

@@ -1,0 +1,56 @@
+import com.taobao.metamorphosis.Message;
+import com.taobao.metamorphosis.client.MetaClientConfig;
+import com.taobao.metamorphosis.client.MetaMessageSessionFactory;
+import com.taobao.metamorphosis.client.consumer.ConsumerConfig;
+import com.taobao.metamorphosis.client.consumer.LoadBalanceStrategy;
+import com.taobao.metamorphosis.client.consumer.MessageConsumer;
+import com.taobao.metamorphosis.client.consumer.MessageListener;
+import com.taobao.metamorphosis.utils.ZkUtils.ZKConfig;
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.util.concurrent.Executor;
+
+/**
+ * A member of a consumer group, with MetaQ's own client, for test_mixed_group.py.
+ *
+ * <p>Arguments: ZooKeeper's hosts, MetaQ's root there, a topic, a group, a consumer id, ms of a session, the strategy, the
+ * file for a line for each message: ms since 1970, partition, the text. Leaves when its standard input ends.
+ */
+public final class JavaMember {
+    private JavaMember() {}
+
+    public static void main(String[] arguments) throws Exception {
+        ZKConfig zookeeper = new ZKConfig();
+        zookeeper.zkConnect = arguments[0];
+        zookeeper.zkRoot = arguments[1];
+        zookeeper.zkSessionTimeoutMs = Integer.parseInt(arguments[5]);
+        zookeeper.zkSyncTimeMs = 500;
+        MetaClientConfig config = new MetaClientConfig();
+        config.setZkConfig(zookeeper);
+        MetaMessageSessionFactory factory = new MetaMessageSessionFactory(config);
+        ConsumerConfig member = new ConsumerConfig(arguments[4], arguments[3]);
+        member.setMaxDelayFetchTimeInMills(200);
+        member.setLoadBalanceStrategyType(LoadBalanceStrategy.Type.valueOf(arguments[6]));
+        MessageConsumer consumer = factory.createConsumer(member);
+        PrintStream out = new PrintStream(new FileOutputStream(arguments[7], true), true, "UTF-8");
+        consumer.subscribe(arguments[2], 1 << 20, new MessageListener() {
+            @Override
+            public void recieveMessages(Message message) {
+                String text = new String(message.getData());
+                out.print(System.currentTimeMillis() + "\t" + message.getPartition() + "\t" + text + "\n");
+            }
+
+            @Override
+            public Executor getExecutor() {
+                return null;
+            }
+        });
+        consumer.completeSubscribe();
+        while (System.in.read() >= 0) {
+            continue;
+        }
+        consumer.shutdown();
+        factory.shutdown();
+        System.exit(0);
+    }
+}
