@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import timestamp_ms
+from metaq.formats.rocketmq.properties import parse_properties
 from metaq.model import Partition, TopicPartition
 
 
@@ -25,7 +27,8 @@ class Received:
 
     ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
     ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that tell no time (a Java
-    broker's). ``attribute`` is ``None`` if the message has none.
+    broker's). ``attribute`` is ``None`` if the message has none. Of a message that a RocketMQ client sent, it is the
+    tag, and ``properties`` has all properties; of others that is ``None``.
     """
 
     topic: str
@@ -36,6 +39,7 @@ class Received:
     timestamp_ms: int | None
     attribute: str | None
     data: bytes = field(repr=False)
+    properties: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, where: TopicPartition, frame: Frame) -> Received:
@@ -44,7 +48,7 @@ class Received:
         Raises:
             CorruptFrame: The frame announces an attribute that it does not hold.
         """
-        message = frame.message
+        message, fields = frame.message, frame.stored_fields
         return cls(
             topic=where.topic,
             partition=where.partition,
@@ -54,4 +58,5 @@ class Received:
             timestamp_ms=timestamp_ms(frame.message_id),
             attribute=message.attribute,
             data=message.payload,
+            properties=None if fields is None else parse_properties(fields.properties),
         )

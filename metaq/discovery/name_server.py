@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES, TEMPLATE_TOPIC
 from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
 from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
@@ -121,6 +122,22 @@ class NameServerDirectory:
     def writable(self, topic: str) -> list[Partition]:
         """The queues of ``topic`` that may be written to, sorted. Raises as ``queues``."""
         return self._route(topic).writable()
+
+    def writable_or_new(self, topic: str) -> list[Partition]:
+        """The same, or where the topic is made by the first message for it: at brokers that allow that.
+
+        They say so by a route for the template topic, whose writable queues these are.
+        """
+        try:
+            return self.writable(topic)
+        except TopicNotFound:
+            try:
+                template = self._route(TEMPLATE_TOPIC).writable()
+            except TopicNotFound:
+                template = []
+            if not template:
+                raise
+            return [queue for queue in template if queue.index < NEW_TOPIC_QUEUES]
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
         """See ``Routes``."""

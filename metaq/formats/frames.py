@@ -6,7 +6,7 @@
      0     4   int32  body length
      4     4   int32  checksum of the body (masked CRC-32)
      8     8   int64  message id
-    16     4   int32  flag
+    16     4   int32  flag; bit 0: there is an attribute, bit 1: see ``stored_form``, the others mean nothing
     20     n   body   = [int32 attribute length + attribute, if flag bit 0 is set] + payload
 
 A run is a slice of a partition in whole frames, except that its end may be cut anywhere, even inside a header.
@@ -20,11 +20,12 @@ from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, checksum, crc32
+from metaq.formats.stored_form import FLAG_ATTRIBUTE, STORED_FORM, StoredFields, split_attribute
 from metaq.model import Buffer, Message
 
+__all__ = ["FLAG_ATTRIBUTE", "HEADER_BYTES", "Frame", "encode_body", "encode_frame", "walk"]
+
 HEADER_BYTES: Final = 20
-FLAG_ATTRIBUTE: Final = 1
-"""Flag bit 0: the body starts with an attribute block. No other bit has a meaning; all are kept."""
 
 _HEADER: Final = struct.Struct(">iiqi")
 _INT32: Final = struct.Struct(">i")
@@ -51,22 +52,40 @@ class Frame(NamedTuple):
 
     @property
     def message(self) -> Message:
-        """The payload and the attribute.
+        """The payload and the attribute; of a RocketMQ message the tag is the attribute, ``None`` without one.
 
         Raises:
             CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8.
         """
         if not self.flag & FLAG_ATTRIBUTE:
             return Message(self.body)
-        if len(self.body) < _INT32.size:
-            raise self._corrupt(f"the flag announces an attribute, but the body has only {len(self.body)} bytes")
-        end = _INT32.size + _INT32.unpack_from(self.body)[0]
-        if not _INT32.size <= end <= len(self.body):
-            raise self._corrupt(f"attribute length {end - _INT32.size} in a body of {len(self.body)} bytes")
+        end = self._attribute_end()
+        attribute: bytes | None = self.body[_INT32.size : end]
+        if self.flag & STORED_FORM == STORED_FORM and (fields := self.stored_fields) is not None:
+            attribute = fields.tag or None
         try:
-            return Message(self.body[end:], self.body[_INT32.size : end].decode())
+            return Message(self.body[end:], None if attribute is None else attribute.decode())
         except UnicodeDecodeError as error:
             raise self._corrupt(f"the attribute is not UTF-8: {error.reason}") from None
+
+    @property
+    def stored_fields(self) -> StoredFields | None:
+        """What the frame says beside tag and body if a RocketMQ client sent the message, else ``None``.
+
+        Raises:
+            CorruptFrame: The flag announces an attribute that the body cannot hold.
+        """
+        if self.flag & STORED_FORM != STORED_FORM:
+            return None
+        return split_attribute(self.flag, self.body[_INT32.size : self._attribute_end()])
+
+    def _attribute_end(self) -> int:
+        if len(self.body) < _INT32.size:
+            raise self._corrupt(f"the flag announces an attribute, but the body has only {len(self.body)} bytes")
+        end: int = _INT32.size + _INT32.unpack_from(self.body)[0]
+        if not _INT32.size <= end <= len(self.body):
+            raise self._corrupt(f"attribute length {end - _INT32.size} in a body of {len(self.body)} bytes")
+        return end
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame("run", self.offset, reason)

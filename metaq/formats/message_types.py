@@ -23,6 +23,7 @@ from typing import Final
 from metaq.errors import ProtocolError
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, walk
+from metaq.formats.stored_form import SEPARATOR, STORED_FORM
 
 OFFSET_BYTES: Final = 8
 """Size of each offset in the body."""
@@ -34,7 +35,7 @@ _TYPE: Final = re.compile(rf"[A-Za-z0-9_]{{1,{TYPE_CHARS_MAX}}}")
 _OFFSET: Final = struct.Struct(">q")
 _HEADER: Final = struct.Struct(">iiqi")
 _ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
-TYPE_BYTES_MAX: Final = _ATTRIBUTE_LENGTH.size + TYPE_CHARS_MAX
+TYPE_BYTES_MAX: Final = _ATTRIBUTE_LENGTH.size + TYPE_CHARS_MAX + 1
 """Bytes at the front of a body that tell the type of its message."""
 
 
@@ -60,11 +61,18 @@ def encode_types(types: Iterable[str]) -> frozenset[bytes]:
 
 
 def type_of(flag: int, body: bytes) -> bytes | None:
-    """Return the attribute of a frame as bytes, ``None`` if it has none. The first ``TYPE_BYTES_MAX`` bytes will do."""
+    """Return the attribute of a frame as bytes, ``None`` if it has none; of a RocketMQ message its tag.
+
+    The first ``TYPE_BYTES_MAX`` bytes of the body will do.
+    """
     if not flag & FLAG_ATTRIBUTE or len(body) < _ATTRIBUTE_LENGTH.size:
         return None
     length = _ATTRIBUTE_LENGTH.unpack_from(body)[0]
     end = _ATTRIBUTE_LENGTH.size + length
+    if flag & STORED_FORM == STORED_FORM:
+        tag, separator, _ = body[_ATTRIBUTE_LENGTH.size : end].partition(SEPARATOR)
+        if separator:
+            return tag or None
     return body[_ATTRIBUTE_LENGTH.size : end] if length >= 0 and end <= len(body) else None
 
 

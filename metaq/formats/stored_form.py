@@ -36,10 +36,12 @@ from typing import Final, NamedTuple
 
 from metaq.errors import FieldError
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
-from metaq.formats.frames import FLAG_ATTRIBUTE
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.rocketmq.properties import TAGS, parse_properties
 from metaq.formats.rocketmq.sys_flags import BORN_HOST_IPV6, STORE_HOST_IPV6
+
+FLAG_ATTRIBUTE: Final = 1
+"""Flag bit 0 of a frame: the body starts with an attribute block."""
 
 FLAG_TAGGED: Final = 2
 """Flag bit 1: the attribute is in the form of this module, if it is built like it."""

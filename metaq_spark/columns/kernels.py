@@ -73,7 +73,7 @@ def _attribute_length(body, length):
 
 @numba.njit(inline="always")
 def _look_at(frame, bytes_left, crc_address, tables_at):
-    """Status, body length and attribute length of the frame at an address, behind which there are ``bytes_left`` bytes.
+    """Status, body length, and bytes before the payload of the frame at an address with ``bytes_left`` bytes behind it.
 
     Its checksum is verified.
     """
@@ -83,8 +83,55 @@ def _look_at(frame, bytes_left, crc_address, tables_at):
         return BAD_LENGTH, length, np.int64(0)
     if crc32(body, length, crc_address, tables_at) & CHECKSUM_MASK != np.uint32(int32_at(frame + 4)):
         return BAD_CHECKSUM, length, np.int64(0)
-    attribute_length = _attribute_length(body, length) if load(frame + 19, np.uint8) & 1 else np.int64(0)
-    return DONE if attribute_length >= 0 else BAD_ATTRIBUTE, length, attribute_length
+    skipped = np.int64(4) + _attribute_length(body, length) if load(frame + 19, np.uint8) & 1 else np.int64(0)
+    return DONE if skipped != 3 else BAD_ATTRIBUTE, length, skipped
+
+
+@numba.njit(inline="always")
+def _digit(code):
+    """The six bits that a digit of base64 stands for, 64 for what is no digit."""
+    if 65 <= code <= 90:
+        return code - 65
+    if 97 <= code <= 122:
+        return code - 71
+    if 48 <= code <= 57:
+        return code + 4
+    return 62 if code == 43 else 63 if code == 47 else 64
+
+
+@numba.njit
+def _shown(at, length):
+    """Length of what users see of the attribute at an address, and whether that is anything: ``stored_form``."""
+    tag = np.int64(0)
+    while tag < length and load(at + tag, np.uint8) != 2:
+        tag += 1
+    if tag + 2 > length:
+        return length, np.uint8(1)
+    kind = load(at + tag + 1, np.uint8)
+    digits = np.int64(48) if kind == 52 else np.int64(64)
+    if (kind != 52 and kind != 54) or tag + 2 + digits > length:
+        return length, np.uint8(1)
+    low_flags = np.int64(0)
+    for place in range(digits):
+        six = _digit(np.int64(load(at + tag + 2 + place, np.uint8)))
+        if six == 64:
+            return length, np.uint8(1)
+        if place == 9:
+            low_flags = (six & 15) << 4
+        elif place == 10:
+            low_flags |= six >> 2
+    if low_flags & 0x30 != (0 if kind == 52 else 0x10):
+        return length, np.uint8(1)
+    return tag, np.uint8(tag > 0)
+
+
+@numba.njit(inline="always")
+def _attribute(frame, skipped):
+    """Length of the attribute that users see, and whether there is one; ``skipped`` bytes are before the payload."""
+    flags = load(frame + 19, np.uint8)
+    if flags & np.uint8(3) == np.uint8(3):
+        return _shown(frame + HEADER_BYTES + 4, skipped - 4)
+    return max(np.int64(0), skipped - 4), flags & np.uint8(1)
 
 
 @compiled
@@ -106,11 +153,10 @@ def decode_frames(
     while position < len(run):
         header = position + address_bytes
         frame = run_at + header
-        status, length, attribute_length = _look_at(frame, len(run) - header, crc_address, tables_at)
+        status, length, skipped = _look_at(frame, len(run) - header, crc_address, tables_at)
         if status != DONE:
             break
-        has_attribute = load(frame + 19, np.uint8) & np.uint8(1)
-        skipped = np.int64(4) + attribute_length if has_attribute else np.int64(0)
+        attribute_length, has_attribute = _attribute(frame, skipped)
         size = length - skipped
         if (
             row == rows_max

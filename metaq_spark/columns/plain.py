@@ -14,6 +14,7 @@ from metaq.errors import CorruptFrame
 from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES, Frame, encode_frame, walk
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.message_types import OFFSET_BYTES
+from metaq.formats.stored_form import shown_attribute
 from metaq.model import Buffer
 from metaq_spark.columns.batches import RAW_COLUMNS, BatchMaker
 from metaq_spark.columns.schema import READ_COLUMNS
@@ -102,7 +103,8 @@ class PlainDecoder:
         if length < 0 or start > len(frame.body):
             reason = "the flag announces an attribute that does not fit into the body"
             raise CorruptFrame(self._where, frame.offset, reason)
-        attribute = frame.body[_INT32.size : start].decode("utf-8", "replace")
+        shown = shown_attribute(frame.flag, frame.body[_INT32.size : start])
+        attribute = None if shown is None else shown.decode("utf-8", "replace")
         return frame.offset, frame.message_id, time_us, attribute, frame.body[start:]
 
 

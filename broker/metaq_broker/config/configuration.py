@@ -247,11 +247,11 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     zookeeper = ZooKeeperConfig(**read_section(zookeeper_section, ZOOKEEPER_KEYS, source))
     base = inherited or system
     topics = dict(_topic(section, source, base) for section in sections.values() if section.name.startswith("topic"))
-    if not topics:
+    rocketmq = read_rocketmq(sections, source)
+    if not topics and rocketmq is None:  # RocketMQ's clients make topics themselves
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper, f"{source} [slave] master")
-    rocketmq = read_rocketmq(sections, source)
     return BrokerConfig(system, zookeeper, topics, raw, tuple(_warnings(sections, source)), role, rocketmq)
 
 

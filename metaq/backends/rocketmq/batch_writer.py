@@ -50,10 +50,11 @@ BATCH_BYTES_MAX: Final = 4 << 20
 PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
 
-DEFAULT_TOPIC: Final = "TBW102"
+TEMPLATE_TOPIC: Final = "TBW102"
 """The topic that is the template where a broker makes unknown topics."""
 
-_DEFAULT_QUEUE_COUNT: Final = 4
+NEW_TOPIC_QUEUES: Final = 4
+"""How many queues such a topic gets, if its broker allows as many."""
 _LOG: Final = logging.getLogger(__name__)
 
 _RETRYABLE: Final = frozenset(
@@ -206,8 +207,8 @@ class BatchWriter:
         return SendMessage(
             producer_group=self._group,
             topic=with_namespace(topic, self._routes.namespace),
-            default_topic=DEFAULT_TOPIC,
-            default_topic_queue_nums=_DEFAULT_QUEUE_COUNT,
+            default_topic=TEMPLATE_TOPIC,
+            default_topic_queue_nums=NEW_TOPIC_QUEUES,
             queue_id=queue_id,
             sys_flag=sys_flag,
             born_timestamp=self._now_ms(),

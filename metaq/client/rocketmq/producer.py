@@ -52,6 +52,7 @@ class _Row:
 class RocketProducer:
     """Sends messages to the queues that ``partitioner`` chooses (default: by key, in turn without one).
 
+    A topic that does not exist is made by the first message, at brokers that allow that (``autoCreateTopicEnable``).
     One thread at a time.
     """
 
@@ -167,10 +168,10 @@ class RocketProducer:
     def _writable(self, topic: str) -> list[Partition]:
         found = self._queues.get(topic)
         if not found:
-            found = self._queues[topic] = self._directory.writable(topic)
+            found = self._directory.writable_or_new(topic)
             if not found:
-                del self._queues[topic]
                 raise ValueError(f"topic {topic!r} has no queue that may be written to now")
+            self._queues[topic] = found
         return found
 
 

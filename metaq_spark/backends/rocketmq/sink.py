@@ -117,7 +117,7 @@ def writable_queues(directory: NameServerDirectory, options: SinkOptions, topic:
     Raises:
         TopicNotFound: There is none.
     """
-    queues = persist(lambda: directory.writable(topic), options.retry_policy, SYSTEM_CLOCK)
+    queues = persist(lambda: directory.writable_or_new(topic), options.retry_policy, SYSTEM_CLOCK)
     if not queues:
         raise TopicNotFound(topic, [f"{server} (with write permission)" for server in directory.servers])
     return queues

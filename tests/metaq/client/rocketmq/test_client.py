@@ -128,7 +128,14 @@ def test_a_refused_batch_says_what_was_acknowledged(cluster: ScriptedCluster, mq
     assert producer.send("orders", "again", partition=SECOND).partition == SECOND
 
 
-def test_an_unknown_topic_is_named(mq: RocketMQ) -> None:
+def test_a_new_topic_is_made_where_brokers_allow_it(mq: RocketMQ) -> None:
+    sent = mq.producer().send("new", "x")
+    assert sent.offset == 0
+    assert [one.data for one in mq.browse("new")] == [b"x"]
+
+
+def test_an_unknown_topic_is_named(cluster: ScriptedCluster, mq: RocketMQ) -> None:
+    del cluster.broker().store.topics["TBW102"]
     with pytest.raises(TopicNotFound, match="nothing"):
         mq.producer().send("nothing", "x")
     with pytest.raises(TopicNotFound, match="nothing"):
