@@ -29,6 +29,8 @@ from metaq_broker.key_index.run_file import (
     Entry,
     Run,
     RunDamaged,
+    decode_entry,
+    encode_entry,
     find_in_run,
     open_run,
     write_run,
@@ -56,11 +58,20 @@ def topic_seed(topic: str) -> int:
 
 
 class _Memory:
-    """Entries that are in no file yet, and what they cover."""
+    """Encoded entries that are in no file yet, and what they cover.
+
+    Of each partition that is added to, all from ``first`` to where it is added to next; ``old`` is what was read again.
+    """
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.coverage = Coverage()
+        self.entries: list[bytes] = []
+        self.first: dict[Partition, int] = {}
+        self.old = Coverage()
+
+    def coverage(self, seen: Mapping[Partition, int]) -> Coverage:
+        """Return what is covered when the partitions end at ``seen``."""
+        added = (Covered(*queue, first, seen[queue]) for queue, first in self.first.items())
+        return Coverage([*self.old, *added])
 
 
 class KeyIndex:
@@ -70,14 +81,13 @@ class KeyIndex:
         self._files, self._folder, self._ends = files, folder, ends
         self._runs = list(runs)
         self._memory = _Memory()
-        self._full: list[_Memory] = []
+        self._full: list[tuple[_Memory, Coverage]] = []
         self._writing: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="key-index")
-        self._covered = Coverage(each for run in self._runs for each in run.coverage)
+        self._seen: dict[Partition, int] = {}
         self._watched: dict[Partition, int] = {}
         self._number = max((int(run.path.stem) for run in self._runs), default=0)
-        self.latest = Entry(0, 0, 0)
-        """The entry that was added last."""
+        self._latest = Entry(0, 0, 0)
 
     @classmethod
     def open(cls, files: Files, folder: Path, ends: Ends) -> KeyIndex:
@@ -105,79 +115,69 @@ class KeyIndex:
 
     # ---- adding
 
-    def add(
-        self,
-        topic: str,
-        partition: int,
-        first: int,
-        keys: Iterable[Iterable[bytes]],
-        places: Iterable[int],
-        time_ms: int,
-    ) -> None:
-        """Take note of messages with the ordinals from ``first`` on: the keys of each, and where they are.
+    def add(self, topic: str, partition: int, first: int, end: int, entries: Iterable[bytes]) -> None:
+        """Take note of messages with the ordinals from ``first`` to below ``end``: the encoded entries of their keys.
 
         Messages between the last ones of the partition and these have no keys, since this is called for all that have.
         """
-        seed, entries, count = topic_seed(topic), self._memory.entries, 0
-        for each, place in zip(keys, places, strict=True):
-            count += 1
-            for key in each:
-                entries.append(Entry(crc32(key, seed), place, time_ms))
-        if entries:
-            self.latest = entries[-1]
-        watched = self._watched.get((topic, partition), 0)
-        self._cover(Covered(topic, partition, min(first, watched), first + count))
-        self._watched[topic, partition] = max(watched, first + count)
-        if len(entries) >= MEMORY_ENTRIES:
+        queue, memory, seen = (topic, partition), self._memory, self._seen
+        memory.entries.extend(entries)
+        last = seen.get(queue, 0)
+        if queue not in memory.first:
+            memory.first[queue] = min(first, last)
+        if end > last:
+            seen[queue] = end
+        if len(memory.entries) >= MEMORY_ENTRIES:
             self._begin_memory()
 
-    def add_old(self, covered: Covered, entries: Iterable[Entry]) -> None:
+    def add_old(self, covered: Covered, entries: Iterable[bytes]) -> None:
         """Take note of what was read from the log to fill a gap."""
         self._memory.entries.extend(entries)
-        self._cover(covered)
+        self._memory.old.add(covered)
         if len(self._memory.entries) >= MEMORY_ENTRIES:
             self._begin_memory()
 
     def watch_from_now(self) -> None:
         """From now on ``add`` is called for every message with keys; what is in the partitions now may have gaps."""
-        self._watched = dict(self._ends())
+        self._seen = dict(self._ends())
+        self._watched = dict(self._seen)
 
     def gaps(self, topic: str, partition: int, first: int, end: int) -> list[tuple[int, int]]:
         """Return the ranges of ordinals between ``first`` and ``end`` of which nothing is known."""
-        watched = self._watched.get((topic, partition), 0)
-        return self._covered.gaps(topic, partition, first, min(end, watched))
+        end = min(end, self._watched.get((topic, partition), 0))
+        known = [each for run in self._runs for each in run.coverage]
+        memories = [*(coverage for _, coverage in self._full), self._memory.coverage(self._seen)]
+        known += [each for coverage in memories for each in coverage]
+        mine = (each for each in known if (each.topic, each.partition) == (topic, partition))
+        return Coverage(mine).gaps(topic, partition, first, end)
 
-    def _cover(self, covered: Covered) -> None:
-        self._memory.coverage.add(covered)
-        self._covered.add(covered)
+    @property
+    def latest(self) -> Entry:
+        """The entry that was added last, zeros if there is none in memory."""
+        return decode_entry(self._memory.entries[-1]) if self._memory.entries else self._latest
 
     # ---- writing
 
     def _begin_memory(self) -> None:
-        self._cover_ends()
-        self._full.append(self._memory)
+        for queue, end in self._ends().items():  # what was stored and not told of has no keys
+            self._memory.first.setdefault(queue, self._seen.get(queue, 0))
+            self._seen[queue] = max(end, self._seen.get(queue, 0))
+        self._latest = self.latest
+        self._full.append((self._memory, self._memory.coverage(self._seen)))
         self._memory = _Memory()
         if len(self._full) > FULL_MEMORIES_MAX:
             self._full.pop(0 if self._writing is None else 1)
             _LOG.error("index of keys: not written, some keys are not found until the next start")
         self._write_next()
 
-    def _cover_ends(self) -> None:
-        """Take note that what was stored since the last time, and was not told of, has no keys."""
-        for (topic, partition), end in self._ends().items():
-            watched = self._watched.get((topic, partition), 0)
-            if watched < end:
-                self._cover(Covered(topic, partition, watched, end))
-                self._watched[topic, partition] = end
-
     def _write_next(self) -> None:
         if self._writing is not None or not self._full:
             return
-        memory, loop = self._full[0], asyncio.get_running_loop()
+        full, loop = self._full[0], asyncio.get_running_loop()
         empty = [run for run in self._runs if not run.count]
-        coverage = Coverage([*memory.coverage, *(each for run in empty for each in run.coverage)])
+        coverage = Coverage([*full[1], *(each for run in empty for each in run.coverage)])
         self._writing = loop.create_future()
-        written = loop.run_in_executor(self._thread, self._write, memory, coverage, self._next_path())
+        written = loop.run_in_executor(self._thread, self._write, full[0].entries, coverage, self._next_path())
 
         def done(future: asyncio.Future[Run]) -> None:
             waiting, self._writing = self._writing, None
@@ -189,15 +189,15 @@ class KeyIndex:
                 _LOG.error("index of keys: a file cannot be written", extra={"fields": {"reason": error}})
                 return  # tried again with the next one
             self._runs.append(future.result())
-            self._full.remove(memory)
+            self._full.remove(full)
             for run in empty:
                 self._remove(run)
             self._write_next()
 
         written.add_done_callback(done)
 
-    def _write(self, memory: _Memory, coverage: Coverage, path: Path) -> Run:
-        return write_run(self._files, path, sorted(memory.entries), coverage)
+    def _write(self, entries: list[bytes], coverage: Coverage, path: Path) -> Run:
+        return write_run(self._files, path, sorted(entries), coverage)
 
     def _next_path(self) -> Path:
         self._number += 1
@@ -205,9 +205,10 @@ class KeyIndex:
 
     async def flush(self) -> None:
         """Write what is in memory; return when it is written or the disk has refused it."""
-        self._cover_ends()
-        if self._memory.coverage:
+        ends = self._ends()
+        if self._memory.entries or self._memory.old or any(end > self._seen.get(each, 0) for each, end in ends.items()):
             self._begin_memory()
+        self._write_next()
         while self._writing is not None:
             await self._writing
 
@@ -221,8 +222,8 @@ class KeyIndex:
     async def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count: int) -> list[Entry]:
         """Return at most ``count`` entries that may be of messages with this key, the latest first."""
         wanted = key_hash(topic, key)
-        memories = [*self._full, self._memory]
-        found = [each for memory in memories for each in memory.entries if each.hash == wanted]
+        memories, front = [*(memory for memory, _ in self._full), self._memory], encode_entry(wanted, 0, 0)[:4]
+        found = [decode_entry(each) for memory in memories for each in memory.entries if each.startswith(front)]
         runs = [run for run in self._runs if run.count and run.first_ms <= end_ms and run.last_ms >= begin_ms]
         if runs:
             loop = asyncio.get_running_loop()
@@ -248,11 +249,6 @@ class KeyIndex:
         if run not in self._runs:
             return
         self._runs.remove(run)
-        memories = [self._memory, *self._full]
-        self._covered = Coverage(
-            [each for known in self._runs for each in known.coverage]
-            + [each for memory in memories for each in memory.coverage]
-        )
         try:
             self._files.unlink(run.path)
         except OSError as error:

@@ -45,6 +45,7 @@ HASH_LIMIT: Final = 1 << 32
 _HEAD: Final = struct.Struct(">4sIqqqi")
 _CRC: Final = struct.Struct(">I")
 _ENTRY: Final = struct.Struct(">Iqq")
+_TIME_AT: Final = 12
 _DATA_BYTES: Final = BLOCK_ENTRIES * _ENTRY.size
 _PADDING: Final = bytes(BLOCK_BYTES - _DATA_BYTES - _CRC.size)
 
@@ -55,6 +56,16 @@ class Entry(NamedTuple):
     hash: int
     place: int
     time_ms: int
+
+
+def encode_entry(key_hash: int, place: int, time_ms: int) -> bytes:
+    """Return an entry as it is in a file. They sort as their hashes do."""
+    return _ENTRY.pack(key_hash, place, time_ms)
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return the entry that ``encode_entry`` made."""
+    return Entry(*_ENTRY.unpack(data))
 
 
 class Covered(NamedTuple):
@@ -87,22 +98,23 @@ class Run:
         return -(-self.count // BLOCK_ENTRIES)
 
 
-def write_run(files: Files, path: Path, entries: Sequence[Entry], coverage: Iterable[Covered]) -> Run:
-    """Write a file durably (blocking); ``entries`` are sorted.
+def write_run(files: Files, path: Path, entries: Sequence[bytes], coverage: Iterable[Covered]) -> Run:
+    """Write a file durably (blocking); ``entries`` are encoded, and sorted.
 
     Raises:
         OSError: It cannot be written; there is none then, or a whole one.
     """
     covered = list(coverage)
-    times = [entry.time_ms for entry in entries] or [0]
+    times = [entry[_TIME_AT:] for entry in entries] or [bytes(8)]
+    first_ms, last_ms = int.from_bytes(min(times), signed=True), int.from_bytes(max(times), signed=True)
     text = json.dumps([list(each) for each in covered]).encode()
-    head = _HEAD.pack(MAGIC, VERSION, len(entries), min(times), max(times), len(text))
+    head = _HEAD.pack(MAGIC, VERSION, len(entries), first_ms, last_ms, len(text))
     parts = [head, _CRC.pack(crc32(head + text)), text]
     for at in range(0, len(entries), BLOCK_ENTRIES):
-        data = b"".join(_ENTRY.pack(*each) for each in entries[at : at + BLOCK_ENTRIES]).ljust(_DATA_BYTES, b"\0")
+        data = b"".join(entries[at : at + BLOCK_ENTRIES]).ljust(_DATA_BYTES, b"\0")
         parts += [data, _CRC.pack(crc32(data)), _PADDING]
     files.write_atomic(path, b"".join(parts))
-    return Run(path, len(entries), min(times), max(times), covered, _HEAD.size + _CRC.size + len(text))
+    return Run(path, len(entries), first_ms, last_ms, covered, _HEAD.size + _CRC.size + len(text))
 
 
 def open_run(files: Files, path: Path) -> Run:

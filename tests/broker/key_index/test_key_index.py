@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.key_index import key_index
 from metaq_broker.key_index.key_index import KeyIndex, key_hash
-from metaq_broker.key_index.run_file import BLOCK_BYTES, Covered, Entry
+from metaq_broker.key_index.run_file import BLOCK_BYTES, Covered, encode_entry
 from metaq_broker.storage.files import Files
 from metaq_broker.testing import Fault, FaultyFiles
 
@@ -37,7 +37,8 @@ def put(index: KeyIndex, log: Log, *keys: str, topic: str = "orders", partition:
     """Store a message; return its ordinal, which is its place, too."""
     ordinal = log.ends.get((topic, partition), 0)
     log.ends[topic, partition] = ordinal + 1
-    index.add(topic, partition, ordinal, [[key.encode() for key in keys]], [ordinal], time_ms)
+    entries = [encode_entry(key_hash(topic, key), ordinal, time_ms) for key in keys]
+    index.add(topic, partition, ordinal, ordinal + 1, entries)
     return ordinal
 
 
@@ -100,7 +101,7 @@ def test_what_was_only_in_memory_is_a_gap_after_a_kill(tmp_path: Path) -> None:
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
         put(index, log, "d")  # not a gap: it was told of
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
-        index.add_old(Covered("orders", 0, 1, 3), [Entry(key_hash("orders", "b"), 1, 5)])
+        index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "b"), 1, 5)])
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == []
         assert await places(index, "b") == [1]
         await index.close()

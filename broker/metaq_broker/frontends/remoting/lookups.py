@@ -15,7 +15,6 @@ from typing import Final
 from metaq.formats.checksum import crc32
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, encode_record, read_record
-from metaq.formats.stored_form import SEPARATOR, head_end
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
@@ -25,7 +24,7 @@ from metaq_broker.frontends.remoting.message_store import MessageStore, NumberPe
 from metaq_broker.frontends.remoting.system_topics import NOT_WRITTEN_BY_CLIENTS
 from metaq_broker.key_index.coverage import Partition
 from metaq_broker.key_index.key_index import KeyIndex, topic_seed
-from metaq_broker.key_index.run_file import Covered, Entry
+from metaq_broker.key_index.run_file import Covered, encode_entry
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,7 +43,10 @@ LOOK_S: Final = 600.0
 
 _HEADER_BYTES: Final = 20
 _ATTRIBUTE_AT: Final = _HEADER_BYTES + 4
-_KEYS: Final = re.compile(b"(?:^|\x02)(" + KEYS.encode() + b"|" + UNIQ_KEY.encode() + b")\x01([^\x02]+)")
+_KEYS: Final = re.compile(b"KEYS?\x01([^\x02]+)")
+"""Values of KEYS and UNIQ_KEY, and perhaps of others that end so: who finds an entry looks at the message itself."""
+
+SEEDS_MAX: Final = 10_000
 
 Ranges = Callable[[], Mapping[Partition, tuple[int, int]]]
 """Returns first and next queue offset of all queues that can be read."""
@@ -57,6 +59,7 @@ class LookupRequests:
         self._store, self._index, self._ranges = store, index, ranges
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
+        self._seeds: dict[str, int] = {}
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Have lookups answered here."""
@@ -79,10 +82,21 @@ class LookupRequests:
         self, topic: str, queue: int, first: int, frames: Sequence[bytes], places: Sequence[int], ms: int
     ) -> None:
         """Take note of messages that were stored in one unit."""
-        keys: Iterable[Iterable[bytes]] = map(_keys_of_frame, frames)
-        if topic in NOT_WRITTEN_BY_CLIENTS:
-            keys = [()] * len(frames)
-        self._index.add(topic, queue, first, keys, places, ms)
+        entries: list[bytes] = []
+        if topic not in NOT_WRITTEN_BY_CLIENTS:
+            seed = self._seeds.get(topic)
+            if seed is None:
+                if len(self._seeds) >= SEEDS_MAX:
+                    self._seeds.clear()
+                seed = self._seeds[topic] = topic_seed(topic)
+            for frame, place in zip(frames, places, strict=True):
+                end = _ATTRIBUTE_AT + int.from_bytes(frame[_HEADER_BYTES:_ATTRIBUTE_AT])
+                for value in _KEYS.findall(frame, _ATTRIBUTE_AT, end):
+                    if b" " in value:
+                        entries += [encode_entry(crc32(key, seed), place, ms) for key in value.split(b" ") if key]
+                    else:
+                        entries.append(encode_entry(crc32(value, seed), place, ms))
+        self._index.add(topic, queue, first, first + len(frames), entries)
 
     # ---- 12
 
@@ -168,33 +182,20 @@ class LookupRequests:
             await asyncio.sleep((PAUSE_SHARE - 1) * (loop.time() - began))
 
 
-def _entries(topic: str, records: Iterable[bytes]) -> Iterator[Entry]:
+def _entries(topic: str, records: Iterable[bytes]) -> Iterator[bytes]:
     seed = topic_seed(topic)
     for data in records:
         record = read_record(data)
-        for key in _keys_of(record.properties):
-            yield Entry(crc32(key, seed), record.physical_offset, record.store_timestamp)
-
-
-def _keys_of_frame(frame: bytes) -> list[bytes]:
-    """Return the keys in a frame of the stored form."""
-    attribute = frame[_ATTRIBUTE_AT : _ATTRIBUTE_AT + int.from_bytes(frame[_HEADER_BYTES:_ATTRIBUTE_AT])]
-    end = head_end(attribute, attribute.find(SEPARATOR))
-    return _keys_of(attribute[end:]) if end > 0 else []
-
-
-def _keys_of(properties: bytes) -> list[bytes]:
-    keys: list[bytes] = []
-    for name, value in _KEYS.findall(properties):
-        keys += value.split(b" ") if name == b"KEYS" else (value,)
-    return [key for key in keys if key]
+        for value in _KEYS.findall(record.properties):
+            for key in value.split(b" "):
+                if key:
+                    yield encode_entry(crc32(key, seed), record.physical_offset, record.store_timestamp)
 
 
 def _has_key(record: Record, asked: QueryMessage) -> bool:
     if record.topic != asked.topic or not asked.begin_timestamp <= record.store_timestamp <= asked.end_timestamp:
         return False
-    key = asked.key.encode("utf-8", "replace")
     properties = record.property_map()
-    if asked.unique_key:
-        return properties.get(UNIQ_KEY) == asked.key
-    return key in _keys_of(record.properties)
+    if properties.get(UNIQ_KEY) == asked.key:
+        return True
+    return not asked.unique_key and asked.key in properties.get(KEYS, "").split(" ")
