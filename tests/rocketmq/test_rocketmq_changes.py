@@ -60,7 +60,7 @@ def wait_for(query: StreamingQuery, topic: RocketMQTopic, folder: Path, count: i
     wait_until(
         lambda: copied(topic, folder) >= count or not query.isActive, f"{count} messages", deadline_s=SEEN_WITHIN_S
     )
-    assert query.isActive, query.exception()
+    assert query.isActive, str(query.exception())
 
 
 def test_a_killed_driver_neither_loses_nor_repeats(

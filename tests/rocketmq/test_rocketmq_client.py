@@ -104,6 +104,18 @@ def test_every_field_of_what_java_wrote(
         assert record.physical_offset == row["commit_log_offset"]
 
 
+def test_a_tag_with_one_bar_can_be_asked_for_and_one_with_two_cannot(client: Client, rocketmq_topic: Topic) -> None:
+    topic = rocketmq_topic(queues=1)
+    tags = ["a|b", "a||b", "a", "b"]
+    with closing(BatchWriter(client.pool, client.directory, "broker-a")) as writer:
+        for tag in tags:
+            writer.send(topic, 0, tag.encode(), f"TAGS\x01{tag}")
+        writer.flush()
+    for asked, found in (("a|b", ["a|b"]), ("a||b", ["a", "b"])):
+        messages = client.messages(topic, 4, PullSettings(subscription=Subscription(asked)))
+        assert [record.body.decode() for record in messages] == found
+
+
 def test_compressed_bodies(client: Client, rocketmq_programs: Programs, rocketmq_topic: Topic, dumped: Dumped) -> None:
     topic = rocketmq_topic(queues=1)
     rocketmq_programs.write(topic, 40, size=20_000, compressAbove=1000, underWay=1)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
-from metaq.errors import FieldError
+from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.session import RequestSession
@@ -30,6 +30,10 @@ OUTSTANDING_MAX: Final = 256
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest response that is accepted: far above a pull of one message of 4 MiB, below what would fill a worker."""
+
+ANSWERED_BYTES_MAX: Final = 256 << 20
+"""Bytes of all responses together that have come and were not yet waited for: above what 32 pulls of messages of 4 MiB
+have. A session takes no more of a worker's memory, beside one response that is on its way."""
 
 NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
 NEEDED_TO_SEND: Final = "PUB on the topic"
@@ -51,6 +55,7 @@ class Session(RequestSession[str, RemotingCommand]):
         self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock, credentials: Credentials | None
     ) -> None:
         super().__init__(address, timeouts, clock)
+        self._answered_bytes = 0
         self._credentials = credentials
         self._opaques = itertools.count()
         self._stream = transport.connect_tcp(address, timeouts.connect_s)
@@ -185,7 +190,23 @@ class Session(RequestSession[str, RemotingCommand]):
                 deadline = self.clock.monotonic() + limit_s
                 while opaque not in self._answered:
                     self._receive(deadline)
-        return self._answered.pop(opaque)
+        response = self._answered.pop(opaque)
+        self._answered_bytes -= _byte_count(response)
+        return response
+
+    def abandon(self, opaque: int) -> None:
+        """See ``RequestSession``."""
+        if (response := self._answered.get(opaque)) is not None:
+            self._answered_bytes -= _byte_count(response)
+        super().abandon(opaque)
+
+    def _take(self, opaque: int, response: RemotingCommand) -> None:
+        super()._take(opaque, response)
+        if opaque in self._answered:
+            self._answered_bytes += _byte_count(response)
+            if self._answered_bytes > ANSWERED_BYTES_MAX:
+                what = f"{len(self._answered)} responses of {self._answered_bytes} bytes together"
+                raise ProtocolError(f"{what}, above the limit of {ANSWERED_BYTES_MAX}")
 
     def wait_any(self, opaques: Sequence[int], timeout_s: float | None = None) -> None:
         """Return when one of ``opaques`` or more, which are under way, are answered. Raises as ``wait``."""
@@ -226,6 +247,12 @@ class Session(RequestSession[str, RemotingCommand]):
     def _refuse(self, command: RemotingCommand, timeout_s: float) -> None:
         text = f"request {name_of(command.code)} is not supported by this client"
         self._stream.send(encode(command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=text)), timeout_s)
+
+
+def _byte_count(response: RemotingCommand) -> int:
+    """About what a response takes."""
+    fields = sum(len(name) + len(value) for name, value in response.ext.items())
+    return len(response.body) + fields + len(response.remark or "")
 
 
 _TEXT_LENGTH_MAX: Final = 500

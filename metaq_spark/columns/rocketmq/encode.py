@@ -41,6 +41,9 @@ _SEPARATORS: Final = (
     "a tag, a key or a property has one of the characters U+0001 and U+0002, which separate them in a message"
 )
 
+_BARS: Final = "||"
+_NO_BARS: Final = "|| stands between the tags of a subscription, so that no consumer could ask for it"
+
 
 @dataclass(frozen=True, slots=True)
 class RowColumns:
@@ -120,6 +123,8 @@ class ElementEncoder:
             if sizes.max() > BODY_BYTES_MAX:
                 first = int(np.argmax(sizes > BODY_BYTES_MAX))
                 raise self._refused(first, _too_large(int(sizes[first])))
+        if self._tags is not None and (row := _row_with(self._tags, _BARS)) is not None:
+            raise self._refused(row, f"its tag is {self._tags[row].as_py()!r}; {_NO_BARS}")
         if self._properties is not None and (row := self._properties.row_with_empty()) is not None:
             raise self._refused(row, EMPTY)
         if self._delays is not None:
@@ -219,6 +224,16 @@ class ElementEncoder:
 
     def _refused(self, row: int, reason: str) -> RowError:
         return RowError(f"row {self._first_row + row + 1} of {self._place}", reason)
+
+
+def _row_with(texts: pa.Array, part: str) -> int | None:
+    """The first row whose text has ``part`` in it."""
+    if part.encode() not in VariableColumn.of(texts).data.tobytes():  # quick; across two rows it is no hit
+        return None
+    import pyarrow.compute as pc
+
+    rows = np.flatnonzero(np.asarray(pc.match_substring(texts, part).fill_null(False)))
+    return int(rows[0]) if len(rows) else None
 
 
 def _joined(keys: pa.Array | None) -> pa.Array | None:

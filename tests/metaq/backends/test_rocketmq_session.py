@@ -56,6 +56,38 @@ def test_a_body_that_is_sent_from_where_it_is(credentials: Credentials | None) -
     session.close()
 
 
+def large_answer(opaque: int, body_bytes: int, **ext: str) -> bytes:
+    return encode(replace(ASKED, opaque=opaque).reply(0, ext, bytes(body_bytes)))
+
+
+@pytest.mark.parametrize("part", ["body", "header"])
+def test_a_server_cannot_fill_the_memory_with_answers_before_the_one_that_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr("metaq.backends.rocketmq.session.ANSWERED_BYTES_MAX", 1000)
+    size, ext = (401, {}) if part == "body" else (0, {"x": "y" * 400})
+    answers = b"".join(large_answer(opaque, size, **ext) for opaque in (3, 2, 1))
+    session = session_with(*map(asked, range(4)), Say(answers, 100))
+    first, *_ = session.post_all([ASKED] * 4, "pulls")
+    with pytest.raises(ProtocolError, match="3 responses of 1203 bytes together, above the limit of 1000"):
+        session.wait(first)
+    assert session.closed
+
+
+def test_answers_that_were_waited_for_or_abandoned_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaq.backends.rocketmq.session.ANSWERED_BYTES_MAX", 1000)
+    session = session_with(*[step for each in range(20) for step in (asked(each), Say(large_answer(each, 900)))])
+    for number in range(20):
+        opaque = session.post(ASKED, "a pull")
+        session.wait_any([opaque])
+        if number % 2:
+            assert len(session.wait(opaque).body) == 900
+        else:
+            session.abandon(opaque)
+    assert session.quiet
+    session.close()
+
+
 def test_the_first_answer_of_several_ends_the_wait_and_what_has_come_is_taken_in_without_waiting() -> None:
     rest = answer(0, n="0") + answer(1, n="1")
     session = session_with(asked(0), asked(1), asked(2), Say(answer(2, n="2")), Say(rest))

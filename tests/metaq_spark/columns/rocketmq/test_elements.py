@@ -53,7 +53,7 @@ def encoded(columns: RowColumns, engine: Engine, *, first_row: int = 0, rows: li
     return [*blocks, block.take()] if block.count else blocks
 
 
-texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=9)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02|"), min_size=1, max_size=9)
 maps = st.none() | st.dictionaries(texts | st.sampled_from(["KEYS", "WAIT"]), st.none() | texts, max_size=4)
 row = st.tuples(
     st.binary(max_size=90), st.none() | texts, st.none() | st.lists(texts, max_size=3), maps, st.integers(0, 2)
@@ -68,6 +68,16 @@ def columns_of(items: list[Any], slice_at: int = 0) -> RowColumns:
         for values, kind in zip(lists, types, strict=True)
     ]
     return RowColumns(*(array.slice(slice_at) for array in arrays))
+
+
+def test_a_tag_that_no_subscription_can_name_is_refused(engine: Engine) -> None:
+    tags = pa.array(["a|b", None, "a|", "|b", "tea||scones"])
+    columns = RowColumns(pa.array([b"x"] * 5), tags)
+    assert encoded(RowColumns(columns.value.slice(0, 4), tags.slice(0, 4)), engine)[0].count == 4
+    with pytest.raises(
+        RowError, match=r"row 8 of the input of task 3: its tag is 'tea\|\|scones'; \|\| stands between"
+    ):
+        encoded(columns, engine, first_row=3)
 
 
 @given(st.lists(row, max_size=12), st.integers(0, 3), st.integers(0, 2**40), st.randoms())
