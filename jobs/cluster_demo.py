@@ -2,6 +2,8 @@
 
     ZooKeeper ── two brokers, each with a slave ── topic "orders" ─> spark-submit on two workers ─> topic "checked"
 
+Half of the messages are sent over MetaQ's protocol, half over RocketMQ's, by turns to the same partitions.
+
 While the pipeline runs, a broker is killed. For reading, its slave takes its place; for writing, the transactions of
 the exactly-once sink wait for it, because only a master decides them. So it is started again, as systemd would, and in
 the end every message must have come through once, unchanged. Everything listens on 127.0.0.1 and is stopped at the end,
@@ -14,15 +16,19 @@ import argparse
 import logging
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
 from cluster_demo_messages import STAMP_BYTES, Verdict, judge, send, stored
 from cluster_demo_processes import Process, Processes
 from cluster_demo_stage import WORKERS, Broker, SparkCluster, start_spark, start_zookeeper
+from demo_protocols import make_topic
 from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
+from metaq.client.rocketmq.client import RocketMQ
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
@@ -99,15 +105,24 @@ class Demo:
         zookeeper = start_zookeeper(self._processes)
         self._zookeeper = ZooKeeperAddress.parse(zookeeper)
         self._tell(f"ZooKeeper: {zookeeper}")
-        self._masters = [Broker(self._processes, zookeeper, id_, PARTITIONS) for id_ in range(MASTERS)]
+        self._masters = [Broker(self._processes, zookeeper, 0, PARTITIONS)]
+        for id_ in range(1, MASTERS):
+            name_server = self._masters[0].rocketmq
+            self._masters.append(Broker(self._processes, zookeeper, id_, PARTITIONS, name_server=name_server))
         self._slaves = [
             Broker(self._processes, zookeeper, master.broker_id, PARTITIONS, master.address) for master in self._masters
         ]
         for broker in [*self._masters, *self._slaves]:
             self._tell(f"{broker.name}: {broker.address}")
+        self._tell(f"name server of RocketMQ's clients: {self._masters[0].rocketmq}")
 
     def _send(self) -> None:
-        send(self._directory(), self._pool, SOURCE, self._messages)
+        with closing(RocketMQPool()) as pool, RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:
+            for master in self._masters:
+                make_topic(pool, master.rocketmq, SOURCE, PARTITIONS)
+            producer = rocketmq.producer()
+            over_rocketmq = send(self._directory(), self._pool, producer, SOURCE, self._messages)
+        self._tell(f"{over_rocketmq:,} of them by a producer of RocketMQ's")
         self._sent_bytes = sum(map(len, self._ends(self._masters, SOURCE).values()))
         self._wait_for_slaves(SOURCE)
         self._tell(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")

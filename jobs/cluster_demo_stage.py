@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
+from cluster_demo_messages import broker_name
 from cluster_demo_processes import Process, Processes
 from demo_stage import READY, ROOT
 
@@ -48,14 +49,24 @@ zk.zkConnect={zookeeper}
 zk.zkSessionTimeoutMs={session_ms}
 zk.zkSyncTimeMs=0
 {role}
+{rocketmq}
 [topic=*]
+"""
+
+
+ROCKETMQ_CONFIG = """\
+[rocketmq]
+enabled=true
+port={port}
+brokerName={name}
+brokerIP1=127.0.0.1
+namesrvAddr={name_servers}
 """
 
 
 def start_zookeeper(processes: Processes) -> str:
     """Start a ZooKeeper from the jars that PySpark brings along; return ``HOST:PORT``."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     data, config = processes.folder / "zookeeper", processes.folder / "zoo.cfg"
     data.mkdir()
     config.write_text(ZOOKEEPER_CONFIG.format(tick_ms=TICK_MS, data=data, port=port))
@@ -64,6 +75,12 @@ def start_zookeeper(processes: Processes) -> str:
     process = processes.start("ZooKeeper", [*java, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config])
     process.wait_for(lambda: _serves(port, data), "it serves")
     return f"127.0.0.1:{port}"
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def _serves(port: int, data: Path) -> bool:
@@ -80,17 +97,25 @@ def _serves(port: int, data: Path) -> bool:
 class Broker:
     """A ``metaq-broker`` that registers in ZooKeeper: a master, or the asynchronous slave of ``master``.
 
-    It keeps its folder and its port when it is started again.
+    It keeps its folder and its ports when it is started again. A master serves RocketMQ's clients, too, and registers
+    at the name server ``name_server``, which is in another master's port.
     """
 
     def __init__(
-        self, processes: Processes, zookeeper: str, broker_id: int, partitions: int, master: Address | None = None
+        self,
+        processes: Processes,
+        zookeeper: str,
+        broker_id: int,
+        partitions: int,
+        master: Address | None = None,
+        name_server: Address | None = None,
     ) -> None:
         self._processes = processes
         self.broker_id = broker_id
         self.name = f"broker {broker_id}" if master is None else f"slave of broker {broker_id}"
         folder = processes.folder / self.name.replace(" ", "-")
         folder.mkdir()
+        self.rocketmq = Address("127.0.0.1", free_port())
         self._config = folder / "server.ini"
         self._config.write_text(
             BROKER_CONFIG.format(
@@ -100,9 +125,14 @@ class Broker:
                 zookeeper=zookeeper,
                 session_ms=SESSION_MS,
                 role="" if master is None else f"[slave]\nslaveId=0\nmaster={master}",
+                rocketmq="" if master is not None else self._for_rocketmq(name_server),
             )
         )
         self._process, self.address = self._start(port=0)
+
+    def _for_rocketmq(self, name_server: Address | None) -> str:
+        port, name = self.rocketmq.port, broker_name(self.broker_id)
+        return ROCKETMQ_CONFIG.format(port=port, name=name, name_servers=name_server or "")
 
     def _start(self, port: int) -> tuple[Process, Address]:
         command: list[str | Path] = [

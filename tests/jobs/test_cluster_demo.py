@@ -71,6 +71,7 @@ def test_every_message_survives_the_killed_broker(environment: dict[str, str]) -
     told = re.findall(r"^ +[\d.]+ s  (.*)", done.stdout, re.MULTILINE)
     [place] = (line.removeprefix("broker 0: ") for line in told if line.startswith("broker 0: 127.0.0.1:"))
     scenario = [
+        f"{MESSAGES // 2:,} of them by a producer of RocketMQ's",
         "30% of the messages have come through",
         "broker 0 is killed (SIGKILL)",
         f'ZooKeeper names its slave for reading, which has {MESSAGES // 2:,} messages of "orders"',
