@@ -120,7 +120,7 @@ class MemoryWaiting:
     """The ``WaitingLog`` of one topic of a ``MemoryLog``."""
 
     def __init__(self, log: MemoryLog, topic: str) -> None:
-        self.log, self.topic = log, topic
+        self.log, self.topic, self.size = log, topic, 0
 
     def end(self, queue: int) -> int:
         return self.log.end(Queue(self.topic, queue))
@@ -131,5 +131,5 @@ class MemoryWaiting:
         for ordinal, each in enumerate(stored, first):
             origin = ordinal + 1 + 1000 * queue
             moved = each._replace(origin=origin)
-            waiting.append(Waiting(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved))
+            waiting.append(Waiting(ordinal, origin, each.stored_ms, each.due_ms, each.target, moved, self.size))
         return Read(waiting, first + len(stored))

@@ -25,6 +25,7 @@ _LOG: Final = logging.getLogger(__name__)
 M = TypeVar("M")
 KEY: Final = "delay/timed"
 WAITING_MAX: Final = 1_000_000
+BATCH_BYTES: Final = 1 << 20
 READ_MESSAGES: Final = 256
 """Read at a time after a restart: some milliseconds of the event loop."""
 
@@ -116,11 +117,13 @@ class TimedQueue(Generic[M]):
         ordinals = [each for each in self._times.take(now_ms, BATCH_MESSAGES) if each not in self._finished]
         gone: list[int] = []
         for at, ordinal in enumerate(ordinals):
-            read = self._log.read(0, ordinal, 1)
-            if isinstance(read, Refusal):
+            is_enough = sum(each.size for each in self._taken) >= BATCH_BYTES
+            read = None if is_enough else self._log.read(0, ordinal, 1)
+            if read is None or isinstance(read, Refusal):
                 for left in ordinals[at:]:
                     self._times.add(now_ms, left)
-                self._not_before_ms = now_ms + RETRY_MS
+                if read is not None:
+                    self._not_before_ms = now_ms + RETRY_MS
                 break
             if read.waiting and read.waiting[0].ordinal == ordinal:
                 self._taken.append(read.waiting[0])

@@ -24,6 +24,8 @@ class Waiting(NamedTuple, Generic[M]):
     due_ms: int
     target: Queue | None
     message: M
+    size: int = 0
+    """Bytes, about."""
 
 
 class Read(NamedTuple, Generic[M]):

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from metaq_broker.delayed.level_queues import RETRY_MS
-from metaq_broker.delayed.timed_queue import READ_MESSAGES, TimedQueue
+from metaq_broker.delayed.timed_queue import BATCH_BYTES, READ_MESSAGES, TimedQueue
 from metaq_broker.engine.outcomes import DiskFull
 from metaq_broker.moves.log import Queue
 from metaq_broker.moves.mover import Mover
@@ -20,9 +20,8 @@ class Broker:
     def __init__(self, disk: Disk, waiting_max: int = 10_000) -> None:
         self.log = MemoryLog(disk)
         self.mover = Mover[Message](self.log, self.log)
-        self.timed = TimedQueue(
-            MemoryWaiting(self.log, "timed"), self.mover, self.log, lambda: None, waiting_max=waiting_max
-        )
+        self.waiting = MemoryWaiting(self.log, "timed")
+        self.timed = TimedQueue(self.waiting, self.mover, self.log, lambda: None, waiting_max=waiting_max)
         while not self.mover.recover():
             pass
 
@@ -89,6 +88,19 @@ def test_it_is_full_when_so_many_wait() -> None:
         broker.store(str(number), NOW + 1000)
         broker.run(NOW)
     assert broker.timed.is_full
+
+
+def test_large_messages_are_moved_a_few_at_a_time() -> None:
+    broker = Broker(Disk())
+    broker.waiting.size = BATCH_BYTES // 2
+    for number in range(7):
+        broker.store(str(number), NOW)
+    broker.timed.run(NOW)
+    while ORDERS not in broker.log.disk.queues:
+        broker.log.sync_one(Random(1))
+    assert broker.delivered() == ["0", "1"]
+    broker.run(NOW)
+    assert broker.delivered() == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 def test_what_the_disk_refuses_is_tried_again() -> None:

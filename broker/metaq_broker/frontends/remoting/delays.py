@@ -232,6 +232,7 @@ class WaitingTopic:
                     int(due) if due.isdecimal() else 0,
                     real_queue(properties),
                     to_move(record),
+                    record.size,
                 )
             )
         return Read(waiting, read[1])

@@ -51,15 +51,17 @@ def test_no_delay(tmp_path: Path, delay: str) -> None:
 def test_moments(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         now = broker.clock.now_ms()
-        await broker.stored(b"third", {"TIMER_DELIVER_MS": str(now + 250)})
-        await broker.stored(b"second", {"TIMER_DELAY_MS": "100"})
+        await broker.stored(b"third", {"TIMER_DELIVER_MS": str(now + 1000)})
+        await broker.stored(b"second", {"TIMER_DELIVER_MS": str(now + 700)})
+        await broker.stored(b"soon", {"TIMER_DELAY_MS": "10"}, queue=2)
         await broker.stored(b"first", {"TIMER_DELIVER_MS": str(now - 1000)})
         await broker.stored(b"level", {"TIMER_DELAY_SEC": "3600", "DELAY": "1"}, queue=1)
-        assert broker.bodies(TIMER_TOPIC) == [b"third", b"second"]
+        assert broker.bodies(TIMER_TOPIC) == [b"third", b"second", b"soon"]
         await broker.bodies_are(b"first", b"second", b"third")
         await broker.bodies_are(b"level", queue=1)
-        assert broker.records()[2].store_timestamp >= now + 250
-        assert broker.records()[2].property_map()["TIMER_OUT_MS"] == str(now + 250)
+        await broker.bodies_are(b"soon", queue=2)
+        assert broker.records()[2].store_timestamp >= now + 1000
+        assert broker.records()[2].property_map()["TIMER_OUT_MS"] == str(now + 1000)
 
     play(tmp_path, scenario)
 
