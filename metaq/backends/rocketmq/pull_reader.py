@@ -45,7 +45,7 @@ MESSAGES_MAX: Final = 32
 _WAIT_S_START: Final = 0.02
 _WAIT_S_MAX: Final = 1.0
 
-_NOT_AT_SLAVE: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+NOT_AT_SLAVE: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 """What a slave may not know yet: it copies the settings of its master every ten seconds."""
 
 
@@ -242,7 +242,7 @@ class _QueueReader:
 
     def _recover(self, error: MetaqError) -> None:
         """Pause, if ``error`` is worth another try; after a lost connection another address may be next."""
-        if isinstance(error, RequestRefused) and error.code in _NOT_AT_SLAVE and self._server.is_slave():
+        if isinstance(error, RequestRefused) and error.code in NOT_AT_SLAVE and self._server.is_slave():
             self._wait(str(error))
         else:
             if isinstance(error, ConnectionFailed | DeadlineExceeded):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_reader import NOT_AT_SLAVE
 from metaq.backends.rocketmq.pulls import Found, PulledQueue, describe, read_outcome
 from metaq.backends.rocketmq.record_walk import Wanted, measure_records, store_times
 from metaq.backends.rocketmq.routes import Routes
@@ -102,6 +104,8 @@ class QueuePositions(DensePositions):
         except (ConnectionFailed, DeadlineExceeded):
             self._routes.avoid(address)
             raise
+        except RequestRefused as refusal:
+            raise _NotKnownYet(refusal) if refusal.code in NOT_AT_SLAVE else refusal from None
         except ProtocolError:
             return {}
 
@@ -126,6 +130,19 @@ class QueuePositions(DensePositions):
     def _pulled(self, where: TopicPartition) -> PulledQueue:
         topic = with_namespace(where.topic, self._routes.namespace)
         return PulledQueue(topic, where.partition.broker_name, where.partition.index, self._group)
+
+
+class _NotKnownYet(MetaqError):
+    """A slave does not know the topic or the group; it asks its master for both from time to time."""
+
+    retryable = True
+
+    def __init__(self, refusal: RequestRefused) -> None:
+        self.refusal = refusal
+        super().__init__(refusal)
+
+    def __str__(self) -> str:
+        return str(self.refusal)
 
 
 def _sample_count(span: OffsetRange) -> int:

@@ -9,7 +9,7 @@ import pytest
 from rocketmq_harness import RocketMQHarness, offsets
 
 from metaq.model import Partition
-from metaq.protocols.remoting.codes import RequestCode
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.errors import DataLoss
 
@@ -105,6 +105,17 @@ def test_a_master_that_is_down_is_read_from_its_slave() -> None:
         harness.put("a0", b"2")
         harness.cluster.stop_broker("broker-a", 0)
         assert harness.drain(reader, position)[1] == [b"2"]
+
+
+def test_a_slave_that_does_not_know_the_topic_yet_is_asked_again() -> None:
+    with RocketMQHarness({"broker-a": (1,)}) as harness:
+        harness.put("a0", b"1", b"2", b"3")
+        reader = harness.stream(startingOffsets="earliest", maxBytesPerTrigger="1m")
+        harness.cluster.stop_broker("broker-a", 0)
+        slave = harness.cluster.broker()  # master and slave have one script
+        slave.refuse(RequestCode.PULL_MESSAGE, ResponseCode.TOPIC_NOT_EXIST, times=2)
+        assert harness.drain(reader)[1] == [b"1", b"2", b"3"]
+        assert slave.counts()[RequestCode.PULL_MESSAGE] >= 3
 
 
 def test_a_topic_that_is_created_after_the_query(harness: RocketMQHarness) -> None:
