@@ -167,7 +167,7 @@ class Broker:
         from metaq_broker.rocketmq import server as rocketmq_server  # here: only who needs it
 
         parts = rocketmq_server.BrokerParts(
-            self.config, self._engine, self._files, self._clock, self._go_by, self._delete_messages
+            self.config, self._engine, self._files, self._clock, self._serve_topics, self._delete_messages
         )
         try:
             self._rocketmq = rocketmq_server.BrokerServer.open(parts, self.config.rocketmq)
@@ -317,19 +317,19 @@ class Broker:
     def _apply(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics from now on."""
         self.config = config
-        if self._rocketmq is None:
-            self._go_by(config)
-        else:
-            self._rocketmq.configure(config)  # has it applied with the topics that clients made
-        if self._registration is not None:
-            self._registration.refresh()
-
-    def _go_by(self, config: BrokerConfig) -> None:
-        self._engine.config = config
+        self._serve_topics(config)
+        if self._rocketmq is not None:
+            self._rocketmq.configure(config)  # has the topics served that clients made, too
         self._commit.policies_changed()
         self._retention.update(config)
         self._guard.guard(_written_folders(config))
         self._folder_watch.watch(_watched_files(config))
+        if self._registration is not None:
+            self._registration.refresh()
+
+    def _serve_topics(self, config: BrokerConfig) -> None:
+        """Have the engine go by this configuration of topics."""
+        self._engine.config = config
 
     def _topics_changed(self) -> None:
         if self._rocketmq is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -117,6 +117,10 @@ class FakeStores:
     @property
     def partition_count(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def topics(self) -> Set[str]:
+        return self.counts.keys()
 
     def has_topic(self, topic: str) -> bool:
         return topic in self.counts

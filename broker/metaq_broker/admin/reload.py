@@ -197,7 +197,7 @@ class Reloader:
 
 
 def _fields(value: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(value)]
+    return [field.name for field in dataclasses.fields(value) if field.init]
 
 
 def _changed_topics(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,12 @@ class BrokerConfig:
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
     """Topics that are there for the broker's own work: see ``hides``."""
+    patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The names in ``topics`` that have wildcards."""
+
+    def __post_init__(self) -> None:
+        """Find the patterns once: there may be thousands of topics, and every put asks."""
+        object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
 
     @property
     def checksum(self) -> int:
@@ -174,7 +180,7 @@ class BrokerConfig:
 
     def accepts(self, topic: str) -> bool:
         """Say whether messages may be put to ``topic``: its section exists, or a wildcard section covers it."""
-        return topic in self.topics or any(covers(pattern, topic) for pattern in self.topics if _WILDCARD in pattern)
+        return topic in self.topics or any(covers(pattern, topic) for pattern in self.patterns)
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """Return the settings of ``topic``. One that only a wildcard admits has the system's, as in MetaQ."""

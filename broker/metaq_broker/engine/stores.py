@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from typing import Final
 
@@ -172,6 +172,11 @@ class TopicStores:
     def partition_counts(self) -> dict[str, int]:
         """Return topic -> number of its partitions, counted to the last one that is there."""
         return {log.topic: log.index + 1 for log in self.logs()}
+
+    @property
+    def topics(self) -> Set[str]:
+        """The topics of which partitions are there."""
+        return self._topics
 
     def has_topic(self, topic: str) -> bool:
         """Say whether any partition of ``topic`` is there."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Protocol
 
@@ -76,11 +76,19 @@ class StoredTopics(Protocol):
     def partition_count(self) -> int:
         """Partitions in service."""
 
+    @property
+    def topics(self) -> Set[str]:
+        """Those of which partitions are there."""
+
     def has_topic(self, topic: str) -> bool:
         """Say whether any partition of ``topic`` is there."""
 
     def partition_counts(self) -> dict[str, int]:
         """Return topic -> number of its partitions, counted to the last one that is there."""
+
+
+OnTopicChange = Callable[[str | None], None]
+"""Called with the topic that came, changed or went; ``None`` = any may have."""
 
 
 class Topics:
@@ -107,7 +115,9 @@ class Topics:
         self._built_in = dict(built_in or {})
         self._hidden_prefixes = hidden_prefixes
         self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
-        self._listeners: list[Callable[[], None]] = []
+        self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
+        self._known_stored = frozenset(stores.topics)
+        self._listeners: list[OnTopicChange] = []
         self._counted: tuple[int, int, dict[str, int]] = (-1, 0, {})
         self.changes = 0
         """How often something was changed since the start."""
@@ -140,7 +150,7 @@ class Topics:
         """Say whether a topic exists without anybody making it."""
         return topic in self._built_in
 
-    def when_changed(self, listener: Callable[[], None]) -> None:
+    def when_changed(self, listener: OnTopicChange) -> None:
         """Call ``listener`` after each change of the topics or their settings."""
         self._listeners.append(listener)
 
@@ -157,7 +167,8 @@ class Topics:
         self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), on_durable)
         if self._made.get(topic) != settings:
             self._made[topic] = settings
-            self._changed()
+            self._added[topic] = self._topic_config(topic, settings)
+            self._changed(topic)
 
     def create_like(
         self, topic: str, template: str, queues: int, on_durable: OnDurable | None = None
@@ -184,7 +195,8 @@ class Topics:
         known = self._made.pop(topic, None)
         self._table.delete(PREFIX + topic, on_durable)
         if known is not None:
-            self._changed()
+            del self._added[topic]
+            self._changed(topic)
 
     def check_deletable(self, topic: str) -> None:
         """Look whether a topic can be deleted. Raises as ``delete``."""
@@ -196,11 +208,15 @@ class Topics:
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration, such as after a reload."""
         self._config = config
-        self._changed()
+        self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
+        self._changed(None)
 
     def stored_topics_changed(self) -> None:
-        """Take note that a topic got its first message, or lost its last partition."""
-        self._changed()
+        """Take note that topics got their first message, or lost their last partition."""
+        stored = frozenset(self._stores.topics)
+        changed, self._known_stored = stored ^ self._known_stored, stored
+        for topic in changed - self._added.keys():
+            self._changed(topic)
 
     # ---- inside
 
@@ -235,20 +251,23 @@ class Topics:
         count = max(partitions, self._config.topic_settings(topic).num_partitions)
         return TopicSettings(count, self._config.topic_settings(topic).num_partitions)
 
-    def _changed(self) -> None:
+    def _overriding(self) -> dict[str, TopicSettings]:
+        """Return the topics whose settings go before those of the configuration."""
+        return {**self._built_in, **self._made}
+
+    def _changed(self, topic: str | None) -> None:
         self.changes += 1
         self._counted = (-1, 0, {})
         self.changed_ms = self._now_ms()
         self._apply(self._merged())
         for listener in self._listeners:
-            listener()
+            listener(topic)
 
     def _merged(self) -> BrokerConfig:
         """Return the file's configuration with these topics in it."""
-        added = {topic: self._topic_config(topic, each) for topic, each in {**self._built_in, **self._made}.items()}
         return dataclasses.replace(
             self._config,
-            topics={**self._config.topics, **added},
+            topics={**self._config.topics, **self._added},
             hidden_topics=frozenset(self._built_in),
             hidden_prefixes=self._hidden_prefixes,
         )

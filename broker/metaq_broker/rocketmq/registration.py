@@ -21,7 +21,13 @@ from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
 from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.bodies.registration import RegisterBrokerBody, TopicConfigs, write_registration
+from metaq.protocols.remoting.bodies.registration import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigs,
+    write_registration,
+)
 from metaq.protocols.remoting.codes import VERSION, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -32,6 +38,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 TOGETHER_S: Final = 0.05
 """Changes of topics in so short a time are told together."""
+
+SHARE: Final = 5
+"""Between two registrations pass so many times the time that one takes, at least: it grows with the topics."""
 
 TIMEOUT_S: Final = 3.0
 """For one name server to answer."""
@@ -48,19 +57,29 @@ class BrokerIdentity:
     address: Address
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSource:
+    """Gives the topics of this moment: all, one (``None``: it is not known), and the version of all."""
+
+    all: Callable[[], TopicConfigs]
+    one: Callable[[str], TopicConfig | None]
+    version: Callable[[], DataVersion]
+
+
 class NameServerRegistration:
-    """See the module. ``topics`` gives those of this moment; ``routes`` are of the name server in this process."""
+    """See the module. ``routes`` are of the name server in this process."""
 
     def __init__(
         self,
         who: BrokerIdentity,
-        topics: Callable[[], TopicConfigs],
+        topics: TopicSource,
         routes: RouteTable,
         name_servers: tuple[Address, ...],
         interval_s: float,
         tls: RemotingTls | None = None,
     ) -> None:
-        self._who, self._topics, self._routes = who, topics, routes
+        self._who, self._routes = who, routes
+        self._topics, self._topic, self._version = topics.all, topics.one, topics.version
         self._name_servers, self._interval_s = name_servers, interval_s
         self._client = RemotingClient(tls=tls) if name_servers else None
         self._thread = ThreadPoolExecutor(max(1, len(name_servers)), thread_name_prefix="name-server-registration")
@@ -73,11 +92,15 @@ class NameServerRegistration:
         self._register_here()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="registration with name servers")
 
-    def topics_changed(self) -> None:
-        """Register again soon; the name server in this process knows it at once."""
-        if self._task is not None:
+    def topic_changed(self, topic: str | None) -> None:
+        """Register again soon; the name server in this process knows it at once. ``None``: any may have changed."""
+        if self._task is None:
+            return
+        if topic is None:
             self._register_here()
-            self._changed.set()
+        else:
+            self._register_one_here(topic)
+        self._changed.set()
 
     async def stop(self) -> None:
         """Unregister everywhere."""
@@ -101,20 +124,36 @@ class NameServerRegistration:
         self._forget_removed(topics)
         self._routes.register(registration, topics.topic_config_table, topics.data_version, self)
 
+    def _register_one_here(self, topic: str) -> None:
+        """Tell the name server in this process of one topic: there may be thousands, and as many changes."""
+        config = self._topic(topic)
+        if config is None:
+            self._routes.delete_topic_of(self._who.name, topic)
+            return
+        who = Registration(self._who.cluster, self._who.name, str(self._who.address), MASTER_ID)
+        self._routes.register(who, {topic: config}, self._version(), self)
+
     def _forget_removed(self, topics: TopicConfigs) -> None:
         for topic in self._routes.topics_of_broker(self._who.name) - topics.topic_config_table.keys():
             self._routes.delete_topic_of(self._who.name, topic)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_here = loop.time() + self._interval_s
         while True:
             self._changed.clear()
-            self._register_here()  # it is alive
-            await self._tell(self._request())
+            if loop.time() >= next_here:
+                self._register_here()  # it is alive
+                next_here = loop.time() + self._interval_s
+            began = loop.time()
+            if self._name_servers:
+                await self._tell(self._request())
+            took_s = loop.time() - began
             try:
                 await asyncio.wait_for(self._changed.wait(), self._interval_s)
             except TimeoutError:
                 continue
-            await asyncio.sleep(TOGETHER_S)
+            await asyncio.sleep(max(TOGETHER_S, SHARE * took_s))
 
     def _request(self) -> RemotingCommand:
         who = self._who

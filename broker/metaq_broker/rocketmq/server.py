@@ -19,6 +19,7 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.model import Address
+from metaq.protocols.remoting.bodies.registration import TopicConfig
 from metaq.protocols.remoting.channel import ChannelLimits
 from metaq_broker.accounts.accounts_file import AccountsFile
 from metaq_broker.clock import Clock
@@ -29,7 +30,12 @@ from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.remoting.access import Access
-from metaq_broker.frontends.remoting.administration import AdministrationRequests, topic_configs
+from metaq_broker.frontends.remoting.administration import (
+    AdministrationRequests,
+    data_version,
+    topic_config,
+    topic_configs,
+)
 from metaq_broker.frontends.remoting.bundled import BundledBroker
 from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
@@ -52,7 +58,7 @@ from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.parts import lookups, waiting_parts
-from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration
+from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
 
@@ -162,9 +168,9 @@ class BrokerServer:
         identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address)
         interval_s = config.registration_interval_ms / 1000
         self._registration = NameServerRegistration(
-            identity, lambda: topic_configs(self.topics), self.routes, config.name_servers, interval_s
+            identity, topic_source(self.topics), self.routes, config.name_servers, interval_s
         )
-        self.topics.when_changed(self._registration.topics_changed)
+        self.topics.when_changed(self._registration.topic_changed)
         self._servers: list[Server] = []
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -392,3 +398,13 @@ def _listen_fault(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host}, for RocketMQ's clients, is taken by another program; choose another one"
     return f"cannot listen on {host} port {port}: {error.strerror or error}"
+
+
+def topic_source(topics: Topics) -> TopicSource:
+    """Return what registrations tell of these topics."""
+
+    def one(topic: str) -> TopicConfig | None:
+        settings = topics.settings(topic)
+        return None if settings is None else topic_config(topic, settings)
+
+    return TopicSource(lambda: topic_configs(topics), one, lambda: data_version(topics))

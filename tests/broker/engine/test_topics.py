@@ -77,15 +77,22 @@ def test_a_topic_is_made_like_its_template(tmp_path: Path) -> None:
 
 def test_listeners_hear_of_changes_only(tmp_path: Path) -> None:
     front = Front(tmp_path)
-    heard: list[int] = []
-    front.topics.when_changed(lambda: heard.append(front.topics.changes))
+    heard: list[tuple[int, str | None]] = []
+    front.topics.when_changed(lambda topic: heard.append((front.topics.changes, topic)))
     front.topics.create("T", TopicSettings(1, 1))
     front.topics.create("T", TopicSettings(1, 1))
     front.topics.create("T", TopicSettings(2, 2))
     front.topics.delete("T")
     front.topics.delete("T")
     front.topics.configure(front.config)
-    assert heard == [1, 2, 3, 4]
+    front.stores.counts |= {"stored": 1, "U": 1}
+    front.topics.create("U", TopicSettings(1, 1))
+    front.topics.stored_topics_changed()
+    front.topics.stored_topics_changed()
+    front.stores.counts.clear()
+    front.topics.stored_topics_changed()
+    topics = ["T", "T", "T", None, "U", "stored", "stored"]
+    assert heard == list(enumerate(topics, 1))
 
 
 @pytest.mark.parametrize(

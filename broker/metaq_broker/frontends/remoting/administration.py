@@ -51,9 +51,13 @@ def topic_name_fault(topic: str) -> str | None:
 
 def topic_configs(topics: Topics) -> TopicConfigs:
     """Return the topics of a broker as it tells them to name servers and administrators."""
-    version = DataVersion(timestamp=topics.changed_ms, counter=topics.changes)
     table = {topic: topic_config(topic, settings) for topic, settings in sorted(topics.all().items())}
-    return TopicConfigs(topic_config_table=table, data_version=version)
+    return TopicConfigs(topic_config_table=table, data_version=data_version(topics))
+
+
+def data_version(topics: Topics) -> DataVersion:
+    """Return what changes with each change of a topic."""
+    return DataVersion(timestamp=topics.changed_ms, counter=topics.changes)
 
 
 def topic_config(topic: str, settings: TopicSettings) -> TopicConfig:
