@@ -60,12 +60,18 @@ class WaitingBroker:
     """One life of a broker on a folder; topic ``t`` has four queues."""
 
     def __init__(
-        self, folder: Path, stores: TopicStores, config: BrokerConfig, policy: AskPolicy, levels: DelayLevels
+        self,
+        folder: Path,
+        stores: TopicStores,
+        config: BrokerConfig,
+        policy: AskPolicy,
+        levels: DelayLevels,
+        files: Files,
     ) -> None:
         self.clock, self.commit, self.stores = Clock(), GroupCommit(), stores
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(config, stores, self.commit, IdWorker(5), self.clock, statistics)
-        self.state = StateTable.open(Files(), folder / "state", LoopDriver())
+        self.state = StateTable.open(files, folder / "state", LoopDriver())
         self.store = MessageStore(self.engine, PartitionNumbers(self.state), HERE)
         built_in = built_in_topics("broker-a", "DefaultCluster", create_topics=True)
         self.topics = Topics(self.state, stores, config, self._apply, self.clock.now_ms, built_in)
@@ -167,13 +173,14 @@ def play(
     levels: DelayLevels = LEVELS,
     clean: bool = True,
     more: str = "",
+    files: Files | None = None,
 ) -> None:
     """Run ``scenario`` on a broker; not ``clean``: it is then as after a kill. ``more`` is configuration."""
 
     async def run() -> None:
         config, clock = parse(SYSTEM.format(folder=folder, more=more).encode()), Clock()
-        stores = TopicStores.open(Files(), clock, config)
-        broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels)
+        stores = TopicStores.open(files or Files(), clock, config)
+        broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels, files or Files())
         try:
             await scenario(broker)
             if clean:
