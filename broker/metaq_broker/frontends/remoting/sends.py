@@ -12,6 +12,7 @@ import random
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Protocol
 
 from metaq.errors import CorruptRecord
@@ -234,7 +235,12 @@ def topic_fault(topic: str) -> str | None:
 
 def born_host(call: Call) -> bytes:
     """Return the address of the client in 8 or 20 bytes; of zeros where nobody knows it."""
-    ip, _, port = call.session.client.peer.rpartition(":")
+    return _host_of(call.session.client.peer)
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> bytes:
+    ip, _, port = peer.rpartition(":")
     try:
         return host_bytes(ip.strip("[]").partition("%")[0], int(port))
     except ValueError:
