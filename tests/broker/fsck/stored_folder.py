@@ -12,6 +12,7 @@ from quick_files import QuickFiles
 
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS
+from metaq.formats.stored_form import encode_head, encode_stored
 
 SETTINGS = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
 START_MS = EPOCH_MS + 1_000_000
@@ -19,7 +20,11 @@ COUNT = 60
 
 
 def frame(number: int) -> bytes:
-    return encode_frame((START_MS + number - EPOCH_MS) << 22, 0, b"message %d " % number + b"x" * (number * 7 % 50))
+    """One of five is of a RocketMQ client."""
+    message_id = (START_MS + number - EPOCH_MS) << 22
+    if number % 5 == 3:
+        return encode_stored(b"", encode_head(0, 0, START_MS, bytes(8)), b"", b"message %d " % number, message_id)
+    return encode_frame(message_id, 0, b"message %d " % number + b"x" * (number * 7 % 50))
 
 
 def frames(count: int, first: int = 0) -> list[bytes]:

@@ -12,12 +12,15 @@ from quick_files import QuickFiles
 
 from metaq.formats.frames import Frame, encode_frame
 from metaq.formats.message_id import EPOCH_MS
+from metaq.formats.stored_form import encode_head, encode_stored
 
 FOLDER = "orders-0"
 SMALL = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
 ONE_SEGMENT = LogSettings(segment_bytes_max=1 << 30, index_interval_bytes=100)
 START_MS = EPOCH_MS + 1_000_000
 BROKER_ID = 5
+STORED_HEAD = encode_head(0, 0, START_MS, bytes(8))
+"""Of the messages in the stored form."""
 
 
 def message_id(number: int) -> int:
@@ -26,9 +29,11 @@ def message_id(number: int) -> int:
 
 
 def frame(number: int, body: bytes | None = None) -> bytes:
-    """Message number ``number``: a body that says so, of a length between 10 and 60 bytes."""
+    """Message number ``number``: a body that says so, of 10 to 60 bytes; one of five is of a RocketMQ client."""
     if body is None:
         body = b"message %d " % number + b"x" * (number * 7 % 50)
+        if number % 5 == 3:
+            return encode_stored(b"", STORED_HEAD, b"", body[:11], message_id(number))
     return encode_frame(message_id(number), 0, body)
 
 
