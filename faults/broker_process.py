@@ -36,12 +36,14 @@ class ServerSettings:
     segment_bytes_max: int = 64 << 10
     transfer_bytes_max: int = 256 << 10
     extra: Mapping[str, object] = field(default_factory=dict)
+    rocketmq: bool = False
+    """Whether it serves RocketMQ's clients, too."""
 
     def describe(self) -> str:
         """Return what is special about it, in one line."""
         return " ".join((f"maxSegmentSize={self.segment_bytes_max}", *(f"{k}={v}" for k, v in self.extra.items())))
 
-    def ini(self, data: Path) -> str:
+    def ini(self, data: Path, rocketmq_port: int) -> str:
         """Return the text of the file; the data goes into ``data``."""
         system = {
             "brokerId": 0,
@@ -54,6 +56,8 @@ class ServerSettings:
             **self.extra,
         }
         lines = ["[system]", *(f"{key}={value}" for key, value in system.items()), "[zookeeper]", "zk.zkEnable=false"]
+        if self.rocketmq:
+            lines += ["[rocketmq]", "enabled=true", "brokerIP1=127.0.0.1", f"port={rocketmq_port}"]
         for topic, partitions in self.topics.items():
             lines += [f"[topic={topic}]", f"numPartitions={partitions}"]
         return "\n".join(lines) + "\n"
@@ -71,7 +75,10 @@ class BrokerProcess:
         self.files_max: int | None = None
         """Files that the process may have open at a time; ``None`` = as this process."""
         self._configuration = folder / "server.ini"
-        self._configuration.write_text(settings.ini(self.data))
+        rocketmq = Address("127.0.0.1", _free_port())
+        self.rocketmq = rocketmq if settings.rocketmq else None
+        """Where it serves RocketMQ's clients."""
+        self._configuration.write_text(settings.ini(self.data, rocketmq.port))
         self._process: subprocess.Popen[str] | None = None
 
     @property

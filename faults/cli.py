@@ -51,7 +51,8 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         duration_s = options.duration or 0.0
         rounds = options.rounds if options.rounds is not None else (0 if duration_s else ROUNDS)
         series, haste = options.rounds_per_series, options.haste
-        loop = KillLoop(KillOptions(options.seed, rounds, duration_s, series, options.retention, haste), base, tell)
+        wanted = KillOptions(options.seed, rounds, duration_s, series, options.retention, haste, options.rocketmq)
+        loop = KillLoop(wanted, base, tell)
         try:
             loop.run()
         finally:
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
     parser.add_argument("--rounds-per-series", type=count, default=12, help="rounds on one data folder, default 12")
     parser.add_argument("--retention", action="store_true", help="let the broker delete old segments in the kill loop")
+    parser.add_argument("--rocketmq", action="store_true", help="RocketMQ's clients, too, in the kill loop")
     parser.add_argument("--haste", action="store_true", help="shorter rounds and scenarios")
     parser.add_argument("--folder", help="put data folders here (default: a temporary folder, removed if all is well)")
     return parser

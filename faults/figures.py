@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from faults.history import COMMITTING, History, Outcome, StepKind
+from faults.history import COMMITTING, NOT_TOLD, History, Outcome, StepKind
 
 
 @dataclass(slots=True)
@@ -26,6 +26,9 @@ class Figures:
     rolled_back: int = 0
     prepared: int = 0
     prepared_over_a_kill: int = 0
+    sent_by_rocketmq: int = 0
+    """Of the acknowledged messages, those of RocketMQ's clients."""
+    pulled: int = 0
     deleted_bytes: int = 0
     """What retention removed."""
 
@@ -34,10 +37,12 @@ class Figures:
         for put in history.puts:
             if put.outcome is Outcome.OK:
                 self.messages += len(put.messages)
+                self.sent_by_rocketmq += put.queue_offset != NOT_TOLD
             elif put.outcome is Outcome.UNKNOWN:
                 self.unknown_puts += 1
             else:
                 self.refused_puts += 1
+        self.pulled += len(history.pulled)
         self.messages_read += sum(map(len, history.sightings.values()))
         for record in history.transactions.values():
             ended = {step.kind for step in record.steps if step.outcome is Outcome.OK}
@@ -57,6 +62,8 @@ class Figures:
             f"branches      {self.prepared:,} prepared, {self.prepared_over_a_kill:,} times one waited through a kill",
             f"broker        {self.kills:,} kills, {self.kills_at_start:,} while it started; {self.stops:,} clean stops",
         ]
+        if self.sent_by_rocketmq:
+            lines.append(f"RocketMQ      {self.sent_by_rocketmq:,} of the messages sent, {self.pulled:,} pulled")
         if self.deleted_bytes:
             lines.append(f"retention     {self.deleted_bytes / 1e6:,.1f} MB deleted")
         if self.restarts_s:

@@ -24,6 +24,10 @@ ANY_INDEX: Final = -1
 """Partition index of a put that leaves the choice to the broker."""
 
 
+NOT_TOLD: Final = -1
+"""What a client cannot know: RocketMQ's protocol tells neither a message's id nor how its frame looks."""
+
+
 class Outcome(Enum):
     """How an operation ended, as far as its caller knows."""
 
@@ -34,7 +38,7 @@ class Outcome(Enum):
 
 
 class Sent(NamedTuple):
-    """One message of a put, as its frame must look: ``frame_bytes`` counts header and body."""
+    """One message of a put, as its frame must look: ``frame_bytes`` counts header and body. See ``NOT_TOLD``."""
 
     key: MessageKey
     flag: int
@@ -58,7 +62,9 @@ class Put:
     ended: int = NEVER
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
-    message_id: int = -1
+    message_id: int = NOT_TOLD
+    queue_offset: int = NOT_TOLD
+    """How many messages are before the first one in its partition, where RocketMQ's protocol has told it."""
     reason: str = ""
 
     @property
@@ -140,6 +146,15 @@ class Sighting(NamedTuple):
     ended: int
 
 
+class Pulled(NamedTuple):
+    """A message as a RocketMQ client was given it, at the place that the record named."""
+
+    partition_key: PartitionKey
+    queue_offset: int
+    offset: int
+    key: MessageKey
+
+
 class EndSeen(NamedTuple):
     """A reader was told that there is nothing at ``offset`` yet; ``started`` is when it began to ask."""
 
@@ -165,6 +180,7 @@ class History:
         self.listings: list[Listing] = []
         self.sightings: dict[PartitionKey, dict[int, Sighting]] = {}
         self.conflicts: list[tuple[Sighting, StoredFrame]] = []
+        self.pulled: set[Pulled] = set()
         self.ends_seen: list[EndSeen] = []
         self.oddities: list[Oddity] = []
 

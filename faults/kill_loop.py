@@ -46,6 +46,8 @@ class KillOptions:
     rounds_per_series: int = 12
     retention: bool = False
     haste: bool = False
+    rocketmq: bool = False
+    """Whether RocketMQ's clients are at work, too."""
 
 
 class KillLoop:
@@ -81,7 +83,7 @@ class KillLoop:
 
     def _series(self, seed: str) -> None:
         folder, random = self._base / f"kill-{seed}", Random(seed)
-        settings, rules = choose_settings(random, self._options.retention)
+        settings, rules = choose_settings(random, self._options.retention, self._options.rocketmq)
         self._tell(f"series {seed}: {settings.describe()}")
         trial = Trial(folder, settings, seed, rules)
         try:
@@ -153,7 +155,7 @@ class KillLoop:
         trial.check_files()
 
 
-def choose_settings(random: Random, retention: bool) -> tuple[ServerSettings, Rules]:
+def choose_settings(random: Random, retention: bool, rocketmq: bool = False) -> tuple[ServerSettings, Rules]:
     """Return the configuration of a series and what it means for the checker."""
     extra: dict[str, object] = {}
     rules = Rules(retention=retention)
@@ -165,4 +167,4 @@ def choose_settings(random: Random, retention: bool) -> tuple[ServerSettings, Ru
     extra["flushTxLogAtCommit"] = random.choice((0, 1, 1, 1, 2))
     extra["checkpointInterval"] = random.choice((200, 3_600_000))
     extra["indexInterval"] = random.choice((256, 4096))
-    return ServerSettings(TOPICS, random.choice(SEGMENT_BYTES), extra=extra), rules
+    return ServerSettings(TOPICS, random.choice(SEGMENT_BYTES), extra=extra, rocketmq=rocketmq), rules

@@ -72,7 +72,8 @@ class Trial:
         partition_keys = [
             PartitionKey(topic, index) for topic, count in settings.topics.items() for index in range(count)
         ]
-        self.shift = Shift(self.broker.address, self.history, partition_keys, retention=rules.retention)
+        retention, rocketmq = rules.retention, self.broker.rocketmq
+        self.shift = Shift(self.broker.address, self.history, partition_keys, retention=retention, rocketmq=rocketmq)
         if timeouts is not None:
             self.shift.timeouts = timeouts
         self.workers = Workers(self.shift, seed)

@@ -10,6 +10,7 @@ from faults.checker.images import check_images
 from faults.checker.listings import check_listings
 from faults.checker.order import check_order
 from faults.checker.puts import check_puts
+from faults.checker.queue_offsets import check_queue_offsets
 from faults.checker.reads import check_reads
 from faults.checker.transactions import check_transactions
 
@@ -17,6 +18,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_images,
     check_puts,
     check_order,
+    check_queue_offsets,
     check_reads,
     check_transactions,
     check_listings,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from faults.checker.anomaly import Anomaly, Case, Kind
-from faults.history import ANY_INDEX, History, Outcome, Put, Sent
+from faults.history import ANY_INDEX, NOT_TOLD, History, Outcome, Put, Sent
 from faults.payload import MessageKey
 from faults.stored import Image, PartitionKey, StoredFrame
 
@@ -82,12 +82,17 @@ def _compare(
 ) -> Iterator[Anomaly]:
     if frame is None or (frame.key is not None and frame.key != sent.key):
         yield _absent(put, sent.key, offset, image)
-    elif frame.key is None or (frame.flag, frame.checksum) != (sent.flag, sent.checksum):
+    elif frame.key is None or not _looks_like(frame, sent):
         yield Anomaly(
             Kind.ALTERED, f"{sent.key} in {put.partition_key}: {frame}, not {sent}", put.partition_key, (sent.key,)
         )
-    elif position == 0 and frame.message_id != put.message_id:
+    elif position == 0 and put.message_id not in (NOT_TOLD, frame.message_id):
         yield Anomaly(Kind.WRONG_ID, f"{put}, stored: {frame}", put.partition_key, (sent.key,))
+
+
+def _looks_like(frame: StoredFrame, sent: Sent) -> bool:
+    """Whether it is the frame that was sent, where the client knows how that looks. The payload has a checksum."""
+    return sent.checksum == NOT_TOLD or (frame.flag, frame.checksum) == (sent.flag, sent.checksum)
 
 
 def _absent(put: Put, key: MessageKey, offset: int, image: Image) -> Anomaly:
@@ -157,6 +162,6 @@ def _run_faults(run: Run, members: dict[MessageKey, Copies]) -> Iterator[Anomaly
                 (frame.key,),
             )
             return
-        if (frame.flag, frame.checksum) != (copy.sent.flag, copy.sent.checksum):
+        if not _looks_like(frame, copy.sent):
             yield Anomaly(Kind.ALTERED, f"{partition_key}: {frame}, not {copy.sent}", partition_key, (frame.key,))
         end = frame.end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from faults.load.worker import Shift, Worker
+from faults.load.worker import MetaqWorker, Shift
 from faults.stored import PartitionKey, examine
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run, fetch
 from metaq.backends.metaq.session import Session
@@ -25,7 +25,7 @@ class Position:
     cut: bytes = b""
 
 
-class Follower(Worker):
+class Follower(MetaqWorker):
     """Reads all partitions in turn. It keeps its places when the connection is lost, the cut frames too."""
 
     def __init__(self, name: str, shift: Shift, seed: str) -> None:

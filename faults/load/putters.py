@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from faults.history import ANY_INDEX, Put
-from faults.load.worker import Letter, Worker, put_command
+from faults.load.worker import Letter, MetaqWorker, put_command
 from faults.stored import PartitionKey
 from metaq.backends.metaq.session import Session
 from metaq.protocols.text.commands import Put as PutCommand
@@ -23,7 +23,7 @@ LARGE_BYTES_MIN, LARGE_BYTES_MAX = 20_000, 700_000
 LARGE_INTERVAL_S: Final = 0.05
 
 
-class SinglePutter(Worker):
+class SinglePutter(MetaqWorker):
     """Waits for each answer; tries again what was not answered; now and then sends what must be refused."""
 
     _unanswered: tuple[PartitionKey, Letter] | None = None
@@ -89,7 +89,7 @@ class UnderWay(NamedTuple):
     put: Put
 
 
-class Pipeliner(Worker):
+class Pipeliner(MetaqWorker):
     """Keeps up to a window of single puts under way on one connection, to several partitions."""
 
     def serve(self, session: Session) -> None:
@@ -118,7 +118,7 @@ class Block(NamedTuple):
     letters: Sequence[Letter]
 
 
-class Batcher(Worker):
+class Batcher(MetaqWorker):
     """Keeps a few blocks under way, in order; tries again those that were not answered, with the same content."""
 
     _unanswered: Sequence[Block] = ()

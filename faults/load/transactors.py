@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from faults.history import ENDING, History, Outcome, StepKind, TransactionRecord
 from faults.load.putters import batch_command
-from faults.load.worker import Letter, Shift, Worker, is_definite, put_command
+from faults.load.worker import Letter, MetaqWorker, Shift, is_definite, put_command
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import Transactions, Vote
 from metaq.errors import TransactionError
@@ -103,7 +103,7 @@ def list_prepared(history: History, session: Session, unique: str) -> frozenset[
     return keys
 
 
-class Transactor(Worker):
+class Transactor(MetaqWorker):
     """What workers with transactions share."""
 
     def step(

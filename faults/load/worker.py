@@ -43,6 +43,8 @@ class Shift:
     """Whether the broker may refuse correct commands: its disk is full."""
     retention: bool = False
     """Whether the broker deletes old segments, so that slow readers are sent onwards."""
+    rocketmq: Address | None = None
+    """Where the broker serves RocketMQ's clients, if it does."""
     over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -52,6 +54,7 @@ class Letter(NamedTuple):
     sent: Sent
     flag: int
     body: bytes
+    payload: bytes
 
     def frame(self) -> bytes:
         """Return it as a frame of a batched put."""
@@ -59,7 +62,7 @@ class Letter(NamedTuple):
 
 
 class Worker(ABC):
-    """One way to use the broker. Subclasses say what to do with a connection in ``serve``."""
+    """One way to use the broker. Subclasses say in ``visit`` how to connect and what to do."""
 
     def __init__(self, name: str, shift: Shift, seed: str) -> None:
         """``name`` is 1 to 24 of ``a-z0-9.-``, unique in the history; all choices come from ``seed`` and ``name``."""
@@ -75,29 +78,26 @@ class Worker(ABC):
         """Work until the shift is over."""
         while not self.shift.over.is_set():
             try:
-                session = Session.connect(self.shift.address, self.shift.timeouts)
-            except (ConnectionFailed, DeadlineExceeded):
-                self.shift.over.wait(RECONNECT_INTERVAL_S)
-                continue
-            self.lane = f"{self.name}#{next(self._connections)}"
-            try:
-                self.serve(session)
+                self.visit(f"{self.name}#{next(self._connections)}")
             except (ConnectionFailed, DeadlineExceeded):
                 self.shift.over.wait(RECONNECT_INTERVAL_S)
             except ProtocolError as error:
                 self.history.odd("malformed reply", f"{self.lane}: {error}")
-            finally:
-                session.close()
 
     @abstractmethod
-    def serve(self, session: Session) -> None:
-        """Use the connection until the shift is over; errors of the connection may escape."""
+    def visit(self, lane: str) -> None:
+        """Connect, take ``lane`` as the connection's name, and use it until the shift is over.
+
+        Raises:
+            ConnectionFailed, DeadlineExceeded, ProtocolError: ``run`` copes with them.
+        """
 
     def letter(self, length: int, attribute: str | None = None) -> Letter:
         """Write a new message with a payload of about ``length`` bytes."""
         key = MessageKey(self.name, next(self._letters))
-        flag, body = encode_body(Message(make_payload(key, max(length, PAYLOAD_BYTES_MIN)), attribute))
-        return Letter(Sent(key, flag, checksum(body), HEADER_BYTES + len(body)), flag, body)
+        payload = make_payload(key, max(length, PAYLOAD_BYTES_MIN))
+        flag, body = encode_body(Message(payload, attribute))
+        return Letter(Sent(key, flag, checksum(body), HEADER_BYTES + len(body)), flag, body, payload)
 
     def small_letter(self) -> Letter:
         """Write a message of 64 to 1,000 bytes, now and then with an attribute."""
@@ -107,6 +107,22 @@ class Worker(ABC):
     def partition_key(self) -> PartitionKey:
         """Choose a partition."""
         return self.random.choice(self.shift.partition_keys)
+
+
+class MetaqWorker(Worker):
+    """One that speaks MetaQ's protocol. Subclasses say what to do with a connection in ``serve``."""
+
+    def visit(self, lane: str) -> None:
+        session = Session.connect(self.shift.address, self.shift.timeouts)
+        self.lane = lane
+        try:
+            self.serve(session)
+        finally:
+            session.close()
+
+    @abstractmethod
+    def serve(self, session: Session) -> None:
+        """Use the connection until the shift is over; errors of the connection may escape."""
 
     def settle(self, put: Put, reply: Reply) -> None:
         """Write down the answer to a put that the broker should have taken."""

@@ -9,6 +9,7 @@ from typing import Final
 from faults.load.decider import Decider
 from faults.load.followers import Follower
 from faults.load.putters import Batcher, LargePutter, Pipeliner, SinglePutter
+from faults.load.rocketmq import RocketmqMember, RocketmqProducer
 from faults.load.transactors import Desk, Finisher, LocalTransactor, TwoPhaser, list_prepared
 from faults.load.worker import Shift, Worker
 from metaq.backends.metaq.session import Session
@@ -21,7 +22,7 @@ class WorkersFailed(Exception):
 
 
 class Workers:
-    """Ten workers on one shift. ``start`` and ``stop`` alternate; the workers keep what they know in between."""
+    """All workers on one shift. ``start`` and ``stop`` alternate; the workers keep what they know in between."""
 
     def __init__(self, shift: Shift, seed: str) -> None:
         self.shift = shift
@@ -39,9 +40,16 @@ class Workers:
             *self._branch_workers,
             self._finisher,
             self._decider,
+            *self._rocketmq_workers(seed),
         )
         self._threads: list[threading.Thread] = []
         self._broken: list[str] = []
+
+    def _rocketmq_workers(self, seed: str) -> Sequence[Worker]:
+        if self.shift.rocketmq is None:
+            return ()
+        producers = [RocketmqProducer(f"rocketmq{n}", self.shift, seed) for n in range(2)]
+        return (*producers, RocketmqMember("member", self.shift, seed))
 
     def start(self) -> None:
         """Send everybody to work."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from faults.history import Put
-from faults.load.worker import Worker, put_command
+from faults.load.worker import MetaqWorker, put_command
 from metaq.backends.metaq.session import Session
 from metaq.model import Address
 from metaq.protocols.text.commands import Filled
@@ -91,7 +91,7 @@ RUDE_KINDS: Final[Sequence[Act]] = (
 )
 
 
-class Dribbler(Worker):
+class Dribbler(MetaqWorker):
     """Puts like everybody else, but sends its commands byte by byte, over a connection of its own."""
 
     def serve(self, session: Session) -> None:

@@ -38,6 +38,6 @@ class Admin:
             [*words, command, *options, "-n", self.name_servers], capture_output=True, text=True, timeout=DEADLINE_S
         )
         said = done.stdout + done.stderr
-        if done.returncode or "SubCommandException" in said or "Exception:" in said:
+        if done.returncode or "SubCommandException" in said:
             raise RuntimeError(f"mqadmin {command} {' '.join(options)}: {said[-3000:]}")
         return done.stdout

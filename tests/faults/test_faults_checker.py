@@ -9,7 +9,7 @@ from told_history import BYTES, FAILED, UNKNOWN, A, B, Scenario
 
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Kind
-from faults.history import StepKind
+from faults.history import NOT_TOLD, Pulled, StepKind
 from faults.payload import MessageKey
 from faults.stored import PartitionKey, StoredFrame
 
@@ -29,6 +29,14 @@ def good_puts(scenario: Scenario) -> None:
     scenario.put(6, outcome=FAILED, stored=0)
     scenario.put(7, outcome=UNKNOWN, stored=0)
     scenario.put(8, outcome=UNKNOWN, stored=1)
+
+
+def good_rocketmq(scenario: Scenario) -> None:
+    scenario.put(1)
+    sent = scenario.put(2)
+    sent.messages, sent.message_id = [sent.messages[0]._replace(flag=NOT_TOLD, checksum=NOT_TOLD)], NOT_TOLD
+    sent.queue_offset = 1
+    scenario.history.pulled |= {Pulled(A, 0, 0, MessageKey("p", 1)), Pulled(A, 1, BYTES, MessageKey("p", 2))}
 
 
 def good_retry(scenario: Scenario) -> None:
@@ -103,6 +111,7 @@ def good_retention(scenario: Scenario) -> None:
 
 GOOD = (
     good_puts,
+    good_rocketmq,
     good_retry,
     good_batch_torn_by_a_crash,
     good_choice_of_the_broker,
@@ -163,6 +172,21 @@ def altered_body(scenario: Scenario) -> None:
 def altered_flag(scenario: Scenario) -> None:
     scenario.put(1, outcome=UNKNOWN)
     scenario.frames[A][0] = scenario.frames[A][0]._replace(flag=1)
+
+
+def wrong_queue_offset_of_a_send(scenario: Scenario) -> None:
+    scenario.put(1)
+    scenario.put(2).queue_offset = 2
+
+
+def wrong_queue_offset_of_a_pull(scenario: Scenario) -> None:
+    scenario.put(1, 2)
+    scenario.history.pulled.add(Pulled(A, 0, BYTES, MessageKey("p", 2)))
+
+
+def another_message_pulled(scenario: Scenario) -> None:
+    scenario.put(1, 2)
+    scenario.history.pulled.add(Pulled(A, 0, 0, MessageKey("p", 2)))
 
 
 def wrong_id(scenario: Scenario) -> None:
@@ -397,6 +421,9 @@ BAD = (
     (altered_body, Kind.ALTERED),
     (altered_flag, Kind.ALTERED),
     (wrong_id, Kind.WRONG_ID),
+    (wrong_queue_offset_of_a_send, Kind.WRONG_QUEUE_OFFSET),
+    (wrong_queue_offset_of_a_pull, Kind.WRONG_QUEUE_OFFSET),
+    (another_message_pulled, Kind.WRONG_QUEUE_OFFSET),
     (twice_after_one_acknowledgement, Kind.TWICE),
     (twice_after_one_attempt, Kind.TWICE),
     (batch_twice, Kind.TWICE),

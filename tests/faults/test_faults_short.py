@@ -27,6 +27,16 @@ def test_ten_kills_under_load_lose_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_kills_lose_nothing_of_clients_of_both_systems(tmp_path: Path) -> None:
+    options = KillOptions(SEED, 4, rounds_per_series=4, haste=True, rocketmq=True)
+    loop = KillLoop(options, tmp_path, lambda line: None)
+    loop.run()
+    assert loop.figures.rounds == 4
+    assert min(loop.figures.sent_by_rocketmq, loop.figures.pulled) > 0
+    assert loop.figures.messages > loop.figures.sent_by_rocketmq
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["suspend", "stop", "disk-full", "few-files"])
 def test_scenario(name: str, tmp_path: Path) -> None:
     try:

@@ -1,0 +1,39 @@
+"""Checks of queue offsets: for RocketMQ's clients they count the messages of a partition, from 0 on, without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from faults.checker.anomaly import Anomaly, Case, Kind
+from faults.history import NOT_TOLD, Outcome
+from faults.payload import MessageKey
+from faults.stored import PartitionKey
+
+Told = tuple[PartitionKey, int, int, MessageKey]
+"""Partition, queue offset, offset in bytes, message."""
+
+
+def check_queue_offsets(case: Case) -> list[Anomaly]:
+    """Compare what was told with sends and pulls with the order of the stored frames."""
+    places = {
+        (partition_key, frame.offset): (ordinal, frame.key)
+        for partition_key, partition in case.image.items()
+        if partition.start == 0  # retention has not removed what came before
+        for ordinal, frame in enumerate(partition.frames)
+    }
+    found = []
+    for partition_key, queue_offset, offset, key in _told(case):
+        if (partition_key not in case.image or case.image[partition_key].start) and case.retention:
+            continue
+        stored = places.get((partition_key, offset))
+        if stored != (queue_offset, key):
+            text = f"{key} at {offset} of {partition_key}: told {queue_offset}, stored {stored}"
+            found.append(Anomaly(Kind.WRONG_QUEUE_OFFSET, text, partition_key, (key,)))
+    return found
+
+
+def _told(case: Case) -> Iterator[Told]:
+    yield from case.history.pulled
+    for put in case.history.puts:
+        if put.outcome is Outcome.OK and put.queue_offset != NOT_TOLD:
+            yield put.partition_key, put.queue_offset, put.offset, put.messages[0].key
