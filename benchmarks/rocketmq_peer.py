@@ -10,7 +10,9 @@ pull, as it does unless it is configured otherwise. Messages have a tag and a ke
   when it has the last ones, and throws them away. Same broker, same messages; the Java program's second pass counts.
 * **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores.
   CPU is that of the broker, the JVM and the Python workers.
-* **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
+* **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each,
+  and beside the same rows as batches that are made before and sent without Spark (``rocketmq_batches.py``): what the
+  broker takes at most.
 * **micro-batch**: 1,000 rows each to ``noop``, beside the same query on the MetaQ source and this project's broker; the
   median of ``triggerExecution`` in Spark's progress.
 """
@@ -32,6 +34,7 @@ from figures import Figure, Report, arguments, in_turn, seconds
 from kafka_broker import Artifact, NoJars, fetch, kafka_jars, local_kafka
 from kafka_peer import BESIDE_CONNECTOR, CONNECTOR, Queue, costs, scaled
 from pyspark.sql import DataFrame, SparkSession
+from rocketmq_batches import batches, send_s
 from spark_read import to_noop
 from stage import PARTITIONS, Case, broker, spark
 
@@ -50,6 +53,7 @@ WARM_UP_BATCHES: Final = 6
 RUNS: Final = 3
 PULLS: Final = "Java pull consumer"
 SENDS: Final = "Java producer, waiting"
+CEILING: Final = "batches made before, sent without Spark"
 NOBODY: Final = "rocketmq_peer: nothing is measured without --rocketmq VERSION"
 
 
@@ -132,8 +136,17 @@ class Bench:
             more = {"size": size, "batch": batch, "tags": 8, "keys": 1}
             return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
 
-        ours_s, java_s = in_turn([partial(seconds, partial(self.stage.write, rows, topic)), java], self.runs)
+        made = batches(rows.toArrow(), PARTITIONS)
+        sides: list[Callable[[], float]] = [
+            partial(seconds, partial(self.stage.write, rows, topic)),
+            java,
+            partial(send_s, self.stage.cluster.name_servers, topic, made),
+        ]
+        ours_s, java_s, ceiling_s = in_turn(sides, self.runs)
         self._rate(f"write, {case.payload_bytes} B", case, ours_s, java_s, SENDS, 2.0)
+        name = f"write, {case.payload_bytes} B"
+        self._rate(f"{name}, beside batches made before", case, ours_s, ceiling_s, CEILING)
+        self._rate(f"{name}, batches made before", case, ceiling_s, java_s, SENDS)
 
     def micro_batches(self, rows_max: int) -> None:
         """Small micro-batches beside those of the MetaQ source."""
@@ -164,7 +177,7 @@ class Bench:
             times = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
         return statistics.median(times[WARM_UP_BATCHES:])
 
-    def _rate(self, name: str, case: Case, ours_s: float, theirs_s: float, peer: str, aim: float) -> None:
+    def _rate(self, name: str, case: Case, ours_s: float, theirs_s: float, peer: str, aim: float | None = None) -> None:
         megarows = case.rows / 1e6
         self.report.add(Figure(f"rocketmq, {name}", "M rows/s", megarows / ours_s, megarows / theirs_s, peer, aim=aim))
 
