@@ -21,10 +21,13 @@ WAIT_MS_MIN: Final = 2
 
 
 class Rounds:
-    """Calls each ``Run`` when it asked for it and after ``wake``, on the running event loop, and lets floors rise."""
+    """Calls each ``Run`` when it asked for it and after ``wake``, on the running event loop, and lets floors rise.
 
-    def __init__(self, mover: Mover[Any], clock: Clock) -> None:
-        self._mover, self._clock = mover, clock
+    Nothing is called while ``may_run`` says no, such as on a slave; it is asked again every second.
+    """
+
+    def __init__(self, mover: Mover[Any], clock: Clock, may_run: Callable[[], bool] = lambda: True) -> None:
+        self._mover, self._clock, self._may_run = mover, clock, may_run
         self._runs: list[Run] = []
         self._timer: asyncio.Handle | None = None
         self._next_tick_ms = 0
@@ -68,6 +71,9 @@ class Rounds:
         now_ms = self._clock.now_ms()
         next_ms = now_ms + TICK_MS
         self._timer = None
+        if not self._may_run():
+            self._schedule(TICK_MS)
+            return
         if not now_ms < self._next_tick_ms <= now_ms + TICK_MS:
             self._next_tick_ms = now_ms + TICK_MS
             self._mover.tick()

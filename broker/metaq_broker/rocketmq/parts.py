@@ -25,15 +25,30 @@ if TYPE_CHECKING:
 
 
 def waiting_parts(
-    store: MessageStore, state: StateTable, topics: Topics, groups: GroupState, clock: Clock, config: RocketmqConfig
+    store: MessageStore,
+    state: StateTable,
+    topics: Topics,
+    groups: GroupState,
+    engine: Engine,
+    clock: Clock,
+    config: RocketmqConfig,
 ) -> WaitingParts:
-    """Return what delivers later, takes messages back and ends transactions."""
+    """Return what delivers later, takes messages back and ends transactions, while the broker takes messages."""
     policy = AskPolicy(
         config.transaction_timeout_ms, config.transaction_check_interval_ms, config.transaction_check_max
     )
     levels = DelayLevels(tuple(1000 * seconds for seconds in config.delay_levels_s))
     return WaitingParts(
-        store, state, topics, groups.settings, groups.members, clock, levels, policy, config.broker_name
+        store,
+        state,
+        topics,
+        groups.settings,
+        groups.members,
+        clock,
+        levels,
+        policy,
+        config.broker_name,
+        lambda: engine.gate.shut_by is None,
     )
 
 

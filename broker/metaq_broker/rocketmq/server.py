@@ -154,7 +154,7 @@ class BrokerServer:
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)
         self.sends = Sends(self.store, self.topics, config)
-        self.waiting = waiting_parts(self.store, state, self.topics, self.groups, clock, config)
+        self.waiting = waiting_parts(self.store, state, self.topics, self.groups, engine, clock, config)
         data = Path(parts.config.system.data_path)
         self.lookups = lookups(self.store, engine, parts.files, data) if config.index_keys else None
         self.figures = ConnectionFigures()

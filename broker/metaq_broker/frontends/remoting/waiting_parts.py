@@ -41,10 +41,11 @@ class WaitingParts:
         levels: DelayLevels | None = None,
         policy: AskPolicy | None = None,
         broker_name: str = "",
+        may_run: Callable[[], bool] = lambda: True,
     ) -> None:
         make_topic = topic_maker(topics)
         mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
-        self.rounds = Rounds(mover, clock)
+        self.rounds = Rounds(mover, clock, may_run)
         self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
             store, mover, state, self.rounds, clock, sessions_of(members), policy, self.delays.levels
