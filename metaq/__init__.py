@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from metaq.client.async_metaq import AsyncMetaQ
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
 
-__all__ = ["MetaQ", "RocketMQ", "__version__"]
+__all__ = ["AsyncMetaQ", "MetaQ", "RocketMQ", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> object:
         from metaq.client.metaq import MetaQ
 
         return MetaQ
+    if name == "AsyncMetaQ":
+        from metaq.client.async_metaq import AsyncMetaQ
+
+        return AsyncMetaQ
     if name == "RocketMQ":
         from metaq.client.rocketmq.client import RocketMQ
 

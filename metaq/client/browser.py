@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Final, Literal
 
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
@@ -57,7 +57,7 @@ class Browser:
         self.positions: dict[Partition, int] = {}
         """Partition -> the offset to go on from."""
 
-    def __iter__(self) -> Iterator[Received]:
+    def __iter__(self) -> Generator[Received, None, None]:
         available = self._available()
         self._check(available)
         for partition, state in available.items():

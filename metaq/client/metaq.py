@@ -61,7 +61,8 @@ class MetaQ:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
         self._timeouts = timeouts
         self._producers: WeakSet[Producer] = WeakSet()
-        self._consumers = Cluster(cluster, self._directory, self._pool, self._zookeeper)
+        self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
+        """What consumers are made from."""
 
     def __repr__(self) -> str:
         return f"MetaQ({self._cluster!r})"
@@ -137,7 +138,7 @@ class MetaQ:
         Raises:
             ValueError, TypeError: An option is outside of what is allowed.
         """
-        return GroupConsumer(self._consumers, ConsumerOptions(group=group, topics=topics, **options))
+        return GroupConsumer(self.consumers, ConsumerOptions(group=group, topics=topics, **options))
 
     def broadcast_consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
         """Return a consumer that reads all partitions, whoever else does: its group is this machine's own.
@@ -145,7 +146,7 @@ class MetaQ:
         Offsets are in a file of this machine, unless ``offsets`` names another storage. Raises as ``consumer``.
         """
         given = ConsumerOptions(group=group, topics=topics, **options)
-        return GroupConsumer(self._consumers, broadcast(given, self._consumers))
+        return GroupConsumer(self.consumers, broadcast(given, self.consumers))
 
     @property
     def cluster(self) -> ClusterView:

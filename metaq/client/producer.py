@@ -82,6 +82,10 @@ class Producer:
         for topic in topics:
             self._writable(topic)
 
+    def knows(self, topic: str) -> bool:
+        """Return whether the brokers of a topic are known, so that ``submit`` asks nobody."""
+        return topic in self._addresses
+
     def submit(
         self,
         topic: str,

@@ -1,0 +1,186 @@
+"""The asyncio twin of ``Producer``. Messages are stored by the producer's one sending thread; the loop awaits them.
+
+A batch costs one hop between loop and thread, not one for each message. No call blocks the loop: a full window is
+awaited, and looking up a topic's brokers is done in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from metaq.client.producer import Producer
+from metaq.client.records import Sent
+from metaq.client.transactions import LocalTransaction, XaBranch
+from metaq.errors import WindowFull
+from metaq.model import Message, Partition
+
+
+class AsyncProducer:
+    """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
+
+    def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
+        self._producer, self._wait_for_window = producer, wait_for_window
+        self._settled: asyncio.Event | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def publish(self, *topics: str) -> None:
+        """Check early that topics can be sent to. Raises ``TopicNotFound``."""
+        await asyncio.to_thread(self._producer.publish, *topics)
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent:
+        """Store one message and return where it is, once the broker has acknowledged it.
+
+        Many sends that are awaited at the same time share blocks. Raises as ``Producer.send``.
+        """
+        return await (await self.submit(topic, data, attribute=attribute, partition=partition, key=key))
+
+    async def submit(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> asyncio.Future[Sent]:
+        """Take a message, as soon as the window has space, and return a future of where it is stored.
+
+        Raises:
+            TopicNotFound, ValueError, TypeError, WindowFull: As ``Producer.submit``.
+        """
+        if not self._producer.knows(topic):
+            await self.publish(topic)
+        while True:
+            try:
+                sent = self._producer.submit(topic, data, attribute=attribute, partition=partition, key=key)
+                break
+            except WindowFull:
+                if not self._wait_for_window:
+                    raise
+                await self._settlement()
+        future = asyncio.wrap_future(sent)
+        future.add_done_callback(self._note_settled)
+        return future
+
+    async def _settlement(self) -> None:
+        """Wait until some message is settled."""
+        if self._settled is None:
+            self._settled = asyncio.Event()
+        self._settled.clear()
+        try:
+            async with asyncio.timeout(0.05):  # a message may have been settled just before
+                await self._settled.wait()
+        except TimeoutError:
+            return
+
+    def _note_settled(self, future: asyncio.Future[Sent]) -> None:
+        if self._settled is not None:
+            self._settled.set()
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Iterable[bytes | str | Message],
+        *,
+        partition: Partition | None = None,
+        keys: Sequence[bytes | str | None] | None = None,
+    ) -> list[Sent]:
+        """Store messages in blocks, and return where each is, in the order given. Raises as ``Producer.send_many``."""
+        return await asyncio.to_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
+
+    async def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return await asyncio.to_thread(self._producer.flush, timeout)
+
+    async def close(self) -> None:
+        """Send what was submitted and wait for it."""
+        await asyncio.to_thread(self._producer.close)
+
+    def transaction(self, timeout: int = 60) -> AsyncTransaction:
+        """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""
+        return AsyncTransaction(self._producer.transaction(timeout))
+
+
+class AsyncTransaction:
+    """As ``LocalTransaction``: leaving the ``async with`` block commits it, an exception rolls it back."""
+
+    def __init__(self, transaction: LocalTransaction) -> None:
+        self._transaction = transaction
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent:
+        """Add a message; see ``LocalTransaction.send``."""
+        return await asyncio.to_thread(
+            self._transaction.send, topic, data, attribute=attribute, partition=partition, key=key
+        )
+
+    async def commit(self) -> None:
+        """Make the messages readable."""
+        await asyncio.to_thread(self._transaction.commit)
+
+    async def rollback(self) -> None:
+        """Drop the messages."""
+        await asyncio.to_thread(self._transaction.rollback)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)
+
+
+class AsyncXaBranch:
+    """As ``XaBranch``: call ``prepare`` inside of the ``async with`` block; without it, leaving rolls back."""
+
+    def __init__(self, branch: XaBranch) -> None:
+        self._branch = branch
+        self.xid = branch.xid
+
+    async def send(
+        self, topic: str, data: bytes | str, *, attribute: str | None = None, partition: Partition | None = None
+    ) -> Sent:
+        """Add a message; see ``XaBranch.send``."""
+        return await asyncio.to_thread(self._branch.send, topic, data, attribute=attribute, partition=partition)
+
+    async def prepare(self) -> bool:
+        """First phase; return whether there is something to commit."""
+        return await asyncio.to_thread(self._branch.prepare)
+
+    async def rollback(self) -> None:
+        """Drop the messages."""
+        await asyncio.to_thread(self._branch.rollback)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._branch.__exit__, kind, error, trace)
