@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, system_section
@@ -17,10 +18,16 @@ from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.model import Address, Message
+from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
+from metaq.protocols.remoting.headers.sends import SendMessage
 
 pytestmark = pytest.mark.process
+
+OPAQUES: Final = itertools.count(1)
 
 DIFFERENCES: Final = {
     "32 of TT[0]": "a store time",
@@ -42,20 +49,29 @@ class Wire:
     """One connection that says what a test says."""
 
     def __init__(self, address: Address) -> None:
+        self.address = address
+        self._early: dict[int, RemotingCommand] = {}
         self._socket = socket.create_connection((address.host, address.port), DEADLINE_S)
         self._decoder = FrameDecoder()
 
     def ask(self, command: RemotingCommand) -> RemotingCommand | None:
+        self.post(command)
+        return None if command.flag & ONEWAY_FLAG else self.wait(command.opaque)
+
+    def post(self, command: RemotingCommand) -> None:
         self._socket.sendall(encode(command))
-        if command.flag & ONEWAY_FLAG:
-            return None
+
+    def wait(self, opaque: int) -> RemotingCommand:
+        """The answer with this number; others that come are kept."""
         data = b""
-        while True:
+        while opaque not in self._early:
             for answer in self._decoder.receive(data):
-                if answer.opaque == command.opaque and answer.is_response:
-                    return answer
-            data = self._socket.recv(1 << 16)
-            assert data, "the broker closed the connection"
+                if answer.is_response:
+                    self._early[answer.opaque] = answer
+            if opaque not in self._early:
+                data = self._socket.recv(1 << 16)
+                assert data, "the broker closed the connection"
+        return self._early.pop(opaque)
 
     def close(self) -> None:
         self._socket.close()
@@ -82,6 +98,107 @@ def test_a_recording_of_a_real_broker(golden: Wire) -> None:
             differing[step["step"]["label"]] = found
     assert {label: found for label, found in differing.items() if label not in DIFFERENCES} == {}
     assert set(differing) == set(DIFFERENCES)
+
+
+def send(body: bytes = b"x", **more: object) -> RemotingCommand:
+    """A send to queue 0 of ``T``, unless something else is given."""
+    given: dict[str, Any] = {"topic": "T", "queue_id": 0, "properties": "", "batch": None} | more
+    header = SendMessage(
+        producer_group="PG",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+        reconsume_times=0,
+        unit_mode=False,
+        **given,
+    )
+    return to_request(header, body, code=RequestCode.SEND_MESSAGE_V2, opaque=next(OPAQUES))
+
+
+def pull(offset: int, wait_ms: int) -> RemotingCommand:
+    header = PullMessage(
+        consumer_group="G",
+        topic="T",
+        queue_id=0,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=SUBSCRIPTION | (SUSPEND if wait_ms else 0),
+        commit_offset=0,
+        suspend_timeout_millis=wait_ms,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    return to_request(header, opaque=next(OPAQUES))
+
+
+def test_a_pull_waits_for_a_message(golden: Wire) -> None:
+    assert code_of(golden.ask(send())) == 0
+    held = pull(1, 20_000)
+    golden.post(held)
+    assert code_of(golden.ask(send(b"second"))) == 0
+    answer = golden.wait(held.opaque)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "2")
+    assert b"second" in answer.body
+
+
+def test_a_pull_that_waits_in_vain_is_answered_at_its_deadline(golden: Wire) -> None:
+    golden.ask(send())
+    began = time.monotonic()
+    answer = golden.ask(pull(1, 300))
+    assert answer is not None
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (19, "1")
+    assert time.monotonic() - began >= 0.29
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "text"),
+    [
+        (send(bytes(4194305)), 13, "the message is illegal, maybe msg body or properties length not matched."),
+        (send(properties="p\x01" + "v" * 32_766), 13, "the message is illegal"),
+        (send(topic=""), 1, "The specified topic is blank."),
+        (send(topic="no good"), 1, "The specified topic contains illegal characters"),
+        (send(topic="t" * 128), 1, "The specified topic is longer than topic max length."),
+        (send(topic="SCHEDULE_TOPIC_XXXX"), 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
+        (send(queue_id=99), 1, "request queueId[99] is illegal"),
+        (send(b"no batch", batch=True), 1, "BufferUnderflowException"),
+        (send(b"", batch=True), 13, "the message is illegal"),
+        (RemotingCommand(9999), 3, "request type 9999 not supported"),
+        (RemotingCommand(310, {}), 1, "The specified topic is blank."),
+        (RemotingCommand(11, {"topic": "T"}), 1, "consumerGroup"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+)
+def test_bad_input_is_answered_and_nothing_is_stored(
+    golden: Wire, wrong: RemotingCommand, code: int, text: str
+) -> None:
+    assert code_of(golden.ask(send(b"before"))) == 0
+    answer = golden.ask(wrong)
+    assert answer is not None
+    assert answer.code == code, answer.remark
+    assert text in (answer.remark or "")
+    after = golden.ask(send(b"after"))
+    assert after is not None
+    assert after.ext["queueOffset"] == "1"
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\xff\xff\xff\xff", bytes(8), b"GET / HTTP/1.1\r\n\r\n", encode(send())[:-3] + b"\0" * 40]
+)
+def test_what_is_no_frame_ends_its_connection_and_no_other(golden: Wire, junk: bytes) -> None:
+    with socket.create_connection((golden.address.host, golden.address.port), DEADLINE_S) as rude:
+        rude.sendall(junk)
+        rude.shutdown(socket.SHUT_WR)
+        while rude.recv(1 << 16):
+            pass
+    assert code_of(golden.ask(send())) == 0
+
+
+def code_of(answer: RemotingCommand | None) -> int:
+    assert answer is not None
+    return answer.code
 
 
 @pytest.fixture
