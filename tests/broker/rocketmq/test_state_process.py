@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from metaq.errors import MetaqError
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.bodies.registration import TopicConfigs
 from metaq.protocols.remoting.headers.administration import GetAllTopicConfig
-from metaq.protocols.remoting.headers.offsets import GetMaxOffset
+from metaq.protocols.remoting.headers.offsets import GetMaxOffset, UpdateConsumerOffset
 
 pytestmark = pytest.mark.process
 
@@ -113,6 +114,34 @@ def test_a_oneway_commit_survives_a_kill_when_it_is_in_the_file(
     broker.kill()
     again = asked.enter_context(Asker(remoting_address(started(start_broker, tmp_path))))
     assert again.committed("T", "g", 0) == 7
+
+
+# ---- a disk that takes nothing
+
+
+def limit_file_size(broker: RunningBroker, byte_count: int) -> None:
+    """Let the broker write no file behind so many bytes: for it, the disk is full."""
+    _, hard = resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (byte_count, hard))
+
+
+def test_while_the_disk_takes_nothing_nothing_is_said_to_be_kept(
+    start_broker: StartBroker, tmp_path: Path, asked: ExitStack
+) -> None:
+    broker = started(start_broker, tmp_path)
+    asker = asked.enter_context(Asker(remoting_address(broker)))
+    asker.commit("T", "g", 0, 1)
+    limit_file_size(broker, 10)
+    header = UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=2)
+    refused = asker.response(header)
+    assert refused.code == 1
+    assert "rocketmq-state cannot be written: [Errno 27] File too large" in str(refused.remark)
+    assert "cannot be written" in str(asker.create_topic("new").remark)
+    limit_file_size(broker, resource.RLIM_INFINITY)
+    wait_until(lambda: asker.response(header).code == 0, "a commit that is kept")
+    broker.kill()
+    again = asked.enter_context(Asker(remoting_address(started(start_broker, tmp_path))))
+    assert again.committed("T", "g", 0) == 2
 
 
 # ---- a damaged file
