@@ -18,7 +18,7 @@ from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import CheckFilter, MemberRequests, only_tags
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
-from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
 from metaq_broker.groups.limits import GroupLimits
@@ -155,7 +155,7 @@ class Front:
             built_in_topics(BROKER, "DefaultCluster", create_topics=True),
             HIDDEN_PREFIXES,
         )
-        self.groups = Groups(self.table, limits, create_unknown=create_groups)
+        self.groups = Groups(self.table, limits, create_unknown=create_groups, built_in=GROUPS)
         self.offsets = GroupOffsets(self.table, limits)
         self.members = Members(lambda: self.now, limits)
         self.locks = QueueLocks(lambda: self.now, limits)

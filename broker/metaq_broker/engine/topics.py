@@ -146,6 +146,10 @@ class Topics:
             **self._made,
         }
 
+    def has_messages(self, topic: str) -> bool:
+        """Say whether messages of a topic are stored, or were."""
+        return self._stores.has_topic(topic)
+
     def is_built_in(self, topic: str) -> bool:
         """Say whether a topic exists without anybody making it."""
         return topic in self._built_in
@@ -215,7 +219,7 @@ class Topics:
         """Take note that topics got their first message, or lost their last partition."""
         stored = frozenset(self._stores.topics)
         changed, self._known_stored = stored ^ self._known_stored, stored
-        for topic in changed - self._added.keys():
+        for topic in changed - self._made.keys():
             self._changed(topic)
 
     # ---- inside

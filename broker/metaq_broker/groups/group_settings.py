@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -34,19 +34,30 @@ _NAMES: Final = tuple(field.name for field in fields(GroupSettings))
 
 
 class Groups:
-    """See the module. With ``create_unknown`` a group is made when it is first seen."""
+    """See the module. With ``create_unknown`` a group is made when it is first seen.
 
-    def __init__(self, table: StateTable, limits: GroupLimits | None = None, *, create_unknown: bool = True) -> None:
+    ``built_in`` are groups that exist without anybody making them; they can be changed.
+    """
+
+    def __init__(
+        self,
+        table: StateTable,
+        limits: GroupLimits | None = None,
+        *,
+        create_unknown: bool = True,
+        built_in: Iterable[str] = (),
+    ) -> None:
         self.create_unknown = create_unknown
         self.changes = 0
         """How often something was changed since the start."""
         self._table = table
         self._limits = GroupLimits() if limits is None else limits
+        self._built_in = {name: GroupSettings() for name in built_in}
         self._groups = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
 
     def get(self, group: str) -> GroupSettings | None:
         """Return the settings of a group, ``None`` if it is not known."""
-        return self._groups.get(group)
+        return self._groups.get(group) or self._built_in.get(group)
 
     def find(self, group: str) -> GroupSettings | None:
         """Return the settings of a group, made now if it is not known; ``None`` where groups must be made before.
@@ -54,7 +65,7 @@ class Groups:
         Raises:
             GroupLimitReached, NameRefused, StateFull: There are too many groups, or it cannot have this name.
         """
-        settings = self._groups.get(group)
+        settings = self.get(group)
         if settings is None and self.create_unknown:
             settings = GroupSettings()
             self.put(group, settings)
@@ -62,7 +73,7 @@ class Groups:
 
     def all(self) -> Mapping[str, GroupSettings]:
         """Return all groups that are known."""
-        return dict(self._groups)
+        return {**self._built_in, **self._groups}
 
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Make a group, or change it. Raises as ``find``."""

@@ -33,6 +33,7 @@ from metaq_broker.frontends.remoting.access import Access
 from metaq_broker.frontends.remoting.administration import (
     AdministrationRequests,
     data_version,
+    is_listed,
     topic_config,
     topic_configs,
 )
@@ -48,7 +49,7 @@ from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
 from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
-from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -143,7 +144,7 @@ class BrokerServer:
         engine, clock = parts.engine, parts.clock
         self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in, HIDDEN_PREFIXES)
         self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
-        groups = Groups(state, create_unknown=config.auto_create_groups)
+        groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS)
         self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))
         self.locks = QueueLocks(clock.monotonic)
         self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
@@ -405,6 +406,6 @@ def topic_source(topics: Topics) -> TopicSource:
 
     def one(topic: str) -> TopicConfig | None:
         settings = topics.settings(topic)
-        return None if settings is None else topic_config(topic, settings)
+        return topic_config(topic, settings) if settings is not None and is_listed(topics, topic) else None
 
     return TopicSource(lambda: topic_configs(topics), one, lambda: data_version(topics))

@@ -28,6 +28,7 @@ from metaq.protocols.remoting.headers.administration import (
 from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.offsets import QueueOffsets
+from metaq_broker.frontends.remoting.system_topics import INTERNAL, LISTED_WHEN_STORED
 from metaq_broker.frontends.remoting.when_kept import NOT_SET, answer_when_kept
 from metaq_broker.groups.group_offsets import GroupOffsets
 
@@ -51,8 +52,14 @@ def topic_name_fault(topic: str) -> str | None:
 
 def topic_configs(topics: Topics) -> TopicConfigs:
     """Return the topics of a broker as it tells them to name servers and administrators."""
-    table = {topic: topic_config(topic, settings) for topic, settings in sorted(topics.all().items())}
+    listed = ((topic, each) for topic, each in sorted(topics.all().items()) if is_listed(topics, topic))
+    table = {topic: topic_config(topic, settings) for topic, settings in listed}
     return TopicConfigs(topic_config_table=table, data_version=data_version(topics))
+
+
+def is_listed(topics: Topics, topic: str) -> bool:
+    """Say whether name servers and administrators hear of a topic."""
+    return topic not in INTERNAL and (topic not in LISTED_WHEN_STORED or topics.has_messages(topic))
 
 
 def data_version(topics: Topics) -> DataVersion:

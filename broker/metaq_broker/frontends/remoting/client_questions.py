@@ -68,6 +68,9 @@ class ClientQuestions:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         sessions = cast("list[RemotingSession]", [each.connection for each in self._members.consumers(asked.group)])
+        if not sessions and not self._offsets.of_group(asked.topic, asked.group):
+            remark = f"THe consumer group <{asked.group}> not exist"
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         if not sessions:
             remark = f"Consumer not online, so can not reset offset, Group: {asked.group} Topic: {asked.topic}"
             return command.reply(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)

@@ -141,7 +141,7 @@ class GroupAdministrationRequests:
         return call.request.reply(body=ConsumerOffsets(offset_table=table).to_json(bare_number_keys=True))
 
     def _delay_offsets(self, call: Call) -> RemotingCommand:
-        body = DelayOffsets(offset_table=dict(self._delays()))
+        body = DelayOffsets(offset_table={level: offset for level, offset in self._delays().items() if offset})
         return call.request.reply(body=body.to_json(bare_number_keys=True))
 
     def _readers(self, call: Call) -> RemotingCommand:

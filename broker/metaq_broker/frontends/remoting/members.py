@@ -61,6 +61,10 @@ def only_tags(kind: str, expression: str) -> str | None:
     return None if kind == TAG else f"The broker does not support consumer to filter message by {kind}"
 
 
+KNOWN_KINDS: Final = frozenset({TAG, "SQL92"})
+"""Of filters. What is none of them, clients of RocketMQ do not know either."""
+
+
 class MemberRequests:
     """See the module. ``check_filter`` tells whether a subscription can be used."""
 
@@ -136,8 +140,9 @@ class MemberRequests:
         fault = self._check_filter(subscription.expression_type or TAG, subscription.sub_string)
         if fault is None:
             return call.request.reply()
-        supported = self._check_filter(subscription.expression_type, "TRUE") is None
-        code = ResponseCode.SUBSCRIPTION_PARSE_FAILED if supported else ResponseCode.SYSTEM_ERROR
+        kind = subscription.expression_type
+        is_wrong = kind not in KNOWN_KINDS or self._check_filter(kind, "TRUE") is None
+        code = ResponseCode.SUBSCRIPTION_PARSE_FAILED if is_wrong else ResponseCode.SYSTEM_ERROR
         return call.request.reply(code, remark=fault)
 
     def _list(self, call: Call) -> RemotingCommand:

@@ -1,5 +1,6 @@
 """Figures of the running broker as RocketMQ's administrators know them (28): rates, totals, queues, disk.
 
+A message can be read when it is stored: nothing is behind in being dispatched.
 Rates are of the last ten seconds, minute and ten minutes, from samples that are taken every few seconds. Totals count
 from the broker's start, and a day begins at midnight UTC. Names are RocketMQ's, where a figure means the same here.
 """
@@ -76,6 +77,8 @@ class RunningFigures:
             "getTotalTps": self._rates(totals, "pulls"),
             "putMessageAverageSize": f"{average:.1f}",
             "putMessageSizeTotal": str(totals.bytes_in),
+            "putMessageTimesTotal": str(totals.messages_in),
+            "dispatchBehindBytes": "0",
             "pageCacheLockTimeMills": "0",
             "heldPulls": str(moment.held_pulls),
             "connections": str(moment.connections),

@@ -27,6 +27,18 @@ NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIME
 }
 """Sends to these are refused (code 16)."""
 
+INTERNAL: Final = frozenset({HALF_OPERATIONS, TIMERS})
+"""Name servers and administrators do not hear of these."""
+
+LISTED_WHEN_STORED: Final = frozenset({HALF, CHECKED_TOO_OFTEN})
+"""And of these when there are messages."""
+
+GROUPS: Final = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
+    | {"CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER"}
+)
+"""Groups that tools expect of every broker."""
+
 _ALL: Final = READ | WRITE | INHERIT
 
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from metaq_broker.engine.maintenance import MaintenanceRefused
 from metaq_broker.engine.topics import TopicSettings
+from metaq_broker.frontends.remoting.system_topics import GROUPS
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup, Subscription
 from metaq_broker.testing import FaultyFiles
@@ -151,6 +152,11 @@ def test_topics_are_shown(front: Front) -> None:
     assert table.topic_config_table["TBW102"].perm == 7
     assert table.data_version.counter == 1
     assert {"configured", "SELF_TEST_TOPIC", "SCHEDULE_TOPIC_XXXX", BROKER} <= table.topic_config_table.keys()
+    internal = {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_wheel_timer"}
+    assert not internal & table.topic_config_table.keys()
+    front.stores.counts["RMQ_SYS_TRANS_HALF_TOPIC"] = 1
+    table = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body)
+    assert internal & table.topic_config_table.keys() == {"RMQ_SYS_TRANS_HALF_TOPIC"}
     one = TopicConfig.from_json(front.ask(GetTopicConfig(topic="configured")).body)
     assert (one.read_queue_nums, one.perm) == (3, 6)
     assert front.ask(GetTopicConfig(topic="never")).code == 17
@@ -180,7 +186,9 @@ def test_groups_are_made_shown_and_deleted(front: Front) -> None:
     front = front.restarted()
     assert front.groups.get("g") == GroupSettings(consume_enable=False, retry_max=3, retry_queues=2)
     shown = SubscriptionGroups.from_json(front.ask(GetAllSubscriptionGroupConfig()).body)
-    assert shown.subscription_group_table == {"g": config}
+    assert {name for name in shown.subscription_group_table if name not in GROUPS} == {"g"}
+    assert shown.subscription_group_table.keys() > GROUPS
+    assert shown.subscription_group_table["g"] == config
     assert SubscriptionGroupConfig.from_json(front.ask(GetSubscriptionGroupConfig(group="g")).body) == config
     front.offsets.commit("T", "g", 0, 1)
     assert front.ask(DeleteSubscriptionGroup(group_name="g")).code == 0
@@ -205,7 +213,7 @@ def test_groups_that_cannot_be_made(front: Front, body: bytes, text: str) -> Non
     response = front.ask(UpdateAndCreateSubscriptionGroup(), body)
     assert response.code == 1
     assert text in str(response.remark)
-    assert front.groups.all() == {}
+    assert front.groups.all().keys() == GROUPS
 
 
 def test_the_lag_of_a_group(front: Front) -> None:

@@ -243,6 +243,7 @@ def check(front: Front, kind: str, text: str, version: int = 407) -> tuple[int, 
 def test_filters_that_the_broker_does_not_know_are_refused(front: Front) -> None:
     assert check(front, "TAG", "a || b") == (0, None)
     assert check(front, "SQL92", "a > 1") == (1, "The broker does not support consumer to filter message by SQL92")
+    assert check(front, "JUNK", "a")[0] == 23
     assert front.ask(CheckClientConfig()).code == 1
     assert front.ask(CheckClientConfig(), version=V5).code == 0
 
