@@ -8,11 +8,12 @@ import java_peer
 import kafka_broker
 import kafka_peer
 import pytest
+import rocketmq_broker_peer
 import rocketmq_peer
 from kafka_broker import PROPERTIES, Artifact, NoJars, fetch
 
 
-@pytest.mark.parametrize("program", [java_peer, kafka_peer, rocketmq_peer])
+@pytest.mark.parametrize("program", [java_peer, kafka_peer, rocketmq_peer, rocketmq_broker_peer])
 def test_without_a_peer_it_says_so_and_measures_nothing(
     program: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The benchmark beside RocketMQ, with few messages: it measures every figure that it has."""
+"""The benchmarks beside RocketMQ, with few messages: they measure every figure that they have."""
 
 from __future__ import annotations
 
@@ -34,5 +34,25 @@ def test_all_figures_of_a_small_run(rocketmq_release: Release, tmp_path: Path) -
             ]
         ),
         ("MetaQ source", 1.2),
+    ]
+    assert all(figure["ours"] > 0 and figure["peer"] > 0 for figure in figures)
+
+
+@pytest.mark.rocketmq_only("4.9.7")
+@pytest.mark.timeout(600)
+def test_all_figures_of_the_broker(rocketmq_release: Release, tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "rocketmq_broker_peer.py"), "--rocketmq", "4.9.7"]
+    done = subprocess.run(
+        [*command, "--runs", "1", "--scale", "0.005", "--json", str(file)], capture_output=True, text=True, timeout=580
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures = json.loads(file.read_text())["figures"]
+    assert [figure["aim"] for figure in figures] == [
+        *(0.2, 0.2),  # memory
+        *(1.0, 1.0, None),  # sends after fsync, and their CPU
+        *(1.0, 0.7, 0.7, 1.5, None),  # batches, pulls, push, latency
+        *(0.5, 0.5, None),  # sends before fsync
+        0.8,  # through Spark
     ]
     assert all(figure["ours"] > 0 and figure["peer"] > 0 for figure in figures)
