@@ -69,9 +69,9 @@ class LevelQueues(Generic[M]):
         """Return up to which ordinal each level is delivered."""
         return {level.number: level.position for level in self._levels}
 
-    def waiting_counts(self) -> dict[int, int]:
-        """Return how many messages wait in each level."""
-        return {level.number: self._log.end(level.queue) - level.position for level in self._levels}
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return up to which ordinal each level is delivered, and where its queue ends."""
+        return {level.number: (level.position, self._log.end(level.queue)) for level in self._levels}
 
     def run(self, now_ms: int) -> int:
         """Deliver what is due; return when to look again. Deliveries go on after this has returned."""

@@ -329,7 +329,8 @@ class BrokerServer:
         system = self._parts.config.system
         waiting = 0 if self._remoting is None else self._remoting.requests.count
         disk = self._parts.files.disk_space(Path(system.data_path))
-        return Moment(waiting, self.held.held, self.figures.connections, self._earliest_ms(), disk)
+        connections, delays = self.figures.connections, self.waiting.delays.progress
+        return Moment(waiting, self.held.held, connections, self._earliest_ms(), disk, delays)
 
     def _earliest_ms(self) -> int | None:
         logs = islice(self._parts.engine.stores.logs(), QUEUES_LOOKED_AT_MAX)

@@ -61,6 +61,8 @@ def test_messages_are_delivered_when_their_delay_has_passed() -> None:
     assert broker.delivered() == ["a", "b"]
     assert broker.delivered(BILLS) == ["c"]
     assert broker.levels.positions() == {1: 2, 2: 1}
+    broker.store("d", 1, NOW + 9000)
+    assert broker.levels.progress() == {1: (2, 3), 2: (1, 1)}
 
 
 def test_delivered_messages_name_their_origin() -> None:

@@ -118,6 +118,11 @@ class DelayedDelivery:
         """Up to which queue offset each level is delivered (45)."""
         return self._levels.positions()
 
+    @property
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """The same, with the queue offset at which the level's queue ends (28)."""
+        return self._levels.progress()
+
     # ---- what is asked for
 
     def delay_of(self, properties: Mapping[str, str]) -> Delay | Refusal | None:

@@ -35,6 +35,8 @@ class Moment(NamedTuple):
     connections: int = 0
     earliest_ms: int | None = None
     disk: DiskSpace | None = None
+    delays: Mapping[int, tuple[int, int]] = {}
+    """Delay level -> up to which queue offset it is delivered, and where its queue ends."""
 
 
 class RunningFigures:
@@ -83,7 +85,8 @@ class RunningFigures:
             "heldPulls": str(moment.held_pulls),
             "connections": str(moment.connections),
         }
-        return figures | self._days(totals) | _queues(moment) | _disk(moment)
+        delays = {f"scheduleMessageOffset_{level}": f"{at},{end}" for level, (at, end) in moment.delays.items()}
+        return figures | delays | self._days(totals) | _queues(moment) | _disk(moment)
 
     def _rates(self, totals: Totals, name: str) -> str:
         return " ".join(f"{self._rate(totals, name, window):.2f}" for window in WINDOWS_S)

@@ -62,7 +62,7 @@ def test_totals_of_days() -> None:
 
 def test_other_figures() -> None:
     broker = Broker()
-    broker.moment = Moment(7, 4, 3, 1234, DiskSpace(1 << 30, 4 << 30))
+    broker.moment = Moment(7, 4, 3, 1234, DiskSpace(1 << 30, 4 << 30), {2: (5, 9)})
     broker.now += 90_061
     table = broker.figures.table()
     assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

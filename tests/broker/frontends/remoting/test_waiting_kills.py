@@ -106,6 +106,7 @@ def started(start_broker: StartBroker, folder: Path, port: int) -> RunningBroker
     """Start the broker on its folder and ports."""
     file = folder / "server.ini"
     rocketmq = f"[rocketmq]\nenabled=true\nport={port}\nbrokerIP1=127.0.0.1\ntransactionCheckInterval=1000\n"
+    rocketmq += "transactionCheckMax=1000000\n"
     file.write_text(f"{system_section(1)}dataPath={folder / 'data'}\n[topic=orders]\nnumPartitions=4\n{rocketmq}")
     return start_broker("start", "-f", file)
 
