@@ -62,7 +62,8 @@ class IdRange:
     @property
     def first(self) -> int:
         """The first id; it exists even when ``count`` is 0."""
-        return _id_at(self.first_tick, self.broker_id)
+        ms = self.first_ms - EPOCH_MS
+        return ms << TIME_SHIFT | self.broker_id << SEQUENCE_BITS | self.first_sequence
 
     @property
     def first_tick(self) -> int:

@@ -9,6 +9,7 @@ Source: docs/adr/0014; the frame is in docs/protocol.md.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -94,9 +95,9 @@ def number_plainly(
     block: Buffer, count: int, ids: IdRange, message_bytes_max: int, mark_bytes: int
 ) -> tuple[Buffer, Marks]:
     """Do what ``BlockNumbering.number`` promises, in plain Python."""
-    numbered = _writable(block)
+    numbered = block if type(block) is bytearray else _writable(block)
     total, start, next_mark = len(block), 0, 0
-    marks, unpack, pack, crc = Marks(), _HEADER.unpack_from, _ID.pack_into, crc32
+    pairs, unpack, pack, crc = array("q"), _HEADER.unpack_from, _ID.pack_into, crc32
     for ordinal, message_id in enumerate(consecutive(ids)):
         body_start = start + HEADER_BYTES
         if body_start > total:
@@ -108,19 +109,20 @@ def number_plainly(
         if crc(block[body_start:end]) & CHECKSUM_MASK != stored:
             raise BlockRefused(f"frame {ordinal} at byte {start} fails its checksum")
         if start >= next_mark:
-            marks.add(start, ordinal)
+            pairs.extend((start, ordinal))
             next_mark = start + mark_bytes
         pack(numbered, start + _ID_AT, message_id)
         start = end
     if start != total:
         raise BlockRefused(f"{count} frames take {start} bytes, but the block has {total} bytes")
-    return numbered, marks
+    return numbered, Marks(pairs)
 
 
 def consecutive(ids: IdRange) -> Sequence[int]:
     """Return the ids. Within one millisecond they are consecutive integers, and a range costs nothing to make."""
     if ids.first_sequence + ids.count <= IDS_PER_MS:
-        return range(ids.first, ids.first + ids.count)
+        first = ids.first
+        return range(first, first + ids.count)
     return list(ids)
 
 

@@ -32,11 +32,6 @@ class Realtime:
     count: int = 0
     value: int = 0
 
-    def add(self, count: int, value: int) -> None:
-        """Count more of them."""
-        self.count += count
-        self.value += value
-
 
 _Figures = defaultdict[Kind, Realtime]
 
@@ -80,28 +75,27 @@ class Statistics:
     def puts(self, topic: str, count: int, body_bytes: int) -> None:
         """Count ``count`` put messages of ``body_bytes`` together, accepted or not."""
         self.commands["put"] += count
-        self._add("put", topic, count, count)
-        self._add("message_size", topic, count, body_bytes)
+        self._add(topic, count, ("put", count), ("message_size", body_bytes))
 
     def puts_failed(self, topic: str, count: int) -> None:
         """Count puts that were refused or could not be stored."""
         self.commands["put_failed"] += count
-        self._add("put_failed", topic, count, count)
+        self._add(topic, count, ("put_failed", count))
 
     def get(self, topic: str) -> None:
         """Count one get, whatever its answer."""
         self.commands["get"] += 1
-        self._add("get", topic, 1, 1)
+        self._add(topic, 1, ("get", 1))
 
     def get_missed(self, topic: str) -> None:
         """Count a get that was answered with 301 or 404."""
         self.commands["get_miss"] += 1
-        self._add("get_miss", topic, 1, 1)
+        self._add(topic, 1, ("get_miss", 1))
 
     def offset(self, topic: str) -> None:
         """Count an offset command, or a get that was answered with another offset (as MetaQ does)."""
         self.commands["offset"] += 1
-        self._add("offset", topic, 1, 1)
+        self._add(topic, 1, ("offset", 1))
 
     def file_lookup(self, topic: str) -> None:
         """Count a question for a partition's file, as an offset command too."""
@@ -144,11 +138,14 @@ class Statistics:
         self._all.clear()
         self._topics.clear()
 
-    def _add(self, kind: Kind, topic: str, count: int, value: int) -> None:
-        self._expire()
-        self._all[kind].add(count, value)
-        if self._tracked(topic):
-            self._topics[topic][kind].add(count, value)
+    def _add(self, topic: str, count: int, *values: tuple[Kind, int]) -> None:
+        if self._monotonic() - self._reset_at >= RESET_INTERVAL_S:
+            self.reset()
+        for figures in (self._all, self._topics[topic]) if self._tracked(topic) else (self._all,):
+            for kind, value in values:
+                realtime = figures[kind]
+                realtime.count += count
+                realtime.value += value
 
     def _expire(self) -> None:
         if self._monotonic() - self._reset_at >= RESET_INTERVAL_S:

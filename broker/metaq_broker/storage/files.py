@@ -94,6 +94,9 @@ class Files:
 
         Small ones are joined, large ones are written from where they are.
         """
+        if len(parts) == 1:
+            self.pwrite(fd, parts[0], position)
+            return
         small: list[Buffer] = []
         for part in parts:
             if len(part) < _LARGE_BYTES:

@@ -384,7 +384,7 @@ class IndexBuilder:
         last = marks.pairs[-2]
         while (end := last + HEADER_BYTES + _LENGTH.unpack_from(block, last)[0]) < len(block):
             last = end
-        if len(marks) == 1 and len(block) < self.free_bytes:
+        if len(marks.pairs) == 2 and len(block) < self.interval_bytes - (self.offset - self._marked):
             time_ms = _time_at(block, 0, now_ms)
             self.advance(block, count, max(time_ms, _time_at(block, last, now_ms)) if last else time_ms)
             return

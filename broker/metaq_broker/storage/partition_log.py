@@ -295,7 +295,7 @@ class PartitionLog:
 
         Hand the job back to ``complete_sync`` when it has run.
         """
-        if self.end_offset == self.readable_end and not self._unsynced.names:
+        if self.end_offset == self.readable_end and not self._unsynced.folders:
             return None
         return self._unsynced.capture(self.readable_end, self.end_offset, self._builder.ordinal)
 
@@ -307,7 +307,7 @@ class PartitionLog:
 
     def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
         """Take note of how a job ended: everything below ``job.end`` is durable, or the log is read-only now."""
-        if not self._unsynced.owns(job):
+        if job is not self._unsynced.under_way:
             return
         if error is not None:
             self._unsynced.fail()

@@ -125,44 +125,36 @@ class Unsynced:
         self._directory = directory
         self._index_interval_bytes = index_interval_bytes
         self._segments = [active]
-        self._folders = [directory.parent, directory] if fresh else []
-        self._under_way: SyncJob | None = None
-
-    @property
-    def names(self) -> bool:
-        """Whether there are new names, so that a sync is due even if no byte was written."""
-        return bool(self._folders)
+        self.folders = [directory.parent, directory] if fresh else []
+        """Those with new names, so that a sync is due even if no byte was written."""
+        self.under_way: SyncJob | None = None
 
     def add(self, segment: Segment) -> None:
         """Take note of a segment that was begun; it is the active one from now on."""
         self._segments.append(segment)
-        if self._directory not in self._folders:
-            self._folders.append(self._directory)
+        if self._directory not in self.folders:
+            self.folders.append(self._directory)
 
     def capture(self, durable_end: int, end: int, ordinal: int) -> SyncJob | None:
         """Return what makes offsets ``durable_end`` to ``end`` durable; ``None`` if a job is out or one has failed."""
-        if self._under_way is not None or self.failed:
+        if self.under_way is not None or self.failed:
             return None
-        self._under_way = SyncJob(
+        self.under_way = SyncJob(
             self._files,
             self._directory,
             [SegmentTarget.of(segment) for segment in self._segments],
-            tuple(self._folders),
+            tuple(self.folders),
             durable_end,
             end,
             ordinal,
             self._index_interval_bytes,
             None if self._incarnation.durable else self._incarnation.uuid,
         )
-        return self._under_way
-
-    def owns(self, job: SyncJob) -> bool:
-        """Return whether this is the job under way."""
-        return job is self._under_way
+        return self.under_way
 
     def settle(self, job: SyncJob) -> None:
         """Take note that the job under way is done; files of finished segments are closed."""
-        self._under_way = None
+        self.under_way = None
         self._incarnation.durable |= job.incarnation_written
         for target in job.targets:
             target.settle(job.indexes_written)
@@ -172,13 +164,13 @@ class Unsynced:
                 segment.handle = None
         self._segments = [segment for segment in older if segment.handle is not None] + [active]
         if active.named:
-            self._folders = []
+            self.folders = []
 
     def fail(self) -> None:
         """Take note that the job under way failed."""
-        self._under_way = None
+        self.under_way = None
         self.failed = True
 
     def disown(self) -> None:
         """Forget the job under way, if there is one: what it syncs will be captured again."""
-        self._under_way = None
+        self.under_way = None

@@ -62,7 +62,8 @@ class _Decoder:
     @property
     def pending_bytes(self) -> int:
         """Bytes received and not yet decoded."""
-        return self._inbox.pending_bytes + self._filled
+        inbox = self._inbox
+        return len(inbox.data) - inbox.pos + inbox.chunks_bytes + self._filled
 
     @property
     def buffer(self) -> memoryview | None:
@@ -128,11 +129,6 @@ class CommandDecoder(_Decoder):
         super().__init__(line_bytes_max, body_bytes_max)
         self._buffers = buffers
         self._framer = framer
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Bytes of memory in use. A buffer counts as far as it is filled: its pages are allocated on use."""
-        return self.pending_bytes
 
     def abandon(self) -> memoryview | None:
         """Drop what was received and not decoded; return the buffer of the current body, if it has one."""

@@ -96,17 +96,12 @@ def take_run(inbox: Inbox, count_max: int, line_bytes_max: int, body_bytes_max: 
     if read is None:
         return len(numbers)
     inbox.pos = start
-    return PutRun(*_columns(fields), read[0], bodies, read[1])
-
-
-def _columns(fields: list[tuple[str, int, int, int]]) -> tuple[Sequence[str], Sequence[int], Sequence[int]]:
-    """Return topics, partitions and flags."""
     count = len(fields)
     if fields.count(fields[0]) == count:
         topic, partition, _, flag = fields[0]
-        return (topic,) * count, (partition,) * count, (flag,) * count
+        return PutRun((topic,) * count, (partition,) * count, (flag,) * count, read[0], bodies, read[1])
     topics, partitions, _, flags = zip(*fields, strict=True)
-    return topics, partitions, flags
+    return PutRun(topics, partitions, flags, read[0], bodies, read[1])
 
 
 def _read_numbers(numbers: list[bytes]) -> tuple[list[int], list[int]] | None:

@@ -25,13 +25,14 @@ _LOOSE_CHUNKS_MAX: Final = 1024
 class Inbox:
     """See the module. Decoders may read and move ``data`` and ``pos`` themselves; ``data`` is always ``bytes``."""
 
-    __slots__ = ("_chunks", "_chunks_bytes", "_joined", "_searched", "_skip", "_split_line_end", "data", "pos")
+    __slots__ = ("_chunks", "_joined", "_searched", "_skip", "_split_line_end", "chunks_bytes", "data", "pos")
 
     def __init__(self) -> None:
         self.data = b""
         self.pos = 0
         self._chunks: list[bytes] = []
-        self._chunks_bytes = 0
+        self.chunks_bytes = 0
+        """Bytes in the chunks behind ``data``."""
         self._joined = 0  # chunks at the front that are joined ones
         self._searched = 0  # chunks at the front that hold no line end
         self._split_line_end = False  # the last searched chunk ends in CR
@@ -40,7 +41,7 @@ class Inbox:
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait here."""
-        return len(self.data) - self.pos + self._chunks_bytes
+        return len(self.data) - self.pos + self.chunks_bytes
 
     def feed(self, chunk: Buffer) -> None:
         """Take the next bytes of the stream."""
@@ -53,7 +54,7 @@ class Inbox:
             self.data, self.pos = piece, 0
         elif piece:
             self._chunks.append(piece)
-            self._chunks_bytes += len(piece)
+            self.chunks_bytes += len(piece)
 
     def line(self, bytes_max: int) -> bytes | None:
         """Return the next line without its CRLF, or ``None`` if its end has not come.
@@ -67,7 +68,7 @@ class Inbox:
             arrived = self._line_end_arrived()
             if not arrived:
                 # One byte of grace: it may be the CR of a line end that is on its way.
-                if self._chunks_bytes > bytes_max + 1:
+                if self.chunks_bytes > bytes_max + 1:
                     raise ProtocolError(f"line longer than {bytes_max} bytes", self._chunks[0])
                 return None
             self._take_all_chunks()
@@ -86,7 +87,7 @@ class Inbox:
             self.pos = end
             return taken
         self._set_rest_aside()
-        if self._chunks_bytes < count:
+        if self.chunks_bytes < count:
             self._join_small_chunks()
             return None
         return self._take_from_chunks(count)
@@ -102,7 +103,7 @@ class Inbox:
         if self.pos < len(self.data):
             rest = self.data[self.pos :]
             self._chunks.insert(0, rest)
-            self._chunks_bytes += len(rest)
+            self.chunks_bytes += len(rest)
             self._searched, self._split_line_end = 1, rest[-1] == _CARRIAGE_RETURN
         self.data, self.pos = b"", 0
 
@@ -143,5 +144,5 @@ class Inbox:
 
     def _forget_chunks(self) -> None:
         self._chunks = []
-        self._chunks_bytes = self._joined = self._searched = 0
+        self.chunks_bytes = self._joined = self._searched = 0
         self._split_line_end = False

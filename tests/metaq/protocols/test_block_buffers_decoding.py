@@ -66,7 +66,7 @@ def test_byte_by_byte_as_well() -> None:
     decoder = CommandDecoder(buffers=buffers)
     assert as_bytes(feed(decoder, byte_by_byte(encode(BATCH) + TRAILING))) == [BATCH, Version(4711)]
     assert buffers.given == [len(BLOCK)]
-    assert (decoder.buffer, decoder.reserved_bytes) == (None, len(b"result 200 0"))
+    assert (decoder.buffer, decoder.pending_bytes) == (None, len(b"result 200 0"))
 
 
 def test_a_block_that_came_whole_is_bytes_and_takes_no_room() -> None:
@@ -80,9 +80,9 @@ def test_a_buffer_is_taken_when_a_part_of_the_block_has_really_come() -> None:
     decoder = CommandDecoder(buffers=buffers)
     enough = -(-len(BLOCK) // BUFFER_SHARE)
     assert feed(decoder, [b"mput t 1 %d 40 7\r\n" % len(BLOCK) + BLOCK[: enough - 1]]) == []
-    assert (buffers.given, decoder.buffer, decoder.reserved_bytes) == ([], None, enough - 1)
+    assert (buffers.given, decoder.buffer, decoder.pending_bytes) == ([], None, enough - 1)
     assert feed(decoder, [BLOCK[enough - 1 : enough]]) == []
-    assert (decoder.pending_bytes, decoder.reserved_bytes) == (enough, enough)
+    assert decoder.pending_bytes == enough
     assert decoder.buffer is not None
     assert len(decoder.buffer) == len(BLOCK) - enough
 
@@ -93,7 +93,7 @@ def test_a_decoder_that_is_abandoned_gives_its_buffer_back() -> None:
     assert feed(decoder, [encode(BATCH)[:3000]]) == []
     buffer = decoder.abandon()
     assert buffer is not None
-    assert (len(buffer), decoder.buffer, decoder.reserved_bytes) == (len(BLOCK), None, 0)
+    assert (len(buffer), decoder.buffer, decoder.pending_bytes) == (len(BLOCK), None, 0)
 
 
 def test_what_comes_behind_a_full_buffer_waits_until_the_block_is_taken() -> None:
@@ -120,7 +120,7 @@ def test_nonsense_behind_a_block_in_a_buffer_is_final() -> None:
     decoder.receive_data(encode(BATCH))
     with pytest.raises(ProtocolError):
         decoder.next_command()
-    assert decoder.reserved_bytes == 0
+    assert decoder.pending_bytes == 0
 
 
 def test_nothing_is_said_too_early() -> None:

@@ -135,6 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = False  # the transport holds bytes that the socket did not take
         self._paused = False  # not carrying out commands
         self._reading = True
+        self._into_block = False  # where the bytes are received: that of a block, or ``_received``
+        self._received = memoryview(b"")
         self._input = False  # the session may hold whole commands
         self._eof = False
         self._quantum_end = 0.0
@@ -169,15 +171,16 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
         buffer = self._session.buffer
+        self._into_block = buffer is not None
         if buffer is not None:
             return buffer[:RECEIVE_BYTES] if self._server.round_robin.spent else buffer
-        received = self._server.received
+        received = self._received = self._server.received
         return received[:BLOCK_HEAD_BYTES] if self._session.expects_block else received
 
     def buffer_updated(self, size: int) -> None:
         """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
-        if self._session.buffer is None:
-            self.data_received(self._server.received[:size])
+        if not self._into_block:
+            self.data_received(self._received[:size])
             return
         self.last_activity = self._now()
         self._session.buffer_filled(size)
@@ -280,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quantum_end = began + quantum_s
         self._send()
         requests = QUANTUM_REQUESTS
-        while self._input and not self._session.finished and requests > 0 and not self._quantum_over():
+        while self._input and not self._session.finished and requests > 0 and self._now() < self._quantum_end:
             allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
             if allowed <= 0 or self._paused or self._replies.ready_bytes > self._limits.output_bytes_max:
                 break
@@ -292,7 +295,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._input and not self._paused:
             self._wait()
         self._report()
-        self._close_when_done()
+        replies = self._replies
+        if (replies.ended or (self._eof and replies.empty and not self._input)) and self._file is None:
+            self._transport.close()
 
     def _quantum_over(self) -> bool:
         return self._now() >= self._quantum_end
@@ -319,17 +324,18 @@ class Connection(asyncio.BufferedProtocol):
                 data += reply.head
             if not data:
                 return
-            self._write(data, more=reply is not None)
+            if reply is not None and self._socket is not None:
+                data = self._announce(self._socket, data)
+            if data:
+                self._transport.write(data)
             quota -= QUANTUM_BYTES if slow else len(data)
 
-    def _write(self, data: bytes, *, more: bool) -> None:
+    def _announce(self, borrowed: BorrowedSocket, data: bytes) -> bytes:
         # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
-        # for nothing, which costs more than the line.
-        if more and self._socket is not None:
-            with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
-                data = data[self._socket.send(data, socket.MSG_MORE) :]
-        if data:
-            self._transport.write(data)
+        # for nothing, which costs more than the line. Returns what was not taken.
+        with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
+            return data[borrowed.send(data, socket.MSG_MORE) :]
+        return data
 
     def _send_file(self, file: Slice) -> int:
         """Send a part of the current file slice; return its length."""
@@ -368,7 +374,8 @@ class Connection(asyncio.BufferedProtocol):
         elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
             self._paused = False
         behind = self._input and self._session.pending_bytes > READ_AHEAD_BYTES
-        self._read(not self._paused and not behind)
+        if (wanted := not self._paused and not behind) != self._reading:
+            self._read(wanted)
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._reading or (wanted and self._eof):
@@ -378,11 +385,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
-
-    def _close_when_done(self) -> None:
-        done = self._replies.ended or (self._eof and self._replies.empty and not self._input)
-        if done and self._file is None:
-            self._transport.close()
 
 
 def _cut_short(position: int, left: int) -> NoReturn:

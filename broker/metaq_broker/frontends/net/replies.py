@@ -69,7 +69,9 @@ class PendingReply:
 
     def complete_all(self, replies: Sequence[bytes]) -> None:
         """Give all its replies."""
-        self.complete(b"".join(replies))
+        data = self.data = b"".join(replies)
+        self._queue.ready_bytes += len(data)
+        self._queue.wake()
 
 
 class ReplyQueue:
@@ -152,10 +154,15 @@ class ReplyQueue:
         self.ready_bytes -= size
         while slots and size < bytes_max and not self.ended:
             slot = slots[0]
-            if slot is None or isinstance(slot, bytes | PendingReply):
-                data = self._ready(slot)
+            if slot is None:
+                self.ended = True
+                break
+            if isinstance(slot, bytes | PendingReply):
+                data, requests = (slot, 1) if isinstance(slot, bytes) else (slot.data, slot.requests)
                 if data is None:
                     break
+                self.unanswered -= requests
+                self.ready_bytes -= len(data)
                 slots.popleft()
                 parts.append(data)
                 size += len(data)
@@ -172,17 +179,3 @@ class ReplyQueue:
             if quantum_over():
                 return Output(b"".join(parts), None, slow=True)
         return Output(b"".join(parts), None)
-
-    def _ready(self, slot: bytes | PendingReply | None) -> bytes | None:
-        """Return the replies of the first slot, ``None`` if they are still waited for or it is the end mark."""
-        if isinstance(slot, bytes):
-            self.unanswered -= 1
-            self.ready_bytes -= len(slot)
-            return slot
-        if slot is None:
-            self.ended = True
-            return None
-        if slot.data is not None:
-            self.unanswered -= slot.requests
-            self.ready_bytes -= len(slot.data)
-        return slot.data

@@ -25,16 +25,15 @@ class RoundRobin:
         self._waiting: deque[Callable[[], None]] = deque()
         self._spent_s = 0.0
         self._announced = False
-
-    @property
-    def spent(self) -> bool:
+        self.spent = False
         """Whether the time of this round is spent."""
-        return self._spent_s >= ROUND_S
 
     def charge(self, seconds: float) -> None:
         """Count time that a connection has worked."""
         self._spent_s += seconds
-        self._announce()
+        self.spent = self._spent_s >= ROUND_S
+        if not self._announced:
+            self._announce()
 
     def wait(self, run_quantum: Callable[[], None]) -> None:
         """Call ``run_quantum`` when its time has come, in a later round."""
@@ -47,7 +46,7 @@ class RoundRobin:
             self._loop.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
-        self._announced = False
+        self._announced = self.spent = False
         self._spent_s = 0.0
         for _ in range(len(self._waiting)):  # who is not done waits for the round behind
             if self.spent:

@@ -62,6 +62,9 @@ def frames_of(run: PutRun) -> bytearray:
 
 def success_replies(run: PutRun, appended: Appended, *, joined: bool) -> list[bytes]:
     """Return the replies of a run whose messages were all stored: one each, or ``joined``."""
+    if len(run.opaques) == 1:
+        text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
+        return [f"result {OK} {len(text)} {run.opaques[0]}\r\n{text}".encode()]
     ids, opaques = consecutive(appended.ids), run.opaques
     offsets = list(
         accumulate(map(len, run.bodies), lambda at, size: at + size + HEADER_BYTES, initial=appended.first_offset)

@@ -120,7 +120,8 @@ class TextSession:
         self._shares_files = nearby and system.local_reads
         buffers, framer = services.buffers.take, services.text_puts.frame
         self._decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, buffers, framer)
-        self._finished = False
+        self.finished = False
+        """Whether no further command will be carried out: the client quit, or sent what is no command."""
         self.expects_block = False
         """Whether the last put was a block: then the next one most likely is, too."""
         self.receive_data: Final = self._decoder.receive_data
@@ -134,17 +135,12 @@ class TextSession:
     @property
     def reserved_bytes(self) -> int:
         """Bytes of memory that hold them or are kept for the rest of a block."""
-        return self._decoder.reserved_bytes
+        return self._decoder.pending_bytes  # of a buffer as far as it is filled: its pages are allocated on use
 
     @property
     def buffer(self) -> memoryview | None:
         """Where the next bytes are to be received (tell ``buffer_filled``); ``None``: give them to ``receive_data``."""
         return self._decoder.buffer
-
-    @property
-    def finished(self) -> bool:
-        """Whether no further command will be carried out: the client quit, or sent what is no command."""
-        return self._finished
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether there may be more.
@@ -160,7 +156,7 @@ class TextSession:
                     break
                 run = self._decoder.next_puts(left)
                 if isinstance(run, PutRun):
-                    self._put(run.behind(puts))
+                    self._put(run.behind(puts) if puts else run)
                     puts = []
                     left -= len(run.bodies)
                     continue
@@ -193,13 +189,13 @@ class TextSession:
             self._end(error)
         if puts:
             self._put(PutRun.of(puts))
-        if self._finished:
+        if self.finished:
             self._replies.end()
-        return not self._finished and self._decoder.pending_bytes > 0
+        return not self.finished and self._decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
         """Forget the connection: its local transactions are rolled back."""
-        self._finished = True
+        self.finished = True
         self._services.transactions.connection_lost(self)
         buffer = self._decoder.abandon()  # at once: connection and session refer to each other
         if buffer is not None:
@@ -207,12 +203,12 @@ class TextSession:
 
     def _end(self, error: ProtocolError) -> None:
         _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
-        self._finished = True
+        self.finished = True
 
     def _dispatch(self, command: object) -> bool:
         """Carry out anything but a plain put; return whether to go on."""
         if isinstance(command, Quit):
-            self._finished = True
+            self.finished = True
             self._replies.end()
             return False
         handler = _HANDLERS[type(command)]
