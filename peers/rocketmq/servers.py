@@ -29,7 +29,7 @@ ADMINISTRATOR: Final = Account("administrator", "administrator-secret")
 
 TOPIC_DEADLINE_S: Final = 30.0
 ASK_TIMEOUT_S: Final = 2.0
-GET_ROUTE, GET_CLUSTER, UPDATE_TOPIC, DELETE_TOPIC, ANYTHING = 105, 106, 17, 215, 206
+GET_ROUTE, GET_CLUSTER, UPDATE_TOPIC, DELETE_TOPIC, ANYTHING, PULL = 105, 106, 17, 215, 206, 11
 
 DISK: Final = (
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
@@ -207,6 +207,12 @@ class Cluster:
         """Whether a name server lists all brokers that run."""
         listed = _asked(name_server.address, GET_CLUSTER).body
         return all(f'"{each.address}"'.encode() in listed for each in self.brokers if each.running)
+
+    def gives(self, server: JavaServer, topic: str, queue: int, offset: int) -> bool:
+        """Whether a server, such as a slave that copies, gives the message at an offset to those who pull it."""
+        asked = {"consumerGroup": "g", "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": 1}
+        asked |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0}
+        return self.ask(server, PULL, asked).code == 0
 
     def ask(
         self, server: JavaServer, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""

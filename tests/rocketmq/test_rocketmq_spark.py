@@ -19,7 +19,6 @@ from metaq_spark.backends.rocketmq.source import RocketMQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import StreamReader
-from peers.rocketmq.jvm import JavaServer
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 
@@ -205,7 +204,7 @@ def test_a_master_is_killed_with_its_slave_up(rocketmq_cluster: Cluster) -> None
     programs.write("orders", 400)
     run = Run(cluster, "orders", maxOffsetsPerTrigger="100")
     wait_until(lambda: 1 in run.refreshed_brokers()["broker-a"], "the slave in the route", 60)
-    wait_until(lambda: all(_gives(cluster, slave, queue, 199) for queue in (0, 1)), "the slave's copy", 60)
+    wait_until(lambda: all(cluster.gives(slave, "orders", queue, 199) for queue in (0, 1)), "the slave's copy", 60)
     end = run.reader.latestOffset(run.position, run.reader.getDefaultReadLimit())
     for task in run.reader.partitions(run.position, end):
         run.values += [value for batch in run.reader.read(task) for value in batch["value"].to_pylist()]
@@ -258,10 +257,3 @@ def test_a_proxy_is_enough(rocketmq_cluster: Cluster) -> None:
     rows = [row for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
     assert len(rows) == 500
     assert {row["tags"] for row in rows} == {"tag0", "tag1"}
-
-
-def _gives(cluster: Cluster, server: JavaServer, queue: int, offset: int) -> bool:
-    """Whether a server gives the message at an offset."""
-    asked = {"consumerGroup": "g", "topic": "orders", "queueId": queue, "queueOffset": offset, "maxMsgNums": 1}
-    asked |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0}
-    return cluster.ask(server, 11, asked).code == 0
