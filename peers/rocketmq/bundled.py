@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -35,10 +35,16 @@ ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "b
 class BundledServer:
     """``metaq-broker start`` with ``[rocketmq]``. Ports stay the same over restarts.
 
-    ``settings`` are keys of ``[rocketmq]``, ``system`` those of ``[system]``.
+    ``settings`` are keys of ``[rocketmq]``, ``system`` those of ``[system]``, ``topics`` those of ``server.ini``.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, object], system: Mapping[str, object] = {}) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object],
+        system: Mapping[str, object] = {},
+        topics: Sequence[str] = ("test",),
+    ) -> None:
         self._folder = folder
         self.port, self.metaq_port = free_port(), free_port()
         self.data = folder / "data"
@@ -47,7 +53,7 @@ class BundledServer:
         sections = {
             "system": {**SYSTEM, "serverPort": self.metaq_port, "dataPath": self.data, **system},
             "rocketmq": {**ROCKETMQ, "port": self.port, **settings},
-            "topic=test": {},
+            **{f"topic={topic}": {} for topic in topics},
         }
         self._file.write_text("".join(_section(name, keys) for name, keys in sections.items()))
         self._process: subprocess.Popen[str] | None = None
