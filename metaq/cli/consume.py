@@ -30,6 +30,9 @@ _START_HELP: Final = (
 )
 _SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
 _SPAN_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_GROUP_BATCH: Final = 500
+_GROUP_WAIT_S: Final = 1.0
+_GROUP_ROUNDS: Final = 15
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _TOKEN: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
 
@@ -46,6 +49,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("-p", "--partition", action="append", metavar="PARTITION", help="only this one; repeatable")
     parser.add_argument("-a", "--attribute", metavar="TEXT", help="only messages with this attribute (RocketMQ: tag)")
     parser.add_argument("-g", "--grep", metavar="TEXT", help="only messages whose value contains this text")
+    parser.add_argument("--group", metavar="GROUP", help="as a consumer of this group: go on where it was")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--format", metavar="FORMAT", default=DEFAULT_FORMAT, help=_FORMAT_HELP)
     form.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -60,6 +64,8 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     start = parse_start(options.start, partitions)
     write = _json if options.json else _hex if options.hex else compile_format(options.format)
     out = sys.stdout.buffer
+    if options.group is not None:
+        return _run_in_group(options, profile, start, write)
     with profile.connect() as mq:
         browser = mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow)
         for number, message in enumerate(_picked(browser, options.attribute, options.grep), 1):
@@ -69,6 +75,37 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
             if number == options.count:
                 break
         out.flush()
+    return 0
+
+
+def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
+    """Print what the group has not read; a message counts as read when it was written to the output."""
+    from metaq.cli.groups import require_metaq
+
+    if options.partition is not None:
+        raise ValueError("--partition: with --group, the group says which partitions are read")
+    left, idle, out = options.count, 0, sys.stdout.buffer
+    with (
+        require_metaq(profile, "consume --group") as mq,
+        mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer,
+    ):
+        mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for
+        while left != 0:
+            messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
+            printed = list(_picked(messages, options.attribute, options.grep))
+            out.write(b"".join(map(write, printed)))
+            out.flush()
+            for message in messages:
+                message.ack()
+            if left is not None:
+                left -= len(printed)
+            if messages or options.follow:
+                continue
+            if consumer.assignment and not any(consumer.lag().values()):
+                break
+            idle += not consumer.assignment
+            if idle == _GROUP_ROUNDS:
+                raise ValueError(f"group {options.group!r}: no partition is free, other consumers have all of them")
     return 0
 
 

@@ -80,11 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
     parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    from metaq.cli import consume, inspect, produce  # small: what a command needs is imported when it runs
+    from metaq.cli import consume, groups, inspect, produce  # small: what a command needs is imported when it runs
 
     produce.add_command(commands)
     consume.add_command(commands)
     inspect.add_commands(commands)
+    groups.add_commands(commands)
     return parser
 
 

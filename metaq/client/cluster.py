@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
+from metaq.client.groups.starts import Start, StartResolver
 from metaq.discovery.base import Directory
 from metaq.discovery.group_offsets import GroupOffsetStore
-from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.transport import Timeouts
@@ -47,6 +48,16 @@ class GroupLag:
     position: int | None
     end: int
     bytes_behind: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """A group's offset in a partition as it is (``None``: it has none), and as it is to be."""
+
+    topic: str
+    partition: Partition
+    position: int | None
+    to: int
 
 
 class ClusterView:
@@ -125,6 +136,43 @@ class ClusterView:
             for states in available.values()
             for where, state in sorted(states.items())
         ]
+
+    def plan_reset(
+        self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
+    ) -> list[OffsetChange]:
+        """Return what ``reset`` is to set so that ``group`` begins at ``start``, for ``partitions`` or for all.
+
+        Raises:
+            ValueError: The cluster was not named by a ZooKeeper, the topic has no such partition, or no message begins
+                at an offset in ``start``.
+            ExtensionMissing: ``start`` is a time, and a broker keeps none (a Java broker).
+        """
+        store, there = self._group_offsets(), sorted(self._require_stored(topic))
+        wanted = there if partitions is None else list(partitions)
+        if unknown := sorted(set(wanted) - set(there)):
+            raise ValueError(f"topic {topic!r} has no partition {unknown[0]}; it has {', '.join(map(str, there))}")
+        resolver = StartResolver(self._directory, self._pool, start)
+        offsets = store.read(group, [TopicPartition(topic, partition) for partition in wanted])
+        return [
+            OffsetChange(
+                topic=topic,
+                partition=partition,
+                position=None if (old := offsets.get(TopicPartition(topic, partition))) is None else old.offset,
+                to=resolver.resolve(TopicPartition(topic, partition)).offset,
+            )
+            for partition in wanted
+        ]
+
+    def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
+        """Set the offsets of a group that is not running.
+
+        Raises:
+            ValueError: The group has running consumers, which would overwrite the offsets.
+        """
+        store = self._group_offsets()
+        if running := store.consumers(group):
+            raise ValueError(f"group {group!r} has running consumers, which would overwrite it: {', '.join(running)}")
+        store.write(group, {TopicPartition(one.topic, one.partition): GroupOffset(one.to) for one in changes})
 
     def _info(
         self, topic: str, partition: Partition, address: Address, available: Mapping[TopicPartition, PartitionState]

@@ -13,6 +13,7 @@ from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.core import Cluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
+from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import WINDOW_BYTES, Producer
 from metaq.client.submissions import OnOverflow
@@ -147,6 +148,10 @@ class MetaQ:
         """
         given = ConsumerOptions(group=group, topics=topics, **options)
         return GroupConsumer(self.consumers, broadcast(given, self.consumers))
+
+    def parked(self, group: str) -> ParkedMessages:
+        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        return ParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     @property
     def cluster(self) -> ClusterView:

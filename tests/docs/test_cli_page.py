@@ -42,7 +42,7 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
     zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
     environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
     found = examples()
-    assert len(found) == 15
+    assert len(found) == 18
     with ScriptedCluster() as rocketmq:
         rocketmq.create_topic("orders")
         name_server = str(rocketmq.name_servers[0])

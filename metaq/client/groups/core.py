@@ -18,7 +18,7 @@ from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.membership import LoneMembership, Membership
 from metaq.client.groups.options import ConsumerOptions
-from metaq.client.groups.parking import ParkedMessages
+from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.groups.starts import StartResolver
 from metaq.client.groups.state import GroupState
 from metaq.client.offsets import OffsetStorage
@@ -86,7 +86,7 @@ class ConsumerCore:
         )
         self.consumer_id = f"{self.group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
         self._membership, self._storage = self._members()
-        self.parked = ParkedMessages(options.parking or cluster.state_folder / "parked.sqlite", self.group)
+        self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, self.group)
         self.coordinator = Coordinator(
             self.state,
             self._membership,

@@ -12,20 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from metaq.client.records import Received
 from metaq.errors import StoreFailed
 from metaq.model import Partition
 from metaq.net.clock import wall_clock_ms
 
-_SCHEMA = """
+PARKED_FILE: Final = "parked.sqlite"
+"""Its name in the folder of a cluster."""
+
+_SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS parked (
     number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL,
     position INTEGER NOT NULL, after INTEGER NOT NULL, message_id INTEGER NOT NULL, stored_ms INTEGER, attribute TEXT,
     body BLOB NOT NULL, reason TEXT NOT NULL, parked_ms INTEGER NOT NULL,
     UNIQUE (group_id, topic, part, position, message_id)
 )"""
-_COLUMNS = "number, topic, part, position, after, message_id, stored_ms, attribute, body, reason, parked_ms"
+_COLUMNS: Final = "number, topic, part, position, after, message_id, stored_ms, attribute, body, reason, parked_ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
