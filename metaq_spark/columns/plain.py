@@ -42,13 +42,13 @@ class PlainDecoder:
         self, data: Buffer, base_offset: int, *, may_be_cut: bool = False
     ) -> Generator[pa.RecordBatch, None, int]:
         """Take in a run; see ``RunDecoder``."""
-        end = base_offset
+        frame = None
         for frame in walk(bytes(data), base_offset, where=self._where):  # rows keep parts of it
             row = self._row(frame)
             if self._is_full(row):
                 yield from self.flush()
-            self._add(row)
-            end = frame.end
+            self._rows.append(row)
+        end = base_offset if frame is None else frame.end
         if end != base_offset + len(data) and not may_be_cut:
             raise CorruptFrame(self._where, end, _CUT)
         return end - base_offset
@@ -67,7 +67,7 @@ class PlainDecoder:
             row = self._row(frame)
             if self._is_full(row):
                 yield from self.flush()
-            self._add(row)
+            self._rows.append(row)
         return len(data)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ class PlainDecoder:
             columns = list(zip(*self._rows, strict=True))
             raw = {name: pa.array(columns[place], _TYPES[name]) for place, name in self._places}
             batch = self._maker.batch(len(self._rows), raw)
-            self._rows, self._bytes = [], 0
+            self._rows = []
             if batch is not None:
                 yield batch
 
@@ -85,13 +85,13 @@ class PlainDecoder:
         return str(self._maker.source)
 
     def _is_full(self, row: Row) -> bool:
-        """Whether ``row`` belongs into the next batch."""
+        """Count the bytes of ``row``; return whether it belongs into the next batch."""
         size = len(row[-1]) if self._counted else 0
-        return len(self._rows) == self._rows_max or (bool(self._rows) and self._bytes + size > self._bytes_max)
-
-    def _add(self, row: Row) -> None:
-        self._rows.append(row)
-        self._bytes += len(row[-1]) if self._counted else 0
+        if not self._rows:
+            self._bytes = 0
+        full = len(self._rows) == self._rows_max or (bool(self._rows) and self._bytes + size > self._bytes_max)
+        self._bytes = size if full else self._bytes + size
+        return full
 
     def _row(self, frame: Frame) -> Row:
         time_ms = timestamp_ms(frame.message_id)

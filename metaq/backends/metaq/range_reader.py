@@ -158,9 +158,10 @@ class RangeReader:
         while self._rest is None:
             if self._position >= self._end:
                 return None
-            self._extend_horizon()
+            if self._begun:
+                self._extend_horizon()
             self._buffer, data = self._next_bytes()
-            at = self._complete_begun(data)
+            at = self._complete_begun(data) if self._begun else 0
             if at is None:
                 self._slices.buffers.give_back(self._buffer)
             else:
@@ -196,8 +197,7 @@ class RangeReader:
 
     def _extend_horizon(self) -> None:
         """Have all of the begun frame asked for."""
-        if self._begun:
-            self._horizon = max(self._end, self._position + (self._begun_frame_bytes() or HEADER_BYTES))
+        self._horizon = max(self._end, self._position + (self._begun_frame_bytes() or HEADER_BYTES))
 
     def _begun_frame_bytes(self) -> int | None:
         """Length of the begun frame, once its header has come."""
@@ -210,8 +210,6 @@ class RangeReader:
 
     def _complete_begun(self, data: memoryview) -> int | None:
         """Add the front of ``data`` to the begun frame; how much that took, ``None`` if all and it was not enough."""
-        if not self._begun:
-            return 0
         taken = max(0, HEADER_BYTES - len(self._begun))
         self._begun += data[:taken]
         frame_bytes = self._begun_frame_bytes()
@@ -225,7 +223,10 @@ class RangeReader:
         """A buffer and the bytes at the end of the slices that are in it, over as many connections as that takes."""
         while True:
             try:
-                buffer, outcome = self._read_file() or self._fetch()
+                read = None if self._files is None else self._read_file(self._files)
+                if read is None:
+                    self._slices.ask(self._horizon)
+                buffer, outcome = read or self._slices.collect()
             except MetaqError as error:
                 self._slices.abandon()
                 self._attempts.recover(self._session, error)
@@ -241,11 +242,9 @@ class RangeReader:
                 case AtEnd():
                     raise self._corrupt("by its header it reaches past the end of the partition")
 
-    def _read_file(self) -> tuple[memoryview, LentRun] | None:
+    def _read_file(self, files: LocalFile) -> tuple[memoryview, LentRun] | None:
         """The next bytes from the broker's file; ``None``: fetch them."""
-        slices, files = self._slices, self._files
-        if files is None:
-            return None
+        slices = self._slices
         offset, wanted_bytes = slices.end, self._horizon - slices.end
         piece_bytes = min(self._fetch_bytes, PIECE_BYTES)
         buffer = slices.buffers.take(piece_bytes)
@@ -256,10 +255,6 @@ class RangeReader:
             return None
         slices.end += count
         return buffer, LentRun(offset, buffer[:count])
-
-    def _fetch(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
-        self._slices.ask(self._horizon)
-        return self._slices.collect()
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame(self._where, self._position, reason)

@@ -33,10 +33,6 @@ class Source:
     index: int
     group: str
 
-    def get(self, offset: int, max_bytes: int) -> Get:
-        """The request for a slice."""
-        return Get(self.topic, self.group, self.index, offset, max_bytes, 0)
-
 
 class LentRun(NamedTuple):
     """A run whose bytes are only there until the next one is asked for."""
@@ -112,7 +108,7 @@ class Slices:
         self._asked.popleft()
         outcome = _outcome(self._session, command, buffer, reply)
         if isinstance(outcome, LentRun):
-            self.end = outcome.end
+            self.end = outcome.offset + len(outcome.data)
             if len(outcome.data) < command.max_bytes:
                 self._learn_from_short(len(outcome.data))
         return buffer, outcome
@@ -124,7 +120,8 @@ class Slices:
         self._asked.clear()
 
     def _post(self, offset: int, max_bytes: int) -> _Asked:
-        command, buffer = self._source.get(offset, max_bytes), self.buffers.take(max_bytes)
+        source, buffer = self._source, self.buffers.take(max_bytes)
+        command = Get(source.topic, source.group, source.index, offset, max_bytes, 0)
         return _Asked(self._session.post(command, buffer=buffer[:max_bytes]), command, buffer)
 
     def _learn_from_short(self, reply_bytes: int) -> None:

@@ -88,7 +88,8 @@ class Inbox:
             return taken
         self._set_rest_aside()
         if self.chunks_bytes < count:
-            self._join_small_chunks()
+            if len(self._chunks) - self._joined >= _LOOSE_CHUNKS_MAX:
+                self._join_small_chunks()
             return None
         return self._take_from_chunks(count)
 
@@ -112,14 +113,14 @@ class Inbox:
             if CRLF in chunk or (self._split_line_end and chunk[0] == _LINE_FEED):
                 return True
             self._split_line_end = chunk[-1] == _CARRIAGE_RETURN
-        self._join_small_chunks()
+        if len(self._chunks) - self._joined >= _LOOSE_CHUNKS_MAX:
+            self._join_small_chunks()
         self._searched = len(self._chunks)
         return False
 
     def _join_small_chunks(self) -> None:
-        if len(self._chunks) - self._joined >= _LOOSE_CHUNKS_MAX:
-            self._chunks[self._joined :] = [b"".join(self._chunks[self._joined :])]
-            self._joined += 1
+        self._chunks[self._joined :] = [b"".join(self._chunks[self._joined :])]
+        self._joined += 1
 
     def _take_all_chunks(self) -> None:
         self.data, self.pos = b"".join(self._chunks), 0

@@ -67,7 +67,7 @@ class RangeTask:
             self.position = self._end
         while self.position < self._end:
             try:
-                yield from self._filtered() if self._broker_filters() else self._plain()
+                yield from self._plain() if self._filter_here or not self._broker_filters() else self._filtered()
             except CorruptFrame as damage:
                 self._pass_damage(damage)
             except OffsetMoved as moved:
@@ -90,7 +90,7 @@ class RangeTask:
                 self.position = run.offset + count
 
     def _broker_filters(self) -> bool:
-        return not self._filter_here and EXT_FILTER in self._ask(lambda: self._session.extensions)
+        return EXT_FILTER in self._ask(lambda: self._session.extensions)
 
     def _filtered(self) -> Iterator[pa.RecordBatch]:
         """As ``_plain``, of those messages that the broker picks; the decoder looks at their types again."""
