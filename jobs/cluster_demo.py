@@ -23,11 +23,11 @@ import pyspark
 from cluster_demo_messages import STAMP_BYTES, Verdict, judge, send, stored
 from cluster_demo_processes import Process, Processes
 from cluster_demo_stage import WORKERS, Broker, SparkCluster, start_spark, start_zookeeper
-from demo_protocols import make_topic
 from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
+from metaq.backends.rocketmq.topics import create_topic
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
@@ -119,7 +119,7 @@ class Demo:
     def _send(self) -> None:
         with closing(RocketMQPool()) as pool, RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:
             for master in self._masters:
-                make_topic(pool, master.rocketmq, SOURCE, PARTITIONS)
+                create_topic(pool, master.name, master.rocketmq, SOURCE, PARTITIONS)
             producer = rocketmq.producer()
             over_rocketmq = send(self._directory(), self._pool, producer, SOURCE, self._messages)
         self._tell(f"{over_rocketmq:,} of them by a producer of RocketMQ's")

@@ -10,14 +10,14 @@ from demo_stage import Addresses
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
+from metaq.backends.rocketmq.topics import create_topic
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.frames import HEADER_BYTES
-from metaq.model import Address, TopicPartition
-from metaq.protocols.remoting.command import request
-from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.model import TopicPartition
 
-READ_AND_WRITE = 6
+BROKER_NAME = "metaq"
+"""What `metaq-broker dev` is called by RocketMQ's clients."""
 
 
 class DemoProtocol(Protocol):
@@ -76,27 +76,12 @@ class RocketmqProtocol:
     def make(self, topics: Iterable[str], partitions: int) -> None:
         """With so many queues each."""
         for topic in topics:
-            make_topic(self._pool, self._address, topic, partitions)
+            create_topic(self._pool, BROKER_NAME, self._address, topic, partitions)
 
     def share_in(self, topic: str, lines: int, byte_count: int) -> float:
         """As ``DemoProtocol``. Queue offsets count messages."""
         queues = [TopicPartition(topic, queue) for queue in self._directory.queues(topic)]
         return sum(map(len, self._offsets.ranges(queues).values())) / lines if lines else 1.0
-
-
-def make_topic(pool: RocketMQPool, broker: Address, topic: str, queues: int) -> None:
-    """Make a topic at a broker as RocketMQ's administrators do."""
-    header = UpdateAndCreateTopic(
-        topic=topic,
-        default_topic="TBW102",
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=READ_AND_WRITE,
-        topic_filter_type="SINGLE_TAG",
-        order=False,
-    )
-    with pool.lease(broker) as session:
-        session.ask(request(header.CODE, header.ext()), f"making the topic {topic}")
 
 
 PROTOCOLS: Mapping[str, Callable[[Addresses], DemoProtocol]] = {"metaq": MetaqProtocol, "rocketmq": RocketmqProtocol}

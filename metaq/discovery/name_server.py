@@ -161,6 +161,12 @@ class NameServerDirectory:
         with self._brokers_lock:
             return {name: dict(addresses) for name, addresses in self._brokers.items()}
 
+    def masters(self) -> dict[str, Address]:
+        """Where the masters of all brokers are, by broker name; of those known so far, if the server lists none."""
+        self._get("clusters", self._fetch_clusters)
+        brokers = self.brokers()
+        return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
+
     def avoid(self, address: Address) -> None:
         """See ``Routes``."""
         with self._lock:

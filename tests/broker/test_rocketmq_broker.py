@@ -14,6 +14,7 @@ import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, system_section
 from send_pull_replay import Replay, steps
 
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
@@ -238,6 +239,19 @@ def test_what_one_protocol_writes_the_other_reads(dev: RunningBroker) -> None:
     assert [one.message_id for one in at_rocketmq[:2]] == [one.message_id for one in sent]
     assert at_rocketmq[0].offset_message_id == sent[0].offset_message_id
     assert at_rocketmq[0].timestamp_ms == at_metaq[0].timestamp_ms
+
+
+def test_topics_are_made_and_deleted(dev: RunningBroker) -> None:
+    with RocketMQ(str(rocketmq_address(dev))) as rocketmq:
+        assert list(rocketmq.cluster.create_topic("orders", 3)) == ["metaq"]
+        assert [str(one.partition) for one in rocketmq.cluster.describe("orders")] == ["metaq:0", "metaq:1", "metaq:2"]
+        rocketmq.producer().send("orders", "x")
+        rocketmq.cluster.delete_topic("orders")
+        assert "orders" not in rocketmq.cluster.topics()
+        with pytest.raises(ValueError, match=r"0 queues: expected 1\.\.1024"):
+            rocketmq.cluster.create_topic("orders", 0)
+        with pytest.raises(RequestRefused, match="TBW102"):
+            rocketmq.cluster.create_topic("TBW102")
 
 
 def test_tags_are_message_types(dev: RunningBroker) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.topics import QUEUES_MAX, create_topic, delete_topic
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 
@@ -51,7 +53,7 @@ class RocketClusterView:
     """
 
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
-        self._directory = directory
+        self._directory, self._pool = directory, pool
         self._offsets = Offsets(pool, directory)
 
     def topics(self) -> dict[str, list[Partition]]:
@@ -99,6 +101,38 @@ class RocketClusterView:
             committed = self._offsets.committed(group, ranges)
             found += [_lag(group, where, ranges[where], committed[where]) for where in sorted(ranges)]
         return found
+
+    def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
+        """Make a topic with ``queues`` queues at the master of every broker, or give it as many there.
+
+        Return the brokers. Routes have the topic when the brokers have registered it, in a moment.
+
+        Raises:
+            ValueError: ``queues`` is not 1..1024, or no broker is known.
+            RequestRefused, AccessDenied: A broker refuses.
+        """
+        if not 1 <= queues <= QUEUES_MAX:
+            raise ValueError(f"{queues} queues: expected 1..{QUEUES_MAX}")
+        masters = self._masters()
+        for name, address in masters.items():
+            create_topic(self._pool, name, address, with_namespace(topic, self._directory.namespace), queues)
+        self._directory.invalidate()
+        return masters
+
+    def delete_topic(self, topic: str) -> dict[str, Address]:
+        """Delete a topic at the master of every broker, with its messages; return the brokers. Raises as above."""
+        masters = self._masters()
+        for name, address in masters.items():
+            delete_topic(self._pool, name, address, with_namespace(topic, self._directory.namespace))
+        self._directory.invalidate()
+        return masters
+
+    def _masters(self) -> dict[str, Address]:
+        masters = self._directory.masters()
+        if not masters:
+            servers = ", ".join(map(str, self._directory.servers))
+            raise ValueError(f"no broker is registered at the name servers {servers}")
+        return masters
 
     def _ranges(self, topic: str) -> dict[TopicPartition, OffsetRange]:
         return self._offsets.ranges(TopicPartition(topic, queue) for queue in self._directory.queues(topic))
