@@ -2,10 +2,12 @@
 
 Whenever a group of consumers changes, its members are told (40), unless its settings say otherwise; the one that caused
 it too, before it gets its answer. A client that takes nothing is not told: it asks for the members every 20 s anyway.
+Changes of a large group are told together, several times a second: thousands that join would be told millions of times.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final, cast
@@ -65,6 +67,12 @@ KNOWN_KINDS: Final = frozenset({TAG, "SQL92"})
 """Of filters. What is none of them, clients of RocketMQ do not know either."""
 
 
+TOLD_AT_ONCE_MAX: Final = 64
+"""Members of a group that is told of each change at once."""
+
+TOGETHER_S: Final = 0.2
+
+
 class MemberRequests:
     """See the module. ``check_filter`` tells whether a subscription can be used."""
 
@@ -78,7 +86,8 @@ class MemberRequests:
     ) -> None:
         self._members, self._groups, self._locks, self._topics = members, groups, locks, topics
         self._check_filter = check_filter
-        self._members.when_changed(_notify)
+        self._to_be_told: set[str] = set()
+        self._members.when_changed(self._changed)
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Have these requests answered here, and clients forgotten whose connection ends."""
@@ -99,6 +108,17 @@ class MemberRequests:
         self._locks.expire()
 
     # ---- members
+
+    def _changed(self, group: str, connections: tuple[Hashable, ...]) -> None:
+        if len(connections) <= TOLD_AT_ONCE_MAX:
+            _notify(group, connections)
+        elif group not in self._to_be_told:
+            self._to_be_told.add(group)
+            asyncio.get_running_loop().call_later(TOGETHER_S, self._tell, group)
+
+    def _tell(self, group: str) -> None:
+        self._to_be_told.discard(group)
+        _notify(group, tuple(member.connection for member in self._members.consumers(group)))
 
     def _heartbeat(self, call: Call) -> RemotingCommand:
         command, data = call.request, HeartbeatData.from_json(call.request.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,25 @@ def test_members_are_told_of_each_other(front: Front) -> None:
     front.lose(second)
     response = front.ask(GetConsumerListByGroup(consumer_group="g"))
     assert (response.code, response.remark) == (1, "no consumer for this group, g")
+
+
+def test_changes_of_a_large_group_are_told_together(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaq_broker.frontends.remoting.members.TOGETHER_S", 0.005)
+
+    async def run() -> list[FakeSession]:
+        sessions = [joined(front, str(number), "g") for number in range(200)]
+        for session in sessions:
+            session.pushed.clear()
+        joined(front, "last", "g")
+        async with asyncio.timeout(20):
+            while not all(session.pushed for session in sessions):
+                await asyncio.sleep(0.005)
+        front.lose(sessions.pop())
+        return sessions
+
+    sessions = asyncio.run(run())
+    assert {tuple(told(session)) for session in sessions} == {("g",)}
+    assert len(front.members.client_ids("g")) == 200
 
 
 def test_a_member_that_is_gone_keeps_nobody_from_being_told(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
