@@ -154,6 +154,9 @@ class BrokerConfig:
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
     """Topics that are there for the broker's own work: see ``hides``."""
+    made_topics: Mapping[str, int] = field(default_factory=dict)
+    """Topics that RocketMQ's clients made and the file does not name, and their partitions: MetaQ's clients, which
+    find topics in ``stats config``, are shown them."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
 
@@ -171,8 +174,11 @@ class BrokerConfig:
 
     @property
     def shared_text(self) -> bytes:
-        """The file without the keys that MetaQ does not know: what others are shown."""
-        return shared_text(self.text)
+        """What others are shown: the file without keys that MetaQ does not know, and a section for each made topic."""
+        made = "".join(
+            f"\n[topic={topic}]\nnumPartitions={count}\n" for topic, count in sorted(self.made_topics.items())
+        )
+        return shared_text(self.text) + made.encode()
 
     def hides(self, topic: str) -> bool:
         """Say whether ``topic`` is no user's affair, and left out of lists of topics."""

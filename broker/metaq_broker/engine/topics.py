@@ -269,8 +269,16 @@ class Topics:
 
     def _merged(self) -> BrokerConfig:
         """Return the file's configuration with these topics in it."""
+        made = {
+            topic: config.num_partitions
+            for topic, config in self._added.items()
+            if topic not in self._config.topics
+            and topic not in self._built_in
+            and not topic.startswith(self._hidden_prefixes)
+        }
         return dataclasses.replace(
             self._config,
+            made_topics=made,
             topics={**self._config.topics, **self._added},
             hidden_topics=frozenset(self._built_in),
             hidden_prefixes=self._hidden_prefixes,

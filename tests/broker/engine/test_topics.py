@@ -9,6 +9,7 @@ from metaq_broker.engine.topics import INHERIT, TopicRefused, Topics, TopicSetti
 from metaq_broker.registration.wanted import broker_nodes
 from remoting_front import CONFIG, FakeStores, Front
 
+from metaq.discovery.stats import TopicSettings as MetaqTopics
 from metaq.model import Address
 
 
@@ -137,6 +138,22 @@ def test_what_is_the_brokers_own_is_hidden_from_users_of_metaq(tmp_path: Path) -
     )
     assert {path.split("/")[-2] for path in nodes.topics} == {"T", "configured", "stored"}
     assert not any(name in text for text in nodes.texts().values() for name in hidden)
+
+
+def test_clients_of_metaq_find_made_topics_in_the_shared_configuration(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    before = front.config.checksum
+    for topic in ("made", "configured", "%RETRY%group"):
+        front.topics.create(topic, TopicSettings(5, 2))
+    shared = front.applied.shared_text.decode()
+    assert "[topic=made]\nnumPartitions=5\n" in shared
+    assert shared.count("[topic=configured]") == 1
+    assert "RETRY" not in shared
+    assert "TBW102" not in shared
+    assert MetaqTopics(shared).partition_count("made") == 5
+    assert front.applied.checksum != before
+    front.topics.delete("made")
+    assert front.applied.checksum == before
 
 
 def test_without_system_topics(tmp_path: Path) -> None:
