@@ -288,6 +288,8 @@ class Topics:
         base = self._config.topic_settings(topic)
         inherited: dict[str, Any] = {name: getattr(base, name) for name in TOPIC_ATTRIBUTES}
         inherited["num_partitions"] = max(1, settings.queues)
+        if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
+            inherited["unflush_threshold"] = 0
         return TopicConfig(**inherited)
 
 

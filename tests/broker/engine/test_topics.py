@@ -160,3 +160,11 @@ def test_without_system_topics(tmp_path: Path) -> None:
     front = Front(tmp_path)
     topics = Topics(front.table, FakeStores(), front.config, lambda config: None, lambda: 0)
     assert set(topics.all()) == {"configured"}
+
+
+def test_what_waits_in_system_topics_is_synced_before_it_is_acknowledged(tmp_path: Path) -> None:
+    front = Front(tmp_path, config=CONFIG.replace("unflushThreshold=0", "unflushThreshold=1000"))
+    front.topics.create("T", TopicSettings(2, 2))
+    assert front.applied.topic_settings("T").unflush_threshold == 1000
+    assert front.applied.topic_settings("RMQ_SYS_TRANS_HALF_TOPIC").unflush_threshold == 0
+    assert front.applied.topic_settings("SCHEDULE_TOPIC_XXXX").unflush_threshold == 0
