@@ -163,7 +163,7 @@ def choose_settings(random: Random, retention: bool, rocketmq: bool = False) -> 
         extra |= {"deletePolicy": "delete,2s", "deleteWhen": "0/1 * * * * ?"}
     if random.random() < THRESHOLD_CHANCE:
         extra |= {"unflushThreshold": random.choice((10, 1000)), "unflushInterval": THRESHOLD_INTERVAL_MS}
-        rules = Rules(retention, readable_at_once=False, quiet_s=3 * THRESHOLD_INTERVAL_MS / 1000)
+        rules = Rules(retention, readable_at_once=False, quiet_s=10 * THRESHOLD_INTERVAL_MS / 1000)
     extra["flushTxLogAtCommit"] = random.choice((0, 1, 1, 1, 2))
     extra["checkpointInterval"] = random.choice((200, 3_600_000))
     extra["indexInterval"] = random.choice((256, 4096))
