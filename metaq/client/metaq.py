@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, Unpack
 from weakref import WeakSet
@@ -14,6 +15,7 @@ from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.core import Cluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
+from metaq.client.ordered import OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import WINDOW_BYTES, Producer
 from metaq.client.submissions import OnOverflow
@@ -100,6 +102,25 @@ class MetaQ:
         )
         self._producers.add(made)
         return made
+
+    def ordered_producer(
+        self,
+        partitions: Mapping[str, str],
+        spool: str | Path,
+        *,
+        partitioner: Partitioner | None = None,
+        retry_s: float = 5.0,
+    ) -> OrderedProducer:
+        """Return a producer that keeps each partition's order while brokers are away, for a ``with`` block.
+
+        ``partitions``: topic -> its fixed partitions, such as ``0:4;1:4``. ``spool``: the file for what has to wait.
+
+        Raises:
+            ValueError: The partitions, or ``retry_s``, are outside of what is allowed.
+        """
+        return OrderedProducer(
+            *(self._directory, self._pool, partitions, Path(spool)), partitioner=partitioner, retry_s=retry_s
+        )
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> XaBranch:
         """Return a branch of an XA transaction for a ``with`` block; ``unique`` names the program's resource."""

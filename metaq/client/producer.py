@@ -82,6 +82,17 @@ class Producer:
         for topic in topics:
             self._writable(topic)
 
+    def accepts(self, topic: str, partition: Partition) -> bool:
+        """Return whether a broker takes messages of ``topic`` for ``partition`` at the moment; asks if it is not known.
+
+        Raises:
+            TopicNotFound: No broker accepts the topic.
+        """
+        if partition in self._writable(topic):
+            return True
+        del self._addresses[topic]
+        return partition in self._writable(topic)
+
     def knows(self, topic: str) -> bool:
         """Return whether the brokers of a topic are known, so that ``submit`` asks nobody."""
         return topic in self._addresses

@@ -1,0 +1,282 @@
+"""A producer that keeps the order of each partition through the absence of its broker.
+
+The partitions are named by the program, so that the same key goes to the same partition whichever brokers run. While a
+partition cannot be written, its messages are kept in a file of this machine, all that follow behind those that wait;
+one thread sends them when the partition is back, in order. A message leaves the file when it is acknowledged.
+
+Source: docs/client.md, "In order, whatever happens".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import re
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.client.partitioners import Partitioner, by_key
+from metaq.client.producer import Producer
+from metaq.client.records import Sent
+from metaq.discovery.base import Directory
+from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
+from metaq.model import Message, Partition, TopicPartition
+
+REPLAY_MESSAGES: Final = 500
+"""Waiting messages that are sent at a time."""
+
+_CLOSED_PARTITION: Final = 403
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def parse_partition_map(text: str) -> list[Partition]:
+    """Read ``BROKER:COUNT;BROKER:COUNT``, the form of MetaQ's ``topic.num.TOPIC``: the partitions, in order.
+
+    Raises:
+        ValueError: It is not that.
+    """
+    pairs = [re.fullmatch(r"(\d{1,4}):([1-9]\d{0,4})", part.strip()) for part in text.split(";") if part.strip()]
+    if not pairs or None in pairs:
+        raise ValueError(f"partitions {text!r}: expected BROKER:COUNT;BROKER:COUNT, for example 0:4;1:4")
+    found = [Partition(int(pair[1]), index) for pair in pairs if pair is not None for index in range(int(pair[2]))]
+    if len(set(found)) < len(found):
+        raise ValueError(f"partitions {text!r}: a broker is named twice")
+    return found
+
+
+class Spool:
+    """The messages that wait, in the SQLite file at ``path``; one program at a time. Thread-safe.
+
+    All methods raise ``StoreFailed`` if the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.RLock()
+        self._file_lock: IO[bytes] | None = None
+        self._database: sqlite3.Connection | None = None
+        self._counts: Counter[TopicPartition] = Counter()
+
+    def __repr__(self) -> str:
+        return f"Spool({str(self._path)!r})"
+
+    def open(self) -> None:
+        """Open the file, or make it."""
+        with self._lock:
+            if self._database is not None:
+                return
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file_lock = open(self._path.with_name(self._path.name + ".lock"), "ab")  # noqa: SIM115
+                fcntl.flock(self._file_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._database = sqlite3.connect(self._path, timeout=10.0, check_same_thread=False)
+                self._database.execute("PRAGMA synchronous=FULL")
+                self._database.execute(
+                    "CREATE TABLE IF NOT EXISTS waiting (number INTEGER PRIMARY KEY AUTOINCREMENT, "
+                    "topic TEXT NOT NULL, part TEXT NOT NULL, attribute TEXT, body BLOB NOT NULL)"
+                )
+                rows = self._database.execute("SELECT topic, part, count(*) FROM waiting GROUP BY topic, part")
+                for topic, part, count in rows:
+                    self._counts[TopicPartition(topic, Partition.parse(part))] = count
+            except BlockingIOError:
+                self.close()
+                raise StoreFailed(str(self._path), "another program uses it") from None
+            except (OSError, sqlite3.Error) as error:
+                self.close()
+                raise StoreFailed(str(self._path), str(error)) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+            if self._file_lock is not None:
+                self._file_lock.close()
+            self._database = self._file_lock = None
+
+    def waiting(self, where: TopicPartition) -> int:
+        """Return how many messages wait for a partition."""
+        with self._lock:
+            return self._counts[where]
+
+    def places(self) -> list[TopicPartition]:
+        """Return the partitions that messages wait for."""
+        with self._lock:
+            return sorted(where for where, count in self._counts.items() if count)
+
+    def add(self, where: TopicPartition, message: Message) -> None:
+        """Keep a message, durably, behind those that wait."""
+        with self._lock:
+            values = (where.topic, str(where.partition), message.attribute, message.payload)
+            self._execute("INSERT INTO waiting (topic, part, attribute, body) VALUES (?, ?, ?, ?)", values)
+            self._counts[where] += 1
+
+    def first(self, where: TopicPartition, count: int) -> list[tuple[int, Message]]:
+        """Return the oldest messages for a partition, each with its number."""
+        with self._lock:
+            rows = self._execute(
+                "SELECT number, attribute, body FROM waiting WHERE topic = ? AND part = ? ORDER BY number LIMIT ?",
+                (where.topic, str(where.partition), count),
+            )
+        return [(number, Message(body, attribute)) for number, attribute, body in rows]
+
+    def remove(self, where: TopicPartition, numbers: Sequence[int]) -> None:
+        """Forget the oldest messages for a partition, down to the last of ``numbers``."""
+        with self._lock:
+            values = (where.topic, str(where.partition), numbers[-1])
+            self._execute("DELETE FROM waiting WHERE topic = ? AND part = ? AND number <= ?", values)
+            self._counts[where] -= len(numbers)
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[int, str | None, bytes]]:
+        if self._database is None:
+            raise StoreFailed(str(self._path), "it is closed")
+        try:
+            with self._database:
+                return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreFailed(str(self._path), str(error)) from error
+
+
+class OrderedProducer:
+    """See the module. ``partitions``: topic -> its fixed partitions. For a ``with`` block; any thread may send.
+
+    ``retry_s``: pause between two attempts to send what waits.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        pool: SessionPool,
+        partitions: Mapping[str, str],
+        spool: Path,
+        *,
+        partitioner: Partitioner | None = None,
+        retry_s: float = 5.0,
+    ) -> None:
+        if not 0 < retry_s < 86400:
+            raise ValueError(f"retry_s {retry_s!r}: expected seconds above 0, below a day")
+        self._fixed = {topic: parse_partition_map(text) for topic, text in partitions.items()}
+        self._producer = Producer(directory, pool)
+        self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
+        self._sending = threading.Lock()  # who has it sends directly, or decides that a message has to wait
+        self._wake, self._done = threading.Event(), threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._spool.open()
+        self._thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent | None:
+        """Store one message; return where it is, or ``None`` if it waits on this machine.
+
+        Raises:
+            TopicNotFound: The topic has no fixed partitions.
+            ValueError, TypeError: ``partition`` is none of them; ``data`` or the attribute cannot be sent.
+            SendFailed: The broker refused the message for good; it does not wait.
+            StoreFailed: It has to wait and cannot be kept. It is not sent.
+        """
+        message = Message(data.encode() if isinstance(data, str) else data, attribute)
+        where = TopicPartition(topic, self._choose(topic, partition, key))
+        with self._sending:
+            if not self._spool.waiting(where) and (sent := self._try_send(where, [message])):
+                return sent[0]
+            self._spool.add(where, message)
+        return None
+
+    @property
+    def spooled(self) -> dict[TopicPartition, int]:
+        """How many messages wait, by partition."""
+        return {where: self._spool.waiting(where) for where in self._spool.places()}
+
+    def recover(self, timeout: float = 30.0) -> bool:
+        """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
+        with self._done:
+            self._wake.set()
+            return self._done.wait_for(lambda: not self._spool.places(), timeout)
+
+    def close(self) -> None:
+        """End the thread and close the file. What waits is sent by the next producer with this file."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._spool.close()
+        self._producer.close()
+
+    def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
+        fixed = self._fixed.get(topic)
+        if fixed is None:
+            raise TopicNotFound(topic, ["the fixed partitions of this producer"], list(self._fixed))
+        if partition is None:
+            partition = self._partitioner(topic, fixed, key.encode() if isinstance(key, str) else key)
+        if partition not in fixed:
+            raise ValueError(f"partition {partition}: {topic} has {', '.join(map(str, fixed))}")
+        return partition
+
+    def _try_send(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+        """Send messages; return the places of those at the front that were acknowledged, which may be none.
+
+        Raises:
+            SendFailed: The broker refused one for good.
+        """
+        try:
+            if not self._producer.accepts(where.topic, where.partition):
+                return []
+            return self._producer.send_many(where.topic, messages, partition=where.partition)
+        except SendFailed as error:
+            refused = isinstance(error.__cause__, BrokerError) and error.__cause__.code != _CLOSED_PARTITION
+            if refused and not error.retryable:
+                raise
+            front: list[Sent] = []
+            for one in error.sent:
+                if not isinstance(one, Sent):
+                    break
+                front.append(one)
+            return front
+        except TopicNotFound:
+            return []
+        except MetaqError as error:
+            if not error.retryable:
+                raise
+            return []
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            for where in self._spool.places():
+                try:
+                    self._replay(where)
+                except MetaqError as error:  # they wait on: nothing that was taken is dropped
+                    _LOG.warning("messages for %s wait in %s: %s", where, self._spool, error)
+            with self._done:
+                self._done.notify_all()
+            self._wake.wait(self._retry_s)
+
+    def _replay(self, where: TopicPartition) -> None:
+        while not self._closed and (rows := self._spool.first(where, REPLAY_MESSAGES)):
+            sent = self._try_send(where, [message for _, message in rows])
+            if not sent:
+                return
+            self._spool.remove(where, [number for number, _ in rows[: len(sent)]])
