@@ -62,7 +62,9 @@ class RequestSession(Generic[Request, Response]):
     @property
     def quiet(self) -> bool:
         """Whether nothing is under way and nothing unasked has arrived: fit for the next user. Never waits."""
-        return not (self.closed or self.outstanding or self._decoder.pending_bytes or self._stream.readable())
+        if self._closed_because is not None or self._waiting or self._answered:
+            return False
+        return not (self._decoder.pending_bytes or self._stream.readable())
 
     def abandon(self, opaque: int) -> None:
         """Give up waiting for a request; its response is dropped when it comes. Unknown opaques are ignored."""

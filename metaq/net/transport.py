@@ -81,10 +81,17 @@ def map_exceptions(address: Address, action: str, timeout_s: float) -> Iterator[
     """Turn what ``socket`` raises into this package's errors, naming the peer and what was going on."""
     try:
         yield
-    except TimeoutError as error:
-        raise DeadlineExceeded(address, action, timeout_s) from error
     except (OSError, UnicodeError) as error:  # UnicodeError: a host name that no resolver can be asked for
-        raise ConnectionFailed(address, action, reason_of(error)) from error
+        raise mapped(error, address, action, timeout_s) from error
+
+
+def mapped(
+    error: OSError | UnicodeError, address: Address, action: str, timeout_s: float
+) -> DeadlineExceeded | ConnectionFailed:
+    """Return this package's error for one of ``socket``'s, naming the peer and what was going on."""
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded(address, action, timeout_s)
+    return ConnectionFailed(address, action, reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
@@ -102,19 +109,25 @@ class TcpStream:
         self._poll.register(connected, select.POLLIN)
 
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
-        with map_exceptions(self._address, "send", timeout_s):
+        try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(data, _MORE if more else 0)
+        except OSError as error:
+            raise mapped(error, self._address, "send", timeout_s) from error
 
     def recv(self, bytes_max: int, timeout_s: float) -> bytes:
-        with map_exceptions(self._address, "receive", timeout_s):
+        try:
             self._socket.settimeout(timeout_s)
             return self._socket.recv(bytes_max)
+        except OSError as error:
+            raise mapped(error, self._address, "receive", timeout_s) from error
 
     def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
-        with map_exceptions(self._address, "receive", timeout_s):
+        try:
             self._socket.settimeout(timeout_s)
             return self._socket.recv_into(buffer)
+        except OSError as error:
+            raise mapped(error, self._address, "receive", timeout_s) from error
 
     def readable(self) -> bool:
         # poll, not select: a process with many files open has descriptors above select's limit.

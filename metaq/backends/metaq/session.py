@@ -114,7 +114,9 @@ class Session(RequestSession[Command, Reply | Filled]):
         """
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         deadline = self.clock.monotonic() + timeout_s
-        return self._wait(self.post(command, timeout_s), deadline, timeout_s)
+        reply = self._collect(self.post(command, timeout_s), deadline, timeout_s)
+        assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
+        return reply
 
     def ask(self, command: Command, timeout_s: float | None = None) -> str:
         """Like ``call`` for commands that are answered with text: the text of a 200.
@@ -183,7 +185,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         """A fresh opaque, and ``command`` with it, if it can be one of ``count`` more requests under way."""
         if isinstance(command, Quit) or (isinstance(command, Transaction) and command.type == "END"):
             raise ValueError(f"{describe(command)} has no reply; use send")
-        if self.outstanding + count > OUTSTANDING_MAX:
+        if len(self._waiting) + len(self._answered) + count > OUTSTANDING_MAX:
             raise RuntimeError(f"{self!r}: {OUTSTANDING_MAX} requests are under way; wait for one first")
         opaque = 1 + next(self._sent) % (NO_OPAQUE - 1)
         return opaque, command._replace(opaque=opaque)
@@ -205,17 +207,14 @@ class Session(RequestSession[Command, Reply | Filled]):
             KeyError: No such request on this connection.
         """
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
-        return self._wait(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+        reply = self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+        assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
+        return reply
 
     def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
         """As ``wait``, for a request that was posted with a buffer: ``Filled`` says how much of it the value takes."""
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
-
-    def _wait(self, opaque: int, deadline: float, timeout_s: float) -> Reply:
-        reply = self._collect(opaque, deadline, timeout_s)
-        assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
-        return reply
 
     def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
         self._check_open(f"waiting for reply {opaque}")

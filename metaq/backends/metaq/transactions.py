@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -215,7 +215,10 @@ class Transactions:
 
     def settle(self, posted: Posted) -> str:
         """Wait for the answer to a step that was posted; its text."""
-        return self._read_answer(lambda: self._session.text_of(self._session.wait(posted.opaque), posted.command))
+        try:
+            return self._session.text_of(self._session.wait(posted.opaque), posted.command)
+        except BrokerError as error:
+            raise _refused(error) from error
 
     def _step(
         self,
@@ -227,15 +230,10 @@ class Transactions:
         return self._ask(Transaction(key, self._session_id, type_, 0, timeout_s, unique))
 
     def _ask(self, command: Transaction | Decide) -> str:
-        return self._read_answer(lambda: self._session.ask(command))
-
-    def _read_answer(self, answer: Callable[[], str]) -> str:
         try:
-            return answer()
+            return self._session.ask(command)
         except BrokerError as error:
-            match = _XA_EXCEPTION.fullmatch(error.text)
-            xa_code = int(match[1]) if match else None
-            raise TransactionError(error.address, error.action, error.code, error.text, xa_code) from error
+            raise _refused(error) from error
 
     def _xid(self, line: str) -> Xid:
         try:
@@ -245,3 +243,8 @@ class Transactions:
         if not isinstance(key, Xid):
             raise self._session.protocol_error(f"{key} is listed as an XA branch")
         return key
+
+
+def _refused(error: BrokerError) -> TransactionError:
+    match = _XA_EXCEPTION.fullmatch(error.text)
+    return TransactionError(error.address, error.action, error.code, error.text, int(match[1]) if match else None)

@@ -69,7 +69,7 @@ def commit_write(plan: TransactionPlan, messages: Messages, sessions: RetryingSe
 def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: RetryingSessions) -> Coordinator:
     coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated)
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
-    run = next((message.run for message in reported), "")
+    run = reported[0].run if reported else ""
     coordinator.finish(batch, _branches(messages), Contents.of((message.counts for message in reported), run))
     return coordinator
 

@@ -218,7 +218,7 @@ class Conversation:
 
         The branches of a decision that an older version made may have been committed and forgotten.
         """
-        if not decided.contents:
+        if not decided.contents or places.keys() <= {self._decider}:
             return None
         name, listed, said = (batch.query, batch.batch_id), decided.branches, decided.contents
         posted = {

@@ -85,7 +85,7 @@ def branch_name(xid: Xid) -> BranchName | None:
     batch, branch = _GLOBAL.fullmatch(xid.global_id), _BRANCH.fullmatch(xid.branch)
     if xid.format_id != FORMAT_ID or batch is None or branch is None or batch[1] != xid.unique.encode():
         return None
-    task, attempt, broker_id, sequence = (int(number) for number in branch.groups()[:4])
+    task, attempt, broker_id, sequence = map(int, branch.groups()[:4])
     name = BatchName(xid.unique, int(batch[2]))
     return BranchName(name, task, attempt, broker_id, sequence, branch[5].decode())
 
