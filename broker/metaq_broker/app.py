@@ -401,7 +401,7 @@ class Broker:
         }
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
-        settings = self.config.topic_settings(topic)
+        settings = self._engine.config.topic_settings(topic)  # it has the topics that clients made, too
         return FlushPolicy(settings.unflush_threshold, settings.unflush_interval_ms)
 
     def _has_figures(self, topic: str) -> bool:

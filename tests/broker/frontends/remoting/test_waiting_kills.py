@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 SEND, PULL, END, MAX_OFFSET = 310, 11, 37, 30
 QUEUES = 4
-ROUNDS = 4
+ROUNDS = 3
 GROUP = "producers"
 
 
@@ -39,9 +39,13 @@ class Sender:
         """Go on until the connection breaks."""
         try:
             while True:
-                self._one(next(self._numbers))
+                self.send_one()
         except OSError:
             return
+
+    def send_one(self) -> None:
+        """Send the next one."""
+        self._one(next(self._numbers))
 
     def _one(self, number: int) -> None:
         body = str(number)
@@ -102,12 +106,13 @@ def delivered(address: str) -> list[str]:
     return found
 
 
-def started(start_broker: StartBroker, folder: Path, port: int) -> RunningBroker:
+def started(start_broker: StartBroker, folder: Path, port: int, threshold: int = 0) -> RunningBroker:
     """Start the broker on its folder and ports."""
     file = folder / "server.ini"
     rocketmq = f"[rocketmq]\nenabled=true\nport={port}\nbrokerIP1=127.0.0.1\ntransactionCheckInterval=1000\n"
     rocketmq += "transactionCheckMax=1000000\n"
-    file.write_text(f"{system_section(1)}dataPath={folder / 'data'}\n[topic=orders]\nnumPartitions=4\n{rocketmq}")
+    system = system_section(1).replace("unflushThreshold=0", f"unflushThreshold={threshold}")
+    file.write_text(f"{system}dataPath={folder / 'data'}\n[topic=orders]\nnumPartitions=4\n{rocketmq}")
     return start_broker("start", "-f", file)
 
 
@@ -130,3 +135,16 @@ def test_every_message_that_waited_is_delivered_once(start_broker: StartBroker, 
     assert {body: count for body, count in counts.items() if count > 1} == {}
     assert sender.taken <= set(counts) <= sender.sent
     assert len(counts) > 50 * ROUNDS
+
+
+def test_where_topics_are_synced_later_transactions_end_at_once(start_broker: StartBroker, tmp_path: Path) -> None:
+    port = free_port()
+    broker = started(start_broker, tmp_path, port, threshold=1000)
+    assert "unflushThreshold=1000" in (tmp_path / "server.ini").read_text()
+    sender = Sender(f"127.0.0.1:{port}")
+    while len(sender.halves) < 20:
+        sender.send_one()
+        for body in sender.halves:
+            answer = sender.commit(body)
+            assert answer.code == 0 or "ended before" in answer.remark
+    assert broker.stop() == 0
