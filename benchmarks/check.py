@@ -172,7 +172,7 @@ def print_margins() -> None:
 
 
 def notes(results: Results, baseline: Results) -> Iterator[str]:
-    """What makes a comparison doubtful."""
+    """Why a comparison may be wrong."""
     for name, before in baseline.about["machine"].items():
         now = results.about["machine"].get(name, "unknown")
         if now != before:
@@ -203,9 +203,9 @@ def check(results: Results, baseline: Results, programs: Sequence[Program], fold
     print_margins()
     print(*notes(results, baseline), sep="\n")
     found = list(changes(results, baseline))
-    if retry and (doubtful := {change.program for change in found if change.fails}):
-        print(f"\nonce more, for a second opinion: {', '.join(sorted(doubtful))}")
-        results = second_try(results, doubtful, programs, folder)
+    if retry and (programs_failed := {change.program for change in found if change.fails}):
+        print(f"\nonce more, because they failed: {', '.join(sorted(programs_failed))}")
+        results = second_try(results, programs_failed, programs, folder)
         found = list(changes(results, baseline))
     print_changes(found)
     failed = [change for change in found if change.fails]

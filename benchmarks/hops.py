@@ -68,7 +68,7 @@ class Recorder:
                 self._calls.append((file, frame.f_code.co_firstlineno, frame.f_code.co_qualname))
 
 
-# ---- the broker, in a process of its own that counts when it is told
+# ---- the broker, in a process of its own that counts on request
 
 
 def serve(root: Path, ini: Path, calls: Path) -> None:

@@ -12,7 +12,7 @@ the measured ones read again. So what is read is warm on both sides, and nothing
 
 At last, reads of 1, 2 and 4 million messages through Spark: seconds for each million, beside those of the smallest.
 
-Needs a little more room on the disk than ``--gib``; the files are gone afterwards, also after Ctrl-C.
+Needs a little more disk space than ``--gib``; the files are removed afterwards, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from metaq_spark.source.stream_reader import StreamReader
 GIB = 1 << 30
 BLOCK_BYTES = 1 << 20
 SPARE_SHARE, SPARE_BYTES = 0.02, GIB // 2
-"""Room for indexes and for what else is written."""
+"""Disk space for indexes and everything else that is written."""
 
 
 class Filled(NamedTuple):
@@ -68,7 +68,7 @@ class Filled(NamedTuple):
 
 
 def bytes_needed(*sizes: float) -> int:
-    """Room on the disk that logs of these sizes take, with some to spare."""
+    """Disk space that logs of these sizes take, with some to spare."""
     return int(sum(sizes) * (1 + SPARE_SHARE)) + SPARE_BYTES
 
 
@@ -152,7 +152,7 @@ class Log:
         self._look_up(frame_boundary, 0, self.part.end)
 
     def find_times(self) -> None:
-        """Look up the messages at times all over the log's life."""
+        """Look up the messages at times all over the log."""
         session = Session.connect(self.address)
         first, last = (time_at(session, offset) for offset in (0, self.part.start))
         session.close()

@@ -246,7 +246,7 @@ BESIDE: Final[tuple[Program, ...]] = (
         "cluster", "zookeeper.py cluster", "ZooKeeper: registration, first plan, a client's first map, a lost master"
     ),
 )
-"""Run by hand: they need room on the disk, many open files or time."""
+"""Run by hand: they need disk space, many open files or time."""
 
 
 RESULTS: Final = "results.json"

@@ -52,7 +52,7 @@ ZooKeeper and brokers are real and on this machine; sessions last 2 s. Beside ea
 ZooKeeper and the same brokers take in the same run for the least that has to be done:
 
 * registration: the nodes of one broker with many topics, 4 partitions each. Peer: as many nodes made by bare kazoo.
-* first plan: what is held of all those topics, by a client that has just been told of ZooKeeper. Peer: the same
+* first plan: the available ranges of all those topics, for a client that just got ZooKeeper's address. Peer: the same
   answers of a broker that is named by its address, over an open connection.
 * first map: brokers and their partitions, two brokers with one topic. Peer: a bare kazoo session that reads the two
   addresses, and a ``stats`` on a new connection to each.

@@ -33,7 +33,7 @@ class Figures:
     """What retention removed."""
 
     def add(self, history: History) -> None:
-        """Count what a history tells."""
+        """Count the operations of a history."""
         for put in history.puts:
             if put.outcome is Outcome.OK:
                 self.messages += len(put.messages)

@@ -156,7 +156,7 @@ class Pulled(NamedTuple):
 
 
 class EndSeen(NamedTuple):
-    """A reader was told that there is nothing at ``offset`` yet; ``started`` is when it began to ask."""
+    """A reader got the answer that there is nothing at ``offset`` yet; ``started`` is when it began to ask."""
 
     partition_key: PartitionKey
     offset: int
@@ -244,7 +244,7 @@ class History:
                 self.conflicts.append((sighting, frame))
 
     def end_seen(self, partition_key: PartitionKey, offset: int, started: int) -> None:
-        """Record that a reader who asked at ``started`` was told that nothing is at ``offset`` yet."""
+        """Record that a reader who asked at ``started`` got the answer that nothing is at ``offset`` yet."""
         self.ends_seen.append(EndSeen(partition_key, offset, started))
 
     def odd(self, kind: str, text: str) -> None:

@@ -18,7 +18,7 @@ from metaq.formats.frames import encode_frame
 
 CRC_BYTES: Final = 8
 PAYLOAD_BYTES_MIN: Final = 64
-"""Room for a head and the checksum."""
+"""Bytes of a head and the checksum."""
 
 _HEAD: Final = re.compile(rb"([a-z0-9.-]{1,24})/(\d{1,10})/(\d{1,10})\|")
 _FILLERS: Final = (
@@ -48,10 +48,10 @@ def make_payload(key: MessageKey, length: int) -> bytes:
     """Return the payload of ``key``, ``length`` (>= ``PAYLOAD_BYTES_MIN``) bytes; the same for the same arguments."""
     head = f"{key}/{length}|".encode()
     unit = _FILLERS[key.sequence % len(_FILLERS)]
-    room = length - len(head) - CRC_BYTES
-    if room < 0:
-        raise ValueError(f"payload of {length} bytes has no room for {key}")
-    content = head + (unit * (room // len(unit) + 1))[:room]
+    free = length - len(head) - CRC_BYTES
+    if free < 0:
+        raise ValueError(f"payload of {length} bytes is too short for {key}")
+    content = head + (unit * (free // len(unit) + 1))[:free]
     return content + b"%08x" % zlib.crc32(content)
 
 

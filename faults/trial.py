@@ -169,7 +169,7 @@ def _report(anomalies: list[Anomaly], case: Case) -> list[str]:
 
 
 def _records(history: History) -> Iterator[str]:
-    yield from map(str, list(history.puts))  # copies: the crew may still be at work
+    yield from map(str, list(history.puts))  # copies: the workers may still be running
     for record in list(history.transactions.values()):
         yield f"transaction {record.key}"
         yield from (f"    {line}" for line in (*record.steps, *record.puts))

@@ -9,7 +9,7 @@ A batch of the archive has one manifest: which bytes of which partitions are in 
      "lost": []}
 
 ``[start, end)`` are byte offsets of the partition, ``bytes`` the sizes of the archived messages as the broker stores
-them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; that cannot be told
+them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; this is unknown
 (``damaged_bytes`` is null) where an attribute that is not UTF-8 was replaced. ``lost`` has ranges that the broker no
 longer had, and new incarnations of a partition: the next range begins at its ``end``.
 """
@@ -32,7 +32,7 @@ class ArchiveError(ValueError):
 
 
 class Place(NamedTuple):
-    """How far a partition has been archived: the next byte, and of which life (``None``: its broker does not tell)."""
+    """How far a partition has been archived: the next byte, and which incarnation (``None``: its broker has none)."""
 
     incarnation: str | None
     end: int
@@ -89,7 +89,7 @@ def plan(available: Mapping[TopicPartition, PartitionState], places: Mapping[Top
 def _plan_one(where: TopicPartition, found: PartitionState, place: Place | None) -> Iterator[Piece]:
     start, end, life = found.offsets.start, found.offsets.end, found.incarnation
     if place is not None and None not in (life, place.incarnation) and life != place.incarnation:
-        why = f"deleted and made anew; what came behind offset {place.end} of its former life was not archived"
+        why = f"deleted and made anew; what came behind offset {place.end} of its former incarnation was not archived"
         yield Piece(where, life, OffsetRange(start, start), why)
     elif place is not None and end < place.end:
         raise ArchiveError(
@@ -203,7 +203,7 @@ def _break(place: Place | None, entry: Mapping[str, Any], lost: bool) -> str | N
     if place is None:
         return None
     if None not in (life, place.incarnation) and life != place.incarnation:
-        return None if lost else f"at offset {start} begins another life of the partition, {life}, and no loss is noted"
+        return None if lost else f"incarnation {life} begins at offset {start}, and no loss is recorded"
     if start > place.end:
         return f"gap: offsets {place.end} to {start} are in no batch"
     if start < place.end:

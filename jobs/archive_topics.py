@@ -187,7 +187,7 @@ class Archive:
         print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
 
     def _refuse_new_lives(self, ranges: Iterable[Piece]) -> None:
-        """What was read belongs to the lives that were planned if they are the same still: no life comes twice."""
+        """What was read belongs to the incarnations that were planned if they are still the same: none comes twice."""
         available = self._directory.available({piece.where.topic for piece in ranges})
         for piece in ranges:
             if piece.where in available and available[piece.where].incarnation != piece.incarnation:

@@ -36,7 +36,7 @@ PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
 LOG_LINES_SHOWN = 30
 LINES_FOR_A_RATE = 50_000
-"""Below this, a rate tells how long Spark takes to plan a query and nothing else."""
+"""Below this, a rate shows how long Spark takes to plan a query and nothing else."""
 
 
 def main() -> int:

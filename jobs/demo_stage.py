@@ -39,7 +39,7 @@ class StageFailed(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The demo was told to stop by the signal ``number``. On a KeyboardInterrupt py4j ends its call cleanly."""
+    """The demo was stopped by the signal ``number``. On a KeyboardInterrupt py4j ends its call cleanly."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -81,7 +81,7 @@ def _line_end(number: int, count: int) -> bytes:
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Write log lines to a file.")
-    parser.add_argument("output", type=Path, help="the file to write; what it held is lost")
+    parser.add_argument("output", type=Path, help="the file to write; an existing one is replaced")
     parser.add_argument("--lines", type=int, default=300_000, help="how many (default: 300000)")
     parser.add_argument("--seed", type=int, default=7, help="the same seed gives the same bytes (default: 7)")
     parsed = parser.parse_args(arguments)

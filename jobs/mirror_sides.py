@@ -36,7 +36,7 @@ class Side(Protocol):
         """The options that name its servers."""
 
     def addresses(self) -> set[Address]:
-        """Servers by which it can be told whether two sides are the same."""
+        """Servers that show whether two sides are the same."""
 
     def topics(self) -> Collection[str]:
         """All topics. Raises ``MetaqError`` if they cannot be listed."""

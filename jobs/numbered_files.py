@@ -66,5 +66,5 @@ def open_folder(folder: str) -> tuple[fs.FileSystem, str]:
 
 
 def spark_path(folder: str) -> str:
-    """The folder as Spark has to be told, whose own idea of a path without a scheme is the cluster's default."""
+    """The folder as Spark has to be given it, whose own idea of a path without a scheme is the cluster's default."""
     return folder if "://" in folder else f"file://{os.path.abspath(folder)}"

@@ -53,7 +53,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 class LagLookup(Protocol):
-    """Tells how far partitions are behind."""
+    """Measures how far partitions are behind."""
 
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
         """The lag of every partition that ``read_to`` knows, and of ``others``, against what the brokers hold now.

@@ -189,23 +189,26 @@ def launch(
     return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)
 
 
-def system_section(
-    broker_id: int, partitions: int = 1, *, segment_bytes: object = "1024*1024", transfer_bytes: object = "1024*1024"
-) -> str:
-    """The keys that a server.ini must have, but ``dataPath``: any free port, messages are durable before the answer."""
-    return (
-        f"[system]\nbrokerId={broker_id}\nnumPartitions={partitions}\nserverPort=0\nunflushThreshold=0\n"
-        f"unflushInterval=10000\nmaxSegmentSize={segment_bytes}\nmaxTransferSize={transfer_bytes}\n"
-    )
+def free_port() -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
-def launch_with_small_limits(
-    folder: Path, broker_id: int, segment_bytes: int, transfer_bytes: int, more: str
-) -> RunningBroker:
-    """Start a broker on a free port, with such segments and transfers and ``more`` behind its system section."""
-    system = system_section(broker_id, segment_bytes=segment_bytes, transfer_bytes=transfer_bytes)
-    (folder / "server.ini").write_text(f"{system}dataPath={folder / 'data'}\n{more}")
-    return launch(["start", "-f", folder / "server.ini", "--port", "0"], folder / "broker.log")
+def system_section(broker_id: int = 0, partitions: int = 1, **keys: object) -> str:
+    """The keys that a server.ini must have, but ``dataPath``: any free port, messages are durable before the answer.
+    ``keys`` are more of them, or other values."""
+    usual = {"brokerId": broker_id, "numPartitions": partitions, "serverPort": 0}
+    usual |= {"unflushThreshold": 0, "unflushInterval": 10000}
+    usual |= {"maxSegmentSize": "1024*1024", "maxTransferSize": "1024*1024"}
+    return "[system]\n" + "".join(f"{name}={value}\n" for name, value in (usual | keys).items())
+
+
+def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> RunningBroker:
+    """Start a broker with its files in ``folder``, such keys, and ``rest`` behind its system section."""
+    (folder / "server.ini").write_text(system_section(**{"dataPath": folder / "data"} | keys) + rest)
+    return launch(["start", "-f", folder / "server.ini"], folder / "broker.log")
 
 
 @pytest.fixture

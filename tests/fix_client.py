@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, free_port, system_section
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
@@ -129,14 +129,9 @@ class Restarts:
 
     def __init__(self, start: StartBroker, folder: Path) -> None:
         self._start, self._folder = start, folder
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self._port = taken.getsockname()[1]
-        self.ini = folder / "server.ini"
-        self.ini.write_text(
-            f"[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\n"
-            f"maxSegmentSize=200000\nmaxTransferSize=50000\ndataPath={folder / 'data'}\n"
-            "[zookeeper]\nzk.zkEnable=false\n[topic=t]\n"
-        )
+        self._port, self.ini = free_port(), folder / "server.ini"
+        system = system_section(maxSegmentSize=200000, maxTransferSize=50000, dataPath=folder / "data")
+        self.ini.write_text(f"{system}[topic=t]\n")
         self.running = self.start()
 
     def start(self) -> RunningBroker:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import DEADLINE_S, READY, broker_command, first_line
+from fix_broker import launch_in
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
@@ -24,22 +22,7 @@ from metaq.model import Address
 
 ROOT = Path(__file__).parents[1]
 
-SERVER_INI = """\
-[system]
-brokerId=3
-numPartitions=2
-serverPort=0
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize=64*1024
-maxTransferSize=48*1024
-dataPath={data}
-[topic=*]
-[topic=ten-*]
-numPartitions=10
-[topic=ten-partitions]
-numPartitions=10
-"""
+TOPICS = "[topic=*]\n[topic=ten-*]\nnumPartitions=10\n[topic=ten-partitions]\nnumPartitions=10\n"
 
 
 def spark_environment() -> dict[str, str]:
@@ -69,19 +52,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def segmented_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """A broker process that accepts every topic; broker id 3, two partitions each, ten for ``ten-partitions``."""
-    folder = tmp_path_factory.mktemp("segmented-broker")
-    ini = folder / "server.ini"
-    ini.write_text(SERVER_INI.format(data=folder / "data"))
-    with open(folder / "broker.log", "w") as log:
-        process = subprocess.Popen(broker_command("start", "-f", ini), stdout=subprocess.PIPE, stderr=log, text=True)
-        ready = READY.fullmatch(first_line(process).strip())
-        assert process.stdout is not None
-        if ready is not None:
-            yield Address.parse(ready[1])
-        process.send_signal(signal.SIGTERM)
-        process.wait(DEADLINE_S)
-        process.stdout.close()
-    assert ready is not None, (folder / "broker.log").read_text()
+    keys = {"brokerId": 3, "numPartitions": 2, "maxSegmentSize": 64 << 10, "maxTransferSize": 48 << 10}
+    broker = launch_in(tmp_path_factory.mktemp("segmented-broker"), TOPICS, **keys)
+    yield broker.address
+    broker.stop()
+    broker.end()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from fix_broker import RunningBroker, launch
+from fix_broker import RunningBroker, launch, system_section
 
 from metaq.backends.metaq.session import Session
 from metaq.net.tls import TlsSettings, TlsTransport
@@ -64,10 +64,7 @@ def server_context(certificates: Certificates) -> ssl.SSLContext:
 
 def ini_text(data: Path, system: str, topics: str = "[topic=*]\n") -> str:
     """A server.ini with ``system`` added to its ``[system]`` section."""
-    return (
-        "[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\n"
-        f"maxSegmentSize=1024*1024*64\nmaxTransferSize=1024*1024\ndataPath={data}\n{system}{topics}"
-    )
+    return f"{system_section(unflushInterval=1000, maxSegmentSize='1024*1024*64', dataPath=data)}{system}{topics}"
 
 
 def launch_with(folder: Path, system: str, topics: str = "[topic=*]\n") -> RunningBroker:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from fix_broker import DEADLINE_S, wait_until
+from fix_broker import DEADLINE_S, free_port, wait_until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -57,8 +57,7 @@ class ZooKeeperServer:
     def start_anywhere(self) -> None:
         """Start it on a free port; another program may take the port first, then on another one."""
         for _ in range(_ATTEMPTS):
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                self.port = probe.getsockname()[1]
+            self.port = free_port()
             self.start(must=False)
             if self._is_ours():
                 return

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, broker_command
+from fix_broker import RunningBroker, StartBroker, broker_command, system_section
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.model import Address
@@ -23,11 +23,8 @@ class Brokers:
     ) -> Path:
         (self._folder / name).mkdir(exist_ok=True)
         ini = self._folder / name / "server.ini"
-        ini.write_text(
-            f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\nunflushThreshold=0\n"
-            f"unflushInterval=10000\nmaxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-            f"dataPath={self._folder / name / 'data'}\n{self.zookeeper.ini(**zookeeper)}{topics}"
-        )
+        system = system_section(broker_id, 2, serverPort=port, dataPath=self._folder / name / "data")
+        ini.write_text(f"{system}{self.zookeeper.ini(**zookeeper)}{topics}")
         return ini
 
     def start(

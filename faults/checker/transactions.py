@@ -94,7 +94,7 @@ def _visible(record: TransactionRecord, text: str, keys: Sequence[MessageKey]) -
 def _incomplete(case: Case, record: TransactionRecord, stored: Found) -> Iterator[Anomaly]:
     for put in record.puts:
         allowed = {Outcome.OK: (1,), Outcome.FAILED: (0,), Outcome.UNKNOWN: (0, 1)}[put.outcome]
-        # The offset of such a message is never told, so retention may have taken anything in a shortened partition.
+        # The offset of such a message is never reported, so retention may have taken anything in a shortened partition.
         countable = not case.removed(put.partition_key, 0)
         for message in put.messages:
             copies = stored.get(message.key, ())

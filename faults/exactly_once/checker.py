@@ -40,7 +40,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One message of the output: its offset, and its key or, if that cannot be told, what is wrong with it."""
+    """One message of the output: its offset, and its key or, if that is not known, what is wrong with it."""
 
     offset: int
     key: MessageKey | None

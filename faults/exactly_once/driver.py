@@ -36,7 +36,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A driver's query has failed, and the driver waits to be told to start it again."""
+    """A driver's query has failed, and the driver waits for the command to start it again."""
 
     number: int
     reason: str

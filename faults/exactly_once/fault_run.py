@@ -187,7 +187,7 @@ class FaultRun:
         patience_end = end + WORKER_PATIENCE_S
         while time.monotonic() < patience_end:
             self.go_on()
-            self.next_event(max(_POLL_S, end - time.monotonic()), patient=False)
+            self.next_event(max(_POLL_S, end - time.monotonic()), must_come=False)
             if time.monotonic() >= end and self._kill_any(planned):
                 self.record.write(f"## killed: {planned}")
                 return True
@@ -204,18 +204,18 @@ class FaultRun:
         self.idle = False
         self.driver.again()
 
-    def next_event(self, patience_s: float, *, patient: bool = True) -> object:
+    def next_event(self, timeout_s: float, *, must_come: bool = True) -> object:
         """Take the next event and do what it asks for; return it.
 
         Raises:
-            RunTrouble: None in ``patience_s``, if ``patient``; or a query failed, or a driver ended, and no kill is
+            RunTrouble: None in ``timeout_s``, if ``must_come``; or a query failed, or a driver ended, and no kill is
                 to blame.
         """
         try:
-            event = self.events.get(timeout=patience_s)
+            event = self.events.get(timeout=timeout_s)
         except queue.Empty:
-            if patient:
-                raise RunTrouble(f"nothing for {patience_s:g} s; the driver's log ends:\n{self._tail()}") from None
+            if must_come:
+                raise RunTrouble(f"nothing for {timeout_s:g} s; the driver's log ends:\n{self._tail()}") from None
             return None
         if isinstance(event, Drained) and event.number == self.driver.number:
             self.idle = True

@@ -13,7 +13,7 @@ from metaq.protocols.text.commands import Reply
 
 @dataclass(frozen=True, slots=True)
 class DelayedRequest:
-    """The request has come and is being held."""
+    """The request has come and is delayed."""
 
     sighting: Sighting
 
@@ -47,7 +47,7 @@ class Hold:
             self.heard.append((sighting, reply))
 
     def answered(self, sighting: Sighting) -> None:
-        """Notice that the one that was held is answered."""
+        """Notice that the delayed one is answered."""
         if sighting is self._held:
             self._over.set()
 

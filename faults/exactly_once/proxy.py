@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a broker that understands what passes: an observer is told of every step, and may cut in.
+"""A TCP proxy in front of a broker that understands what passes: an observer sees every step and may cut the line.
 
 Whole requests and whole replies are passed on, byte for byte, one at a time, so that "before this request" and "after
 that reply" are exact. The tap keeps its port while the broker behind it is killed and started again. Two threads a
@@ -39,7 +39,7 @@ class Cut(Exception):
 
 
 class Observer(Protocol):
-    """Told of every step, in the thread that carries it. Each method may raise ``Cut``, and may take its time."""
+    """Is called for every step, in the thread that carries it. Each method may raise ``Cut``, and may take its time."""
 
     def asked(self, sighting: Sighting) -> None:
         """A request has come and is not passed on yet."""

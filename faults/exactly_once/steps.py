@@ -22,7 +22,7 @@ class Step(Enum):
 
 
 class Moment(Enum):
-    """When the victim dies, as told from the request that triggers it."""
+    """When the victim dies, as seen from the request that triggers it."""
 
     BEFORE = "before"
     """The request has not reached the broker, and never will."""

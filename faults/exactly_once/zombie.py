@@ -72,14 +72,14 @@ def bring_back(fault_run: FaultRun, at: Return) -> str:
 
 def _caught(fault_run: FaultRun, held: DelayedRequest) -> None:
     fault_run.driver.suspend()
-    fault_run.record.write(f"## held, and its driver stopped: {described(held.sighting.command)}")
+    fault_run.record.write(f"## delayed, and its driver stopped: {described(held.sighting.command)}")
     fault_run.events.put(held)
 
 
 def _wait_until_delayed(fault_run: FaultRun) -> None:
     while not isinstance(fault_run.next_event(PATIENCE_S), DelayedRequest):
         if fault_run.idle:
-            raise RunTrouble("a batch went by without the request that was to be held")
+            raise RunTrouble("a batch went by without the request that was to be delayed")
 
 
 def _end_of(fault_run: FaultRun, number: int) -> str:
@@ -96,7 +96,7 @@ def _end_of(fault_run: FaultRun, number: int) -> str:
 
 def _check(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
     told_yes = [
-        f"a driver that had been replaced was told yes: {described(sighting.command)}"
+        f"a driver that had been replaced got the answer yes: {described(sighting.command)}"
         for sighting, reply in hold.heard
         if sighting.step is Step.DECIDE and isinstance(reply, Result) and reply.code == 200
     ]

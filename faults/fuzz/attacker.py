@@ -30,7 +30,7 @@ KEPT: Final = 20
 
 
 class Manner(NamedTuple):
-    """How a conversation is held: its length, how often a field is wrong, how often a command is altered as bytes."""
+    """How a conversation goes: its length, how often a field is wrong, how often a command is altered as bytes."""
 
     phrases_max: int
     edge_chance: float
@@ -65,7 +65,7 @@ class Attacker:
         self._address = address
 
     def run(self, phrases: int, stop: threading.Event) -> None:
-        """Say ``phrases`` phrases, or fewer if told to stop. A finding ends it and is in ``finding``."""
+        """Say ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends it and is in ``finding``."""
         try:
             while self.sent_phrases < phrases and not stop.is_set():
                 self._converse()

@@ -30,7 +30,7 @@ class Witness:
         self.complaint: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop; a complaint stops everybody."""
+        """Work until stopped; a complaint stops everybody."""
         while not stop.is_set():
             began = time.monotonic()
             try:

@@ -1,7 +1,7 @@
-"""What all workers share: a thread of its own, a connection that is made again when it is lost, and how puts are told.
+"""What all workers share: a thread of its own, a connection that is made again when it is lost, the record of puts.
 
 A worker never gives up: broker gone, suspended, full, back again are all the same to it. What it cannot explain it
-reports as an oddity; what it was not told it leaves unknown.
+reports as an oddity; what was not answered it leaves unknown.
 """
 
 from __future__ import annotations

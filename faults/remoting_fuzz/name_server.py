@@ -103,7 +103,7 @@ class Attacker:
         self._frames = Frames(self._random)
 
     def run(self, frames: int, stop: threading.Event) -> None:
-        """Send ``frames`` frames, or fewer if told to stop. A finding ends it and is in ``finding``."""
+        """Send ``frames`` frames, or fewer if ``stop`` is set. A finding ends it and is in ``finding``."""
         try:
             while self.sent < frames and not stop.is_set():
                 self._converse()
@@ -182,7 +182,7 @@ class Honest:
         self.complaint: str | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop; a complaint stops everybody."""
+        """Work until stopped; a complaint stops everybody."""
         while not stop.is_set():
             began = time.monotonic()
             try:

@@ -1,4 +1,4 @@
-"""Single stories of trouble, each with its own broker and folder. All raise ``AnomaliesFound`` for a broken promise."""
+"""Scenarios, each with one failure and its own broker and folder. All raise ``AnomaliesFound`` for a broken promise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The disk runs full: puts fail loudly, reads go on, and with room and a restart nothing acknowledged is missing.
+"""The disk runs full: puts fail loudly, reads continue, and with free space nothing acknowledged is missing.
 
-The disk is a small file system in memory; mounting it takes root. A ballast file keeps back the room that is given free
+The disk is a small file system in memory; mounting it takes root. A ballast file keeps the space that is freed
 later.
 """
 
@@ -31,7 +31,7 @@ FULL_WORDS: Final = ("disk is nearly full", "disk is full", "No space left")
 
 
 def disk_full(stage: Stage) -> str:
-    """Fill the disk under load, look, make room, look, restart, look again; with the broker's guard and without.
+    """Fill the disk under load, look, free space, look, restart, look again; with the broker's guard and without.
 
     Raises:
         Skipped: No file system can be mounted here.
@@ -39,7 +39,7 @@ def disk_full(stage: Stage) -> str:
     guarded, unguarded = (_act(stage, guarded) for guarded in (True, False))
     return (
         f"{guarded} puts were refused by the guard of the disk and {unguarded} on a full disk without it; "
-        "with room everything was there and puts were taken"
+        "with free space everything was there and puts were taken"
     )
 
 
@@ -121,7 +121,7 @@ def _restart_while_full(trial: Trial) -> None:
 
 
 def _after(trial: Trial, random: Random) -> None:
-    """With room again: restart one way or the other, look, and put into every partition."""
+    """With free space again: restart one way or the other, look, and put into every partition."""
     if random.random() < 0.5:
         trial.broker.kill()
     else:

@@ -13,7 +13,7 @@ from faults.scenarios.stage import Skipped, Stage, last_page, wait_for_progress
 from faults.trial import Rules, Trial
 
 FILES_MAX: Final = 300
-"""Enough for the broker's own files and the crew, not for the crowds beside them."""
+"""Enough for the broker's own files and the workers, not for the idle clients beside them."""
 
 CROWDS: Final = 4
 
@@ -21,7 +21,7 @@ CROWDED_S, CROWDED_IN_HASTE_S = 4.0, 1.0
 
 
 def few_files(stage: Stage) -> str:
-    """Let the crew work with a crowd that takes all descriptors; then let the crowd go, restart with more, and look.
+    """Run the workers beside idle clients that take all descriptors; then disconnect those, restart, and look.
 
     Raises:
         Skipped: The limit cannot be set here.

@@ -16,7 +16,7 @@ MIB: Final = 1 << 20
 BODY_BYTES_MAX: Final = 2 * MIB
 OUTPUT_BYTES_MAX: Final = MIB
 MARGIN_BYTES: Final = 64 * MIB
-"""Room for what the crew's own work and Python's memory management may add."""
+"""Memory that the workers' own requests and Python's memory management may add."""
 
 WARM_UP_BLOCK_BYTES: Final = 20 * MIB
 """After fewer than these the broker compiles its faster code for blocks, which takes memory once."""
@@ -42,7 +42,7 @@ SETTINGS: Final = ServerSettings(
 
 
 def rude_clients(stage: Stage) -> str:
-    """Let the crew work among rude clients, and watch its progress and the broker's memory."""
+    """Run the workers among rude clients, and watch their progress and the broker's memory."""
     trial = Trial(stage.base / f"rude-{stage.seed}", SETTINGS, stage.seed)
     over = threading.Event()
     dribblers = [Dribbler(f"dribble{n}", trial.shift, stage.seed) for n in range(3)]
@@ -72,7 +72,7 @@ def memory_bytes_max() -> int:
 
 
 def _settled_memory(trial: Trial) -> int:
-    """Wait until the broker has loaded all that the crew's work makes it load; return its memory in bytes."""
+    """Wait until the broker has loaded all that the workers' requests make it load; return its memory in bytes."""
     wait_for(trial, lambda: _block_bytes(trial) > WARM_UP_BLOCK_BYTES, "enough blocks are put", WARM_UP_PATIENCE_S)
     seen = [0]
     while max(seen) - min(seen) > SETTLED_BYTES or len(seen) < SETTLED_LOOKS:
@@ -87,7 +87,7 @@ def _block_bytes(trial: Trial) -> int:
 
 
 def _watch(trial: Trial, before: int, rude_s: float) -> int:
-    """Watch for ``rude_s``; return the most memory that the broker held, in bytes."""
+    """Watch for ``rude_s``; return the most memory that the broker had, in bytes."""
     peak, end, limit = before, time.monotonic() + rude_s, memory_bytes_max()
     while time.monotonic() < end:
         done = acknowledged(trial)

@@ -1,4 +1,4 @@
-"""The ways to be rude, each a function that runs in a thread until it is told to stop; and a slow but honest worker."""
+"""The ways to be rude, each a function that runs in a thread until it is stopped; and a slow but honest worker."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ClusterView:
         return self._directory.brokers()
 
     def topics(self) -> dict[str, list[Partition]]:
-        """Return each topic with its partitions that hold or held messages."""
+        """Return each topic with its partitions that have or had messages."""
         return self._directory.topics()
 
     def describe(self, topic: str) -> list[PartitionInfo]:

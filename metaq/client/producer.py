@@ -210,7 +210,7 @@ class Producer:
 
         Raises:
             TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
-            SendFailed: A broker refused a block or could not be reached; ``sent`` tells what was acknowledged.
+            SendFailed: A broker refused a block or could not be reached; ``sent`` is what was acknowledged.
         """
         listed = [one if isinstance(one, Message) else Message(_bytes_of(one, "message")) for one in messages]
         if keys is not None and len(keys) != len(listed):

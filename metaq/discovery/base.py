@@ -20,13 +20,13 @@ class Directory(Protocol):
         """Return broker id -> address to read from: the master, else a slave of the same id."""
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
-        """Return each known topic with its partitions that hold or held messages, sorted; the list may be empty.
+        """Return each known topic with its partitions that have or had messages, sorted; the list may be empty.
 
         With ``among``, unreachable brokers that cannot have any of those topics are ignored.
         """
 
     def partitions(self, topic: str) -> dict[Partition, Address]:
-        """Return the partitions of ``topic`` that hold or held messages, with the address to read each from."""
+        """Return the partitions of ``topic`` that have or had messages, with the address to read each from."""
 
     def writable(self, topic: str) -> dict[Partition, Address]:
         """Return all partitions that accept ``topic``, with the address of each one's master, written to before or not.

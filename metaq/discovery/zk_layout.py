@@ -121,7 +121,7 @@ class Layout:
         return f"{self.ids}/{broker_id}"
 
     def master(self, broker_id: int) -> str:
-        """The node that a broker's master holds as long as it lives."""
+        """The node of a broker's master, there as long as its session is."""
         return f"{self.broker(broker_id)}/master"
 
     def slave(self, broker_id: int, slave: int) -> str:

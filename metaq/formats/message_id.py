@@ -6,7 +6,7 @@
           milliseconds | broker id | sequence      milliseconds since EPOCH_MS, a signed number
 
 A Java broker counts the milliseconds of its machine's uptime, so its ids are negative and may repeat after a reboot.
-Ids given here come from the wall clock, are positive and grow for the life of an ``IdWorker``. To every reader an id is
+Ids given here come from the wall clock, are positive and grow, those of one ``IdWorker``. To every reader an id is
 opaque.
 
 Source: docs/protocol.md, "Message ids".

@@ -84,7 +84,7 @@ class QueueRecords:
 
         Return how many bytes at the front of the run were dealt with, 0 if it has not one whole frame. The physical
         offset of a message is its offset and ``physical_base``. ``known_ms`` is the store time of messages whose id
-        tells none. ``where`` names the run in errors.
+        has none. ``where`` names the run in errors.
 
         Raises:
             CorruptFrame: The first frame is damaged. Later damage ends the work.

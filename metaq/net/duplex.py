@@ -177,7 +177,7 @@ class TlsMode(Enum):
     """How a connection is secured.
 
     ``PERMISSIVE``: with TLS if the server takes it, else without; ``ENFORCED``: always with TLS. Neither looks at the
-    server's certificate, as RocketMQ's clients do not unless told to: that keeps out who listens, not who pretends to
+    server's certificate, as RocketMQ's clients do not by default: that keeps out who listens, not who pretends to
     be the server. ``STRICT``: with TLS, and the certificate is checked.
     """
 

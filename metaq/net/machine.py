@@ -13,7 +13,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 def boot_id() -> str | None:
     """A text that no other machine has, and this one has until it starts again; ``None`` where there is none.
 
-    Containers on one machine share it. Only Linux tells one.
+    Containers on one machine share it. Only Linux has one.
 
     Source: random(4).
     """

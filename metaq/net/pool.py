@@ -134,7 +134,7 @@ class Pool(Generic[S]):
                 if not kept:
                     return None
                 session, since_s = kept.pop()
-            # Readable without having been asked means that the broker closed it, or that it is out of step.
+            # Readable without having been asked means that the broker closed it, or that a response is left over.
             if session.quiet and self._clock.monotonic() - since_s < self._idle_s_max:
                 return session
             session.close("gone stale in the pool")

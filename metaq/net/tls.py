@@ -105,7 +105,7 @@ class TlsStream(TcpStream):
             return False
         import ssl
 
-        # What arrived may be part of TLS itself (session tickets, keys): only reading tells.
+        # What arrived may be part of TLS itself (session tickets, keys): only reading shows that.
         try:
             self._secured.settimeout(0)
             self._available = self._secured.recv(_PEEK_BYTES)

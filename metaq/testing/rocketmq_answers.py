@@ -1,4 +1,4 @@
-"""How a RocketMQ broker answers: sends, pulls and offsets, in the order of checks of 4.9.7, or where told so of 5.5.
+"""How a RocketMQ broker answers: sends, pulls and offsets, in the order of checks of 4.9.7, or where it says so of 5.5.
 
 No sockets here: a request and a store give a response. Recordings of a real broker are replayed against this
 (``tests/metaq/testing``), which also lists what differs.

@@ -1,4 +1,4 @@
-"""A RocketMQ cluster for tests, in this process: its servers answer as those of 4.9.7 do, and fail when told.
+"""A RocketMQ cluster for tests, in this process: its servers answer as those of 4.9.7 do, and fail on request.
 
 ::
 

@@ -78,7 +78,7 @@ class QueueLog:
 
 
 class Store:
-    """The state of one broker, which its slave shares. ``clock_ms`` tells store times."""
+    """The state of one broker, which its slave shares. ``clock_ms`` gives store times."""
 
     def __init__(self, ip: str, clock_ms: Callable[[], int]) -> None:
         self._ip, self.clock_ms = ip, clock_ms

@@ -1,4 +1,4 @@
-"""A peer that plays a script: what it expects to hear, what it says, when it hangs up.
+"""A peer that plays a script: what it expects to hear, what it says, when it disconnects.
 
 ::
 
@@ -60,7 +60,7 @@ class ScriptedStream:
         self._clock = clock
         self._steps = deque(script)
         self._to_hear = b""
-        self._incoming: deque[bytes] = deque()  # empty bytes = the peer hung up
+        self._incoming: deque[bytes] = deque()  # empty bytes = the peer disconnected
         self._hung_up = False
         self.closed = False
         self._speak()
@@ -73,7 +73,7 @@ class ScriptedStream:
     def send(self, data: Buffer, timeout_s: float, *, more: bool = False) -> None:
         self._check_open("send")
         if self._hung_up:
-            raise ConnectionFailed(self._address, "send", "the peer hung up")
+            raise ConnectionFailed(self._address, "send", "the peer disconnected")
         rest = bytes(data)
         while rest:
             heard = rest[: len(self._to_hear)]

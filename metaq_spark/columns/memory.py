@@ -1,7 +1,7 @@
 """Where the large buffers of a task come from, so that each is not paid for twice.
 
 Fresh pages of the operating system cost as much to fault in as to fill. Column buffers are Arrow's own memory, whose
-pool keeps what was freed at hand for a while. Blocks that are fetched or sent are malloc's; glibc's is told to keep
+pool keeps what was freed at hand for a while. Blocks that are fetched or sent are malloc's; glibc's is set to keep
 freed memory.
 """
 

@@ -10,7 +10,7 @@ query. Here a call only leaves the event in a mailbox; a thread of the listener'
 query that makes progress faster than brokers answer, the newest progress counts. Nothing that goes wrong here
 reaches Spark.
 
-Without Spark Connect the listener lives in the driver, with it in the client; it must be able to reach the brokers from
+Without Spark Connect the listener runs in the driver, with it in the client; it must be able to reach the brokers from
 there. Without options it asks nobody and knows only what Spark reports: bytes in MetaQ, messages in RocketMQ.
 """
 
@@ -195,4 +195,4 @@ class MetaQLagListener(StreamingQueryListener):
         kind = type(error).__name__
         if kind not in self._told:
             self._told.add(kind)
-            self._logger.warning("a lag could not be told in full: %s (%s is not logged again)", error, kind)
+            self._logger.warning("a lag could not be computed in full: %s (%s is not logged again)", error, kind)

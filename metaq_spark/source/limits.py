@@ -7,7 +7,7 @@ limit only when one message from each of those partitions is more than the limit
 bytes are what a mean size makes of them.
 
 ``minOffsetsPerTrigger`` with ``maxTriggerDelay`` holds a micro-batch back until there are enough messages. As in
-Spark's Kafka source, the first micro-batch of a run is not held back, and one never waits longer than the delay since
+Spark's Kafka source, the first micro-batch of a run is not delayed, and one never waits longer than the delay since
 the one before it.
 """
 

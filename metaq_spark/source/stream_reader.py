@@ -1,6 +1,6 @@
 """The streaming source: where micro-batches begin and end, and the tasks between.
 
-Spark keeps one object of this class in a process of its own for the life of a query run and calls everything but
+Spark keeps one object of this class in a process of its own as long as a query runs and calls everything but
 ``read`` on it; a second copy is made for the tasks. So the object may remember what it looked up, but ``partitions``
 depends on its two offsets alone (Spark calls it again when it replays a batch), and tasks get all they need in their
 partition.

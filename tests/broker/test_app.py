@@ -6,15 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.app import Broker, StartFailed
 from metaq_broker.config.configuration import parse
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import JournalUnavailable, TransactionRefused
-
-INI = (
-    "[system]\nbrokerId=0\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\nunflushInterval=1000\n"
-    "maxSegmentSize=1048576\nmaxTransferSize=1048576\ndataPath={folder}\n[topic=t]\n"
-)
 
 
 def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
@@ -26,7 +22,7 @@ def test_a_journal_that_takes_nothing_at_the_start_is_said_in_a_sentence(
     monkeypatch.setattr(TransactionManager, "recover_from_journal", refuse)
 
     async def run() -> None:
-        broker = Broker(parse(INI.format(folder=tmp_path).encode()), None, lambda: None)
+        broker = Broker(parse(f"{system_section(dataPath=tmp_path)}[topic=t]\n".encode()), None, lambda: None)
         try:
             with pytest.raises(StartFailed) as failed:
                 await broker.open()

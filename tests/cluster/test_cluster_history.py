@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_load import TOPIC, Cable, Place, Producers, Receipt, holes, lost, repeated, stored
-from fix_broker import RunningBroker, StartBroker, broker_command, wait_until
+from fix_broker import RunningBroker, StartBroker, broker_command, free_port, wait_until
 from fix_zookeeper import SESSION_S, Node
 from fix_zookeeper_brokers import Brokers, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
@@ -172,7 +171,7 @@ class Replicated:
     def __init__(self, brokers: Brokers, start_broker: StartBroker, sections: Mapping[str, str]) -> None:
         """Start the brokers in the order of ``sections``, whose texts have ``{master}`` and ``{slave}`` for ports."""
         self.brokers = brokers
-        ports = {name: _free_port() for name in sections}
+        ports = {name: free_port() for name in sections}
         inis = {
             name: brokers.write(name, section.format(**ports) + TOPICS, port=ports[name])
             for name, section in sections.items()
@@ -206,12 +205,6 @@ class Replicated:
         found = stored(self.brokers.zookeeper.option)
         assert repeated(found) == []
         return found
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_a_pair_whose_master_is_lost_for_good_loses_nothing(brokers: Brokers, start_broker: StartBroker) -> None:

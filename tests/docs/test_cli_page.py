@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import blocks
-from fix_broker import StartBroker, wait_until
+from fix_broker import StartBroker, system_section, wait_until
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.client.metaq import MetaQ
@@ -30,11 +30,8 @@ def examples() -> list[tuple[str, str]]:
 
 def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_path: Path) -> None:
     ini = tmp_path / "server.ini"
-    ini.write_text(
-        "[system]\nbrokerId=0\nnumPartitions=1\nserverPort=0\nhostName=127.0.0.1\nunflushThreshold=0\n"
-        "unflushInterval=10000\nmaxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-        f"dataPath={tmp_path / 'data'}\n{zookeeper.ini()}[topic=orders]\n"
-    )
+    system = system_section(hostName="127.0.0.1", dataPath=tmp_path / "data")
+    ini.write_text(f"{system}{zookeeper.ini()}[topic=orders]\n")
     broker = start_broker("start", "-f", ini)
     registered = f"zk://{zookeeper.option}"
     with MetaQ(registered) as mq:

@@ -22,7 +22,7 @@ from peers.rocketmq.servers import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
-DRIVER = Path(__file__).with_name("rocketmq_to_parquet.py")
+DRIVER = Path(__file__).parents[1] / "spark" / "stream_to_parquet.py"
 SEEN_WITHIN_S = 120.0
 PATIENCE = {"retries": "60", "retryIntervalMs": "500"}
 DELETE_EXPIRED = 329
@@ -72,7 +72,8 @@ def test_a_killed_driver_neither_loses_nor_repeats(
 ) -> None:
     topic = RocketMQTopic(spark, rocketmq_topic(queues=4), rocketmq.name_servers)
     rocketmq_programs.write(topic.name, 4000, size=50, batch=100)
-    command = [sys.executable, str(DRIVER), topic.name_servers, topic.name, str(tmp_path), "100"]
+    options = (f"nameServers={topic.name_servers}", f"subscribe={topic.name}", "maxOffsetsPerTrigger=100")
+    command = [sys.executable, str(DRIVER), "rocketmq", str(tmp_path), *options]
     moments: list[Callable[[int], bool]] = [
         lambda before: count_in(tmp_path, "commits") >= before + 2,
         # in the middle of a batch: planned and not committed

@@ -1,6 +1,6 @@
-"""A driver to be killed: reads a topic as a stream into Parquet, in small batches.
+"""A driver to be killed: reads topics as a stream into Parquet, in small batches.
 
-Usage: stream_to_parquet.py BROKERS TOPIC FOLDER
+Usage: stream_to_parquet.py FORMAT FOLDER OPTION=VALUE ...
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-COLUMNS = ("cast(value as string) value", "partition", "offset")
 
-
-def main(brokers: str, topic: str, folder: str) -> None:
+def main(source: str, folder: str, *options: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -20,15 +18,10 @@ def main(brokers: str, topic: str, folder: str) -> None:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
-    rows = (
-        spark.readStream.format("metaq")
-        .options(brokers=brokers, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger="3000")
-        .load()
-        .selectExpr(*COLUMNS)
-    )
-    writer = rows.writeStream.format("parquet").options(
-        path=f"{folder}/rows", checkpointLocation=f"{folder}/checkpoint"
-    )
+    given = dict(option.split("=", 1) for option in options)
+    rows = spark.readStream.format(source).option("startingOffsets", "earliest").options(**given).load()
+    writer = rows.writeStream.format("parquet")
+    writer = writer.options(path=f"{folder}/rows", checkpointLocation=f"{folder}/checkpoint")
     writer.start().awaitTermination()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, wait_until
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until
 from fix_zookeeper import SESSION_S, ZooKeeperRoot, ZooKeeperServer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -47,12 +47,8 @@ class ChangingCluster:
 
     def _write(self, broker_id: int, partition_count: int) -> Path:
         ini = self._folder / f"broker-{broker_id}.ini"
-        ini.write_text(
-            f"[system]\nbrokerId={broker_id}\nnumPartitions=1\nserverPort=0\nunflushThreshold=0\n"
-            "unflushInterval=10000\nmaxSegmentSize=1024*1024\nmaxTransferSize=1024*1024\n"
-            f"dataPath={self._folder / f'data-{broker_id}'}\n{self.zookeeper.ini()}"
-            f"[topic={TOPIC}]\nnumPartitions={partition_count}\n"
-        )
+        system = system_section(broker_id, dataPath=self._folder / f"data-{broker_id}")
+        ini.write_text(f"{system}{self.zookeeper.ini()}[topic={TOPIC}]\nnumPartitions={partition_count}\n")
         return ini
 
     def put(self, broker_id: int, partition_index: int, *values: str) -> None:

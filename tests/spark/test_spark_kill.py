@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, wait_until
+from fix_broker import StartBroker, free_port, wait_until
 from fix_spark import Topic, spark_environment
 from pyspark.sql import SparkSession
-from stream_to_parquet import COLUMNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
@@ -26,7 +24,8 @@ class Driver:
     """A driver process of its own, with its JVM, in a session of its own."""
 
     def __init__(self, topic: Topic, folder: Path) -> None:
-        command = [sys.executable, str(SCRIPT), topic.brokers, topic.name, str(folder)]
+        options = (f"brokers={topic.brokers}", f"subscribe={topic.name}", "maxBytesPerTrigger=3000")
+        command = [sys.executable, str(SCRIPT), "metaq", str(folder), *options]
         with open(folder / "driver.log", "a") as log:
             environment = os.environ | spark_environment()
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
@@ -64,17 +63,11 @@ def test_a_killed_driver_neither_loses_nor_repeats(topic: Topic, tmp_path: Path)
         finally:
             driver.kill()
     assert 3 <= committed(tmp_path) < MESSAGES * 26 // 3000
-    topic.drain(topic.stream().selectExpr(*COLUMNS), tmp_path)
+    topic.drain(topic.stream(), tmp_path)
     rows = topic.spark.read.parquet(str(tmp_path / "rows")).collect()
     expected = [f"{partition}-{n:04}" for partition in (0, 1) for n in range(MESSAGES // 2)]
-    assert sorted(row.value for row in rows) == expected
+    assert sorted(row.value.decode() for row in rows) == expected
     assert len({(row.partition, row.offset) for row in rows}) == MESSAGES
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_a_broker_that_is_killed_and_started_again_is_waited_for(

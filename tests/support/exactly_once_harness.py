@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, broker_command
+from fix_broker import RunningBroker, StartBroker, broker_command, free_port, system_section
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
@@ -49,13 +48,8 @@ class Harness:
         """Start one more broker."""
         folder = self._folder / f"broker-{broker_id}"
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        (folder / "server.ini").write_text(
-            f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\nunflushThreshold=0\n"
-            f"unflushInterval=10000\nmaxSegmentSize=1000000\nmaxTransferSize=1000000\ndataPath={folder / 'data'}\n"
-            f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
-        )
+        system = system_section(broker_id, 2, serverPort=free_port(), dataPath=folder / "data")
+        (folder / "server.ini").write_text(f"{system}[topic={TOPIC}]\n")
         self._run(broker_id)
 
     def _run(self, broker_id: int) -> None:

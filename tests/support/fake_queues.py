@@ -1,4 +1,7 @@
-"""A queue system in memory with queues of named brokers and dense offsets: a backend without wire, broker or Spark."""
+"""A queue system in memory with queues of named brokers and dense offsets: a backend without wire, broker or Spark.
+
+Methods without a docstring are those of the ``Protocol`` that their class implements.
+"""
 
 from __future__ import annotations
 
@@ -99,11 +102,9 @@ class FakePositions(DensePositions):
         self._queues = queues
 
     def bytes_per_offset(self, ranges: Ranges) -> Mapping[TopicPartition, float]:
-        """See ``Boundaries``."""
         return dict.fromkeys(ranges, 10.0)
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """See ``Positions``."""
         found = {}
         for where, time_ms in times_ms.items():
             times = self._queues.times_ms[where]
@@ -118,19 +119,16 @@ class FakeCluster:
         self._queues, self.positions = queues, FakePositions(queues)
 
     def available(self, selection: Selection) -> Holdings:
-        """See ``Cluster``."""
         for broker in self._queues.away:
             raise ConnectionFailed(broker, "connect", "refused")
         return self.available_now(selection)[0]
 
     def available_now(self, selection: Selection) -> tuple[Holdings, Mapping[str, MetaqError]]:
-        """See ``Cluster``."""
         away = self._queues.away
         found = {where: one for where, one in self._queues.holdings().items() if where.partition.broker not in away}
         return chosen(selection, found), {name: ConnectionFailed(name, "connect", "refused") for name in away}
 
     def broker_of(self, where: TopicPartition) -> str | None:
-        """See ``Cluster``."""
         return where.partition.broker_name
 
     def expect(self, partitions: Collection[TopicPartition]) -> None:
@@ -150,7 +148,6 @@ class FakeGroups:
         return dict.fromkeys(partitions, LATEST_OFFSET) | self._groups.get(group, {})
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """See ``GroupOffsets``."""
         self._groups.setdefault(group, {}).update(offsets)
 
 
@@ -176,11 +173,9 @@ class FakeSource:
 
     @property
     def pushed_columns(self) -> PushedColumns:
-        """See ``Source``."""
         return PushedColumns({}, "offset", "timestamp", None, lambda text: False)
 
     def check(self, *, streaming: bool) -> None:
-        """See ``Source``."""
         known = {where.topic for where in self.queues.messages}
         for topic in self.options.topics or ():
             if topic not in known:
@@ -190,19 +185,15 @@ class FakeSource:
         """See ``Source``."""
 
     def is_data_loss(self, error: MetaqError) -> bool:
-        """See ``Source``."""
         return False
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> FakePart:
-        """See ``Source``."""
         return FakePart(where, offsets)
 
     def with_types(self, types: tuple[str, ...]) -> FakeSource:
-        """See ``Source``."""
         return self
 
     def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """See ``Source``."""
         assert isinstance(part, FakePart)
         start = max(part.offsets.start, self.queues.starts[part.where])
         values = self.queues.messages[part.where][start : part.offsets.end]

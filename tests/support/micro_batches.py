@@ -40,3 +40,8 @@ class MicroBatches(ABC):
             put()
             assert values
         return values
+
+
+def offsets(position: Tree, topic: str = "orders") -> dict[str, int]:
+    """The offsets of a topic's partitions in a position."""
+    return position["topics"].get(topic, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from metaq.model import Address, Buffer
 from metaq.net.transport import Stream, Transport
 
@@ -37,15 +39,12 @@ class _RecordedStream:
         self._wait()
         return self._inner.recv(bytes_max, timeout_s)
 
-    def recv_into(self, room: memoryview, timeout_s: float) -> int:
+    def recv_into(self, buffer: memoryview, timeout_s: float) -> int:
         self._wait()
-        return self._inner.recv_into(room, timeout_s)
+        return self._inner.recv_into(buffer, timeout_s)
 
-    def readable(self) -> bool:
-        return self._inner.readable()
-
-    def close(self) -> None:
-        self._inner.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def _wait(self) -> None:
         self._counts.round_trips += self._asked

@@ -119,11 +119,6 @@ class RocketMQHarness(MicroBatches):
         return found
 
 
-def offsets(position: Tree, topic: str = "orders") -> dict[str, int]:
-    """The offsets of a topic's queues in a position."""
-    return position["topics"].get(topic, {})
-
-
 def stream_task(number: int = 0, *, query: str = "q1", batch: int = 0, attempt: int = 0) -> WriteTask:
     """A task of a streaming write."""
     properties = {QUERY_ID: query, BATCH_ID: str(batch)}

@@ -87,8 +87,3 @@ class Harness(MicroBatches):
     def count(self, kind: type[Command]) -> int:
         """How many commands of a kind the brokers were sent."""
         return sum(isinstance(command, kind) for broker in self.brokers for command in broker.commands)
-
-
-def at(position: Tree, topic: str = "orders") -> dict[str, int]:
-    """The offsets of a topic's partitions in a position."""
-    return position["topics"].get(topic, {})

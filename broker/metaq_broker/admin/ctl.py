@@ -64,7 +64,7 @@ def add_ctl_command(commands: argparse._SubParsersAction[argparse.ArgumentParser
     retention.add_argument("verb", choices=["run"])
     retention.add_argument("topic", nargs="?")
     promote = _add(actions, "promote", "make a slave a master, for good")
-    promote.add_argument("--force", action="store_true", help="without asking its master whether it lives")
+    promote.add_argument("--force", action="store_true", help="without checking whether its master is running")
     shutdown = _add(actions, "shutdown", "stop the broker, as SIGTERM does")
     shutdown.add_argument("--wait", action="store_true", help="return when it has stopped")
 

@@ -190,7 +190,7 @@ def _replication(replication: Replication) -> Iterator[Measure]:
     yield _gauge("metaq_replication_lag_bytes", lag, sum(state.lag_bytes for state in states))
     refused = sum(state.fault is not None for state in states)
     yield _gauge("metaq_replication_partitions_refused", "Partitions that this slave does not copy.", refused)
-    broken = "1 while the other broker is not there, or the synchronous pair is out of step."
+    broken = "1 while the other broker cannot be reached, or the synchronous pair is out of sync."
     yield _gauge("metaq_replication_broken", broken, replication.trouble is not None)
 
 

@@ -23,7 +23,7 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 def listen_at(directory: Path) -> socket.socket:
     """Return a socket bound to ``directory/control.sock``, mode 0600; no client can connect before it listens.
 
-    A socket that a dead broker left is replaced: the caller holds the folder's lock, so no other broker lives there.
+    A socket that a dead broker left is replaced: the caller holds the folder's lock, so no other broker runs there.
 
     Raises:
         OSError: The file cannot be made, or something else than a socket has its name.

@@ -95,7 +95,7 @@ SAMSA_KEYS: Final = (
     Key("sendToSlaveTimeoutInMills", "timeout_ms", _MILLISECONDS, 2_000),
     Key("checkSlaveIntervalInMills", "check_interval_ms", _MILLISECONDS, 100),
     # What these mean to MetaQ has no counterpart here: there are no threads to count, no consumers' offsets to repair,
-    # and the pair is out of step at the first failure.
+    # and the pair is out of sync after the first failure.
     Key("callbackThreadCount", "callback_thread_count", number(1, INT32_MAX), 1),
     Key("recoverOffset", "recover_offset", boolean, False),
     Key("recoverParallel", "recover_parallel", boolean, True),

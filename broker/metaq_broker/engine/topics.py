@@ -1,7 +1,7 @@
 """The topics of a broker and their settings: those of its configuration, and those that clients and operators make.
 
 Settings that are made while the broker runs are durable, in the state table under ``topic/NAME``, and go before those
-of the configuration. The engine is told of them with a configuration that has them beside the file's own topics: so
+of the configuration. The engine gets them with a configuration that has them beside the file's own topics: so
 clients of every protocol can put to them and get from them.
 
 A topic is known if it was made, if the configuration names it, or if it has messages. Where a pattern of the

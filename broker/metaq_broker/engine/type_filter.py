@@ -37,7 +37,7 @@ class BetweenBoundaries(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LargeFrame:
-    """The one frame that is kept, too long to be held in memory; the next one begins behind it."""
+    """The one frame that is kept, too long to be kept in memory; the next one begins behind it."""
 
     frame: Slice
 

@@ -1,6 +1,6 @@
 """A disk that is read as it is while everything that would change it is noted and not done.
 
-Checking a partition and repairing it are the same code, the broker's own opening of a partition: on this disk it tells
+Checking a partition and repairing it are one code, the broker's own opening of a partition. On this disk it reports
 what it would do, on the real one it does it. So a check never disagrees with a repair, or with the next start.
 """
 

@@ -17,7 +17,7 @@ PREFIX: Final = "group/"
 class GroupSettings:
     """``consume_enable``: it may pull. ``retry_queues``: of its retry topic. ``retry_max``: attempts of a message.
 
-    ``slow_broker_id``: which broker it is told to read from when it is far behind. ``broker_id``: where it reads else.
+    ``slow_broker_id``: which broker it is sent to when it is far behind. ``broker_id``: where it reads else.
     """
 
     consume_enable: bool = True

@@ -1,4 +1,4 @@
-"""How much the clients of a broker may make it remember about groups, and how a limit is told."""
+"""How much the clients of a broker may make it remember about groups, and the error for a limit that is reached."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a broker tells ZooKeeper that it is there and what it offers, for clients that look for brokers there."""
+"""How a broker registers itself and its topics in ZooKeeper, where clients look for brokers."""

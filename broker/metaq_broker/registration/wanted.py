@@ -53,7 +53,7 @@ def broker_nodes(
     """The nodes of a broker that clients reach at ``address``, the master or slave number ``slave`` of its broker id.
 
     ``stored``: topic -> number of its partitions on the disk, counted to the last one. Of configured topics, patterns
-    included, the configuration tells the number. So it does of topics that only a pattern admits; those have no node
+    included, the configuration has the number. So it does of topics that only a pattern admits; those have no node
     before they are stored. A stored topic that is not accepted any more is there to be read. ``others``: more topics of
     which there may be messages, though nothing of them is served now. Hidden topics have no nodes.
     """

@@ -192,10 +192,10 @@ class Replication:
         await _check_unreachable(master)
 
     async def promote(self, *, force: bool) -> None:
-        """Make a slave a master, for good; ``force``: without asking its master whether it lives.
+        """Make a slave a master, for good; ``force``: without checking whether its master is running.
 
         Raises:
-            PromotionRefused: It is no slave, its master lives or is not known, or the disk refuses.
+            PromotionRefused: It is no slave, its master is running or is not known, or the disk refuses.
         """
         role = self.role
         if not isinstance(role, SlaveConfig | GregorConfig):
@@ -294,4 +294,4 @@ async def _check_unreachable(master: Address) -> None:
     except (OSError, TimeoutError):
         return
     writer.transport.abort()  # whether it answers does not matter: one that hangs may go on
-    raise PromotionRefused(f"the master {master} lives: stop it first")
+    raise PromotionRefused(f"the master {master} is running: stop it first")

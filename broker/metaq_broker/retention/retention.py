@@ -88,7 +88,7 @@ class _Progress:
 
 
 class SegmentRetirement:
-    """See the module. ``in_service`` tells whether a log is the partition's present one. Used on one event loop."""
+    """See the module. ``in_service`` says whether a log is the partition's present one. Used on one event loop."""
 
     def __init__(
         self,

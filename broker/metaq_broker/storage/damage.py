@@ -34,7 +34,7 @@ class Damage:
 
     @property
     def range(self) -> OffsetRange:
-        """The range without its story."""
+        """The range without its reason."""
         return OffsetRange(self.start, self.end)
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Group commit: those who wait until what was appended is durable, and the one sync that is under way for all of them.
 
-Life of an append, all on the event loop unless noted::
+The steps of an append, all on the event loop unless noted::
 
     append, add(end, callback)    the callback waits for the offset behind what was appended
     start                         what is not durable yet is captured as a job ...

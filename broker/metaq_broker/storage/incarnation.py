@@ -1,18 +1,18 @@
 """A partition's incarnation: the UUID that its folder got when it was made, so that a recreated partition is noticed.
 
-Byte offsets begin again when a topic is deleted and made anew, and those of its former life soon look valid again.
+Byte offsets begin again when a topic is deleted and made anew, and those from before soon look valid again.
 File ``incarnation`` in the partition's folder, UTF-8 text, written atomically::
 
     metaq-incarnation 1
     UUID                             32 lower-case hex digits
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-Its life: a new partition's is made in memory and written by the first sync, before anything of the partition is
-readable; one that is opened without the file (a Java broker's, or an older version's) gets it then. It is told to
+A new partition's is made in memory and written by the first sync, before anything of the partition is
+readable; one that is opened without the file (a Java broker's, or an older version's) gets it then. It is reported to
 nobody before it is durable, so a crash never takes back one that a reader has noted. It goes with the folder: a copy or
 a renamed folder has the same, a deleted one takes it along.
 
-A damaged file cannot be told from another partition's, so it is replaced by a new incarnation, with a warning. Readers
+A damaged file may be another partition's, so it is replaced by a new incarnation, with a warning. Readers
 that know the old one then stop, or begin again, as for a recreated topic: both are better than to go on by offsets that
 may mean something else.
 
@@ -108,7 +108,7 @@ def write_incarnation(files: Files, directory: Path, uuid: str) -> None:
 
 
 def remove_incarnation(files: Files, directory: Path) -> None:
-    """Remove what a former life left in a folder without segments; durable on return (blocking)."""
+    """Remove what a former incarnation left in a folder without segments; durable on return (blocking)."""
     path = directory / FILE_NAME
     if files.exists(path):
         files.unlink(path)

@@ -12,7 +12,7 @@ entry straddles a disk sector::
     20   8  zero                               28   4  CRC-32 of the 28 bytes before
     28   4  CRC-32 of the 28 bytes before
 
-The first entry stands at the segment's start (span 0), the last one of a finished segment at its end, which tells its
+The first entry stands at the segment's start (span 0), the last one of a finished segment at its end, which gives its
 number of messages. The span covers headers too, which MetaQ's own checksum does not. An index is never needed and never
 waited for: it is written without fsync, after the bytes that it describes have become durable, and made again from the
 segment when it is missing, short or damaged. A damaged entry is passed over; the one before it serves.

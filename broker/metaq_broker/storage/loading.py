@@ -44,7 +44,7 @@ _PEEK_BYTES = 1 << 12
 class Loaded:
     """A partition as found: its segments (the last one open for writing), with the index builder of the last one.
 
-    ``fresh`` tells that the folder or its first segment was just made, so that the names are not durable yet.
+    ``fresh``: the folder or its first segment was just made, so that the names are not durable yet.
     """
 
     segments: list[Segment]
@@ -208,7 +208,7 @@ class _Loading:
     def _learn_base(self, ordinal: int) -> None:
         """Take note that a segment's index says how many messages come before it.
 
-        Without its index nothing tells this of the oldest segment, if older ones were deleted. What is learnt from a
+        Without its index nothing shows this for the oldest segment, if older ones were deleted. What is learnt from a
         newer one is made up for in those that were counted from zero.
         """
         missing = ordinal - self._ordinal
@@ -343,7 +343,7 @@ class _Loading:
     def _extend(self, found: FoundSegment, handle: FileHandle, end: int, *, new_incarnation: bool) -> None:
         """Make a segment as long as it was, or all of the log: a hole that takes no space.
 
-        It is quarantined first, which also tells of it if a crash comes in between. A new incarnation is for readers
+        It is quarantined first, which also records it if a crash comes in between. A new incarnation is for readers
         that may know offsets behind ``end``.
         """
         write_quarantine(self._files, self._directory, self._damage)

@@ -8,7 +8,7 @@ the next start. It lists the partitions that were complete, so that they need no
     END MTIME_NS FOLDER              end offset and last segment's time of change; FOLDER is the rest of the line
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-File ``durable-ends`` tells where partitions ended at least, file ``lost-data`` which of them did not any more: see
+File ``durable-ends`` has the offset that each partition reached at least, file ``lost-data`` those that did not: see
 ``durable_ends`` and ``losses``.
 """
 

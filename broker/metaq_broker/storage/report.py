@@ -15,7 +15,7 @@ class RecoveryReport:
     """``bytes_cut`` bytes of a torn tail were cut at offset ``cut_at``; ``damage`` was found now (not known before).
 
     ``suspect``: spans whose bodies are intact but whose ids or flags are not what was written. ``indexes_rebuilt``:
-    starts of segments whose index was missing or wrong. ``removed``: files of segments that never held an acknowledged
+    starts of segments whose index was missing or wrong. ``removed``: files of segments that never had an acknowledged
     message. ``missing_bytes``: durable bytes that are gone from the end; ``lost`` says which. ``incarnation_fault``:
     why the partition's incarnation could not be read, so that it got another one.
     """

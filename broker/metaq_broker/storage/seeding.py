@@ -1,4 +1,4 @@
-"""Making a partition's folder that does not begin at offset 0: the first segment and the life are another broker's.
+"""Making a partition's folder that does not begin at offset 0: first segment and incarnation are another broker's.
 
 What a crash leaves half made holds no byte, so whoever copies a partition removes it and begins again.
 

@@ -58,7 +58,7 @@ class Segment:
 
     ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than
     ``first_ms``. ``handle`` is its open file: always there while it is written or not yet durable, else opened when
-    needed. ``named`` tells whether the file has its name; ``end`` is the offset behind its last byte.
+    needed. ``named``: whether the file has its name; ``end`` is the offset behind its last byte.
     """
 
     start: int

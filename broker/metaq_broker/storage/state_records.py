@@ -16,10 +16,10 @@ A record's checksum covers the file number, the record's own position (uint64 ea
 record is recognised only where it was written, so neither a value that contains a piece of a state file nor an old
 block that reappears after a crash can pass for one. Later records of a key replace earlier ones.
 
-``durable size`` is how much of the file was known to be on the disk when the record was written. It tells torn writes
-from damage. The last writes before a power loss may be there in part and in any order, so everything from the first
-broken record on is cut. But if that place was durable already, by the header or by an intact record behind it, then
-bytes that were safe have changed: that is damage, and cutting there would undo what was promised.
+``durable size`` is how much of the file was known to be on the disk when the record was written. By it, torn writes
+differ from damage. The last writes before a power loss may be there in part and in any order, so everything from the
+first broken record on is cut. But if that place was durable already, by the header or by an intact record behind it,
+then bytes that were safe have changed: that is damage, and cutting there would undo what was promised.
 """
 
 from __future__ import annotations

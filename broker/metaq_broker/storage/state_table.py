@@ -356,7 +356,7 @@ class StateTable:
         for on_durable in calls:
             try:
                 on_durable(None if self.failure is None else StateNotWritten(self.path, self.failure))
-            except Exception:  # one of many callers; the others are told all the same
+            except Exception:  # one of many callers; the others are called all the same
                 _LOG.exception("state file: a callback failed")
 
     def _note(self, error: OSError | None) -> None:

@@ -75,7 +75,7 @@ class Ledger:
         """Return where the record of ``slot`` stands.
 
         Raises:
-            KeyError: The slot is not held.
+            KeyError: The slot is not taken.
         """
         return self._retained[slot].location
 

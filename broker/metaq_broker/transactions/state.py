@@ -1,4 +1,4 @@
-"""The life of a transaction as a table: what may happen in which state, and where it leads.
+"""The states of a transaction as a table: what may happen in which state, and where it leads.
 
 ::
 
@@ -15,7 +15,7 @@
 
 Rules behind the table:
 
-* OPEN lives in memory (and in spilled journal records that mean nothing by themselves). A crash forgets it: that is a
+* OPEN is in memory only (and in spilled journal records that mean nothing by themselves). A crash forgets it: that is a
   rollback, and needs no record.
 * PREPARING and ROLLING_BACK wait for one journal record to be durable. Nobody gets an answer before that.
 * COMMITTING begins when the commit record is written and ends when every message is readable. Once the record is

@@ -1,6 +1,6 @@
 """Writes many blocks over one session: several under way at once, in order, at least once.
 
-A writer has one topic, and can be told another with each block: a thousand topics need one connection to a broker.
+A writer has one topic, and can be given another with each block: a thousand topics need one connection to a broker.
 
 Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. When the connection is lost,
 what was under way may or may not be stored, so everything unacknowledged is sent again, from the oldest on: every

@@ -1,6 +1,6 @@
 """What only the broker's index or folder can tell about a partition, in one request each.
 
-Message counts before an offset, the offset behind a count, and which life of the partition an offset belongs to.
+Message counts before an offset, the offset behind a count, and which incarnation of the partition an offset belongs to.
 Without the extension a caller who needs counts walks the frames; nothing can stand in for an incarnation.
 
 Source: docs/protocol.md, "ordinal" and "incarnation".
@@ -52,7 +52,7 @@ def offset_of_message(session: Session, topic: str, partition_index: int, ordina
 
 
 def tells_incarnations(session: Session) -> bool:
-    """Whether the broker tells incarnations, of one partition and in ``stats incarnations``."""
+    """Whether the broker reports incarnations, of one partition and in ``stats incarnations``."""
     return EXT_INCARNATION in session.extensions
 
 

@@ -7,7 +7,7 @@ those of its files (``local_file``)::
     delivered  ──────────┤ position
     received   ────────────────┤ end of the slices
 
-What follows the last whole frame of a slice, a begun one, is held until the rest of it has come; a frame longer than
+The start of a frame at the end of a slice is kept until the rest of the frame arrives; a frame longer than
 any slice comes together the same way. ``horizon`` is the range's end, or the end of the frame that starts before it.
 
 The bytes of a run are not copied on their way from the network or the file to who takes the run, except those of a

@@ -6,7 +6,7 @@ transaction's id; nothing is readable before the commit. Steps wait for their re
 ``settle`` are for those who have many under way.
 
 A step that ends in ``ConnectionFailed`` or ``DeadlineExceeded`` may have been carried out. For XA: after ``prepare``
-look in ``recover``; after ``commit`` ask again. XA code -4 (unknown) then tells nothing: the branch may have been
+look in ``recover``; after ``commit`` ask again. XA code -4 (unknown) then says nothing: the branch may have been
 committed, or rolled back by somebody else. A broker answers for the branches of a decision (``decide_contents``) until
 two later ones were made.
 
@@ -77,7 +77,7 @@ class Transactions:
         self._step("BEGIN", transaction, timeout_s=timeout_s)
 
     def prepare(self, xid: Xid) -> Vote:
-        """First phase: after ``PREPARED`` the broker will commit or roll back as told, through any restart."""
+        """First phase: after ``PREPARED`` the broker will commit or roll back as requested, across any restart."""
         return self.read_vote(self._step("PREPARE", xid))
 
     def read_vote(self, text: str) -> Vote:

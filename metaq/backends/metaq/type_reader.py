@@ -1,6 +1,6 @@
 """Reads the messages of certain types in a byte range, filtered by the broker, one request ahead of the caller.
 
-Where to go on is told by each reply, so there is never more than one request under way: the next one is posted as soon
+Each reply says where to continue, so there is never more than one request under way: the next one is posted as soon
 as a reply has come, before the caller works on it. Frames are handed on as they came, each behind its own offset,
 unparsed and unchecked.
 

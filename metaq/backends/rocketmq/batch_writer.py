@@ -107,7 +107,7 @@ class BatchWriter:
     """Sends to the broker ``broker_name`` over a session of ``pool``, which is this writer's until ``close``.
 
     Topics and ``group`` are names without namespace. At most ``batches_max`` requests and ``bytes_max`` bytes are not
-    acknowledged (a single larger request goes alone). ``now_ms`` tells the time at which messages are born. Without
+    acknowledged (a single larger request goes alone). ``now_ms`` gives the time at which messages are born. Without
     ``receipts`` none are kept, and ``flush`` returns none: those of many batches take memory.
     """
 

@@ -9,7 +9,7 @@
     ├── SendFailed             messages that are not stored, or not known to be
     ├── NameServersAway        none of the name servers answers              (retryable)
     ├── BrokerAway             a broker has no address in any route          (retryable)
-    ├── RouteUnusable          a name server tells what cannot be
+    ├── RouteUnusable          a name server sends a route that cannot be right
     └── TopicListMissing       the name server does not list topics
 """
 

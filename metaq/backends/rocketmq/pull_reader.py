@@ -178,7 +178,7 @@ class _QueueReader:
 
     def _run_of(self, session: Session, found: Found) -> RecordRun | None:
         start = self._window.position
-        if found.removed and found.next_offset > start:  # with a filter nothing else tells it from messages left out
+        if found.removed and found.next_offset > start:  # with a filter, ``removed`` alone says so
             raise OffsetOutOfRange(self._where, start, found.next_offset, max(found.next_offset, found.max_offset))
         measured = self._measured(session, found, self._wanted._replace(start=start))
         data = found.data[measured.begin : measured.stop]

@@ -19,10 +19,10 @@ from metaq.protocols.remoting.headers.clients import CheckClientConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, PullMessageResponse
 
 GROUP: Final = "metaq-spark"
-"""Consumer group of this client's requests. A broker makes it when it is first named, unless it is told not to."""
+"""Consumer group of this client's requests. A broker makes it when it is first named, unless configured otherwise."""
 
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
-"""The remark of 20 that tells messages which were removed from those that a filter left out."""
+"""The remark of 20 that distinguishes messages which were removed from those that a filter left out."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Measured:
     """``data[begin:stop]`` are ``count`` whole records that were wanted. Those before are older, those behind newer.
 
     ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` says what is wrong with the
-    record at ``stop``, if anything. ``ends_early``: that record cannot be used, which is told when it is asked for.
+    record at ``stop``, if anything. ``ends_early``: that record cannot be used, which is reported when it is asked for.
     """
 
     begin: int

@@ -1,4 +1,4 @@
-"""What readers and writers need to know of the cluster: where a broker is. ``metaq.discovery`` tells it."""
+"""What readers and writers need to know of the cluster: where a broker is. It comes from ``metaq.discovery``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Routes(Protocol):
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
         """Where to read from a broker: that id, else the master, else any slave; those that do not answer come last.
 
-        ``topic``: one that the broker has; its route tells where the broker is, and nothing else may.
+        ``topic``: one that the broker has; its route says where the broker is, and may be the only source.
 
         Raises:
             BrokerAway: No route ever had an address of it.

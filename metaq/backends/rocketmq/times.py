@@ -104,7 +104,7 @@ class TimeSearch:
 
 
 class _NotThere(MetaqError):
-    """``queue`` gives no message at ``offset``, below the ``end`` that it told; a new look may find it otherwise."""
+    """``queue`` gives no message at ``offset``, below the ``end`` that it reported; another request may give it."""
 
     retryable = True
 

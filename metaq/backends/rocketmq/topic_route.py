@@ -139,7 +139,7 @@ def check_route(data: TopicRouteData) -> TopicRoute:
     """Return a name server's answer as a route.
 
     Raises:
-        ValueError: It tells what cannot be, or of a static topic; the text says what.
+        ValueError: It cannot be right, or is of a static topic; the text says what.
     """
     if data.topic_queue_mapping_by_broker:
         raise ValueError("it is a static topic, whose queues move between brokers; those are not supported")

@@ -111,7 +111,7 @@ class RocketProducer:
 
         Raises:
             TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
-            SendFailed: A broker refused a batch or could not be reached; ``sent`` tells what was acknowledged.
+            SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
         listed = [one if isinstance(one, RocketMessage) else RocketMessage(data=one) for one in messages]
         if keys is not None and len(keys) != len(listed):

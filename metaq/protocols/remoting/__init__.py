@@ -1,4 +1,4 @@
 """RocketMQ's remoting protocol: ``command`` is the value, ``frames`` its bytes, ``codes`` the numbers.
 
-The protocol itself is told in docs/remoting-protocol.md.
+The protocol itself is described in docs/remoting-protocol.md.
 """

@@ -1,7 +1,7 @@
 """One request or response of the remoting protocol, as a value.
 
 Requests go in both directions of a connection, and each direction numbers its own: whether a command answers something
-is told by its flag alone, what it answers by its opaque.
+shows in its flag alone, what it answers by its opaque.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RemotingCommand:
     ``code`` is a ``RequestCode`` or a ``ResponseCode``; any number is carried. ``ext`` has the header's own fields as
     text (Java: ``extFields``); a field that is null on the wire is not in it. ``opaque`` is a signed 32-bit number.
     ``language`` is a name of ``LANGUAGES``, empty if it was missing; ``version`` is the sender's, as an ordinal.
-    ``codec`` is how the header came, and how it goes unless ``encode`` is told otherwise; it is not compared.
+    ``codec`` is how the header came, and how it goes unless ``encode`` is given another; it is not compared.
     """
 
     code: int

@@ -39,7 +39,7 @@ EXT_ORDINAL: Final = "ordinal"
 """``offset ... ordinal`` and ``offset ... message``: byte offsets to message counts and back."""
 
 EXT_INCARNATION: Final = "incarnation"
-"""``offset ... incarnation`` and ``stats incarnations``: which life of a partition the offsets belong to."""
+"""``offset ... incarnation`` and ``stats incarnations``: which incarnation of a partition the offsets belong to."""
 
 EXT_SEGMENTS: Final = "segments"
 """``stats segments``: where the last segment of each partition begins, for those who copy them."""

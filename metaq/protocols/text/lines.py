@@ -114,7 +114,7 @@ def _parser_for(word: bytes) -> Callable[[list[bytes]], Command | Head]:
 
 
 def _put(tokens: list[bytes]) -> Head:
-    """``put TOPIC PARTITION LENGTH FLAG [CHECKSUM] [TXKEY] OPAQUE``; with one of the two, a digit or dash tells."""
+    """``put TOPIC PARTITION LENGTH FLAG [CHECKSUM] [TXKEY] OPAQUE``; with one of the two, a digit or dash decides."""
     _count_must_be("put", tokens, 6, 8)
     topic, partition, length, flag = _put_fields(tokens)
     opaque = _int32("opaque", tokens[-1])

@@ -1,6 +1,6 @@
 """One task of a read: a byte range of one partition, fetched and turned into record batches.
 
-Runs in Spark's Python workers. Sockets come from the pool of the worker's process, which lives through many tasks.
+Runs in Spark's Python workers. Sockets come from the pool of the worker's process, which runs many tasks.
 Bytes are streamed: what is in memory at a time is the requests under way, one run, and one batch.
 
 ::

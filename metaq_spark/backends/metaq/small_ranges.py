@@ -1,4 +1,4 @@
-"""Reads the ranges of a bundle in one round trip to each broker, where two for each range would be most of the time.
+"""Reads the ranges of one task in one round trip to each broker, where two for each range would be most of the time.
 
 An answer counts only if it is what a range looks like when nothing is wrong: of the same incarnation, every byte that
 was asked for, whole frames with the right checksums. A range with any other answer, a short reply or a refusal, moved

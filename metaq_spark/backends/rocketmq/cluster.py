@@ -1,6 +1,6 @@
 """The brokers as a driver asks about them: which queues there are, and what they hold. Implements ``Cluster``.
 
-A queue that was listed once is asked for as long as this object lives: a broker that leaves the route is likely to be
+A queue that was listed once is asked for as long as this object exists: a broker that leaves the route is likely to be
 restarted, or its slave still has everything. If nobody answers for it, its broker is away, and the queue stays where it
 is. Queues that a query has in its checkpoint are made known by ``expect``, for a run that begins while their broker is
 away.

@@ -77,7 +77,7 @@ class QueuePositions(DensePositions):
         return self._offsets.at(times_ms)
 
     def store_times_ms(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """When the message at each offset was stored; those that cannot be told are left out."""
+        """When the message at each offset was stored; those that are not known are left out."""
         found: dict[TopicPartition, int] = {}
         for where, at in starts.items():
             try:

@@ -1,4 +1,4 @@
-"""Pulls the ranges of a bundle in one round trip to each broker, where one or more for each would be most of the time.
+"""Pulls the ranges of one task in one round trip to each broker, where one or more for each would be most of the time.
 
 An answer counts only if it is what a range looks like when nothing is wrong: every message that was asked for, in whole
 records of that queue with the right checksums. A range with any other answer, a short one or a refusal, missing or
@@ -37,7 +37,7 @@ PULLS_MAX: Final = 64
 """Pulls that are under way at once to one broker."""
 
 ROWS_BYTES_MAX: Final = 32 << 20
-"""Rows that are held at once; compressed bodies may make much of little. The other ranges are read one by one."""
+"""Rows that are in memory at once; compressed bodies may make much of little. The other ranges are read one by one."""
 
 Answer = tuple[OffsetRange, memoryview]
 """Offsets that were asked for, and the records that came."""

@@ -36,7 +36,7 @@ class CorruptRecord(CorruptFrame):
 
 
 ReportGap = Callable[[int, int], None]
-"""Told of queue offsets ``[start, end)`` of which no record came although every message was asked for."""
+"""Called with queue offsets ``[start, end)`` of which no record came although every message was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

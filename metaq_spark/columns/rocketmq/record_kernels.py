@@ -1,4 +1,4 @@
-"""The compiled loop from RocketMQ's records to columns; ``metaq_spark.columns.kernels`` tells what such loops are.
+"""The compiled loop from RocketMQ's records to columns; ``metaq_spark.columns.kernels`` describes such loops.
 
 A record (big-endian; a host is 8 bytes, or 20 with an IPv6 address, as ``sysFlag`` says)::
 
@@ -80,7 +80,7 @@ AT_END: Final = 11
     SYS_FLAG,  # ... and the record's sysFlag
     INFLATED_AT,  # address of that body decompressed, 0 = there is none
     INFLATED_BYTES,
-    DENSE,  # whether a GAP is told
+    DENSE,  # whether a GAP is reported
     QUEUE_ID,
     ROWS_MAX,
     VALUE_BYTES_MAX,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, wait_until
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until
 from metaq_broker.cli import main
-from operated import SYSTEM, ask, get, refusal, stored, tell
+from operated import ask, get, refusal, stored, tell
 
 from metaq.formats.frames import HEADER_BYTES, walk
 from metaq.protocols.text.commands import Value
@@ -25,8 +25,8 @@ SEGMENT_BYTES = 4000
 @pytest.fixture
 def ini(tmp_path: Path) -> Path:
     file = tmp_path / "server.ini"
-    system = SYSTEM.replace("maxSegmentSize=1024*1024", f"maxSegmentSize={SEGMENT_BYTES}")
-    file.write_text(f"{system}dataPath={tmp_path / 'data'}\n[topic=orders]\n")
+    system = system_section(1, 4, maxSegmentSize=SEGMENT_BYTES, dataPath=tmp_path / "data")
+    file.write_text(f"{system}[topic=orders]\n")
     return file
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.blocks import Block
@@ -34,18 +35,18 @@ from metaq.formats.message_id import IdWorker
 
 Scenario = Callable[[Engine], None]
 
-SYSTEM = (
-    "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
-    "maxTransferSize=1024\ndataPath={folder}\n{more}[topic=t]\n"
-)
 FIRST_IS_WRONG = "frame 0 at byte 0 fails its checksum"
+
+
+def ini_text(folder: Path, more: str = "") -> str:
+    return system_section(5, 4, maxSegmentSize=4096, maxTransferSize=1024, dataPath=folder) + more + "[topic=t]\n"
 
 
 def play(folder: Path, scenario: Scenario, more: str = "") -> None:
     """Run a story on the loop thread of an engine with topic ``t`` of four partitions."""
 
     async def run() -> None:
-        config, clock = parse(SYSTEM.format(folder=folder, more=more).encode()), Clock()
+        config, clock = parse(ini_text(folder, more).encode()), Clock()
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:
@@ -167,7 +168,7 @@ def test_a_frame_longer_than_the_transfer_size_is_sent_whole_to_who_asks_for_so_
 
 def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_durable(tmp_path: Path) -> None:
     async def run() -> None:
-        config, clock = parse(SYSTEM.format(folder=tmp_path, more="").encode()), Clock()
+        config, clock = parse(ini_text(tmp_path).encode()), Clock()
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         engine = Engine(config, stores, commit, IdWorker(5), clock, Statistics(clock.monotonic, lambda topic: False))
         durable: list[Refusal | None] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
@@ -38,11 +39,8 @@ class Disk:
     """An engine on a disk that fails when told to, and what was acknowledged."""
 
     def __init__(self, files: Files, root: Path, policy: FlushPolicy) -> None:
-        text = (
-            "[system]\nbrokerId=5\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=2000\n"
-            f"maxTransferSize=1024\ndataPath={root / 'data'}\n[topic={TOPIC}]\n"
-        )
-        config, clock = parse(text.encode()), Clock()
+        text = system_section(5, maxSegmentSize=2000, maxTransferSize=1024, dataPath=root / "data")
+        config, clock = parse(f"{text}[topic={TOPIC}]\n".encode()), Clock()
         self.stores = TopicStores.open(files, clock, config)
         self.commit = GroupCommit(lambda topic: policy)
         statistics = Statistics(clock.monotonic, lambda topic: False)

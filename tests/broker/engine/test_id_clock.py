@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
@@ -67,11 +68,8 @@ class Harness:
 
 def play(folder: Path, scenario: Callable[[Harness], None], now_ms: int = NOW) -> None:
     async def run() -> None:
-        text = (
-            "[system]\nbrokerId=5\nnumPartitions=4\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize=4096\n"
-            f"maxTransferSize=1024\ndataPath={folder}\n[topic=t]\n"
-        )
-        config, clock = parse(text.encode()), ManualClock(now_ms)
+        text = system_section(5, 4, maxSegmentSize=4096, maxTransferSize=1024, dataPath=folder)
+        config, clock = parse(f"{text}[topic=t]\n".encode()), ManualClock(now_ms)
         stores, commit = TopicStores.open(Files(), clock, config), GroupCommit()
         statistics = Statistics(clock.monotonic, lambda topic: False)
         try:

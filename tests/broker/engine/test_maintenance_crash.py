@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
@@ -21,7 +22,6 @@ from metaq_broker.monitoring.statistics import Statistics
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from operated import SYSTEM
 from putting import put
 
 from metaq.formats.frames import walk
@@ -35,8 +35,8 @@ class Harness:
     """An engine on a disk that can fail, in this process."""
 
     def __init__(self, files: Files, root: Path) -> None:
-        text = SYSTEM.replace("maxSegmentSize=1024*1024", "maxSegmentSize=200")
-        self.config = parse(f"{text}dataPath={root / 'data'}\n[topic=orders]\n".encode())
+        text = system_section(1, 4, maxSegmentSize=200, dataPath=root / "data")
+        self.config = parse(f"{text}[topic=orders]\n".encode())
         clock = ManualClock()
         self.stores = TopicStores.open(files, clock, self.config)
         self.commit = GroupCommit(workers=1)

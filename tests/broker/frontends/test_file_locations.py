@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient
+from fix_broker import RunningBroker, StartBroker, WireClient, system_section
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
@@ -21,9 +21,8 @@ pytestmark = pytest.mark.process
 
 
 def ini_text(folder: Path, *more: str) -> str:
-    lines = ("brokerId=0", "numPartitions=1", "serverPort=0", "unflushThreshold=0", "unflushInterval=10000")
-    sizes = ("maxSegmentSize=2000", "maxTransferSize=300", f"dataPath={folder / 'data'}")
-    return "\n".join(["[system]", *lines, *sizes, *more, "[topic=t]", ""])
+    system = system_section(maxSegmentSize=2000, maxTransferSize=300, dataPath=folder / "data")
+    return "\n".join([system, *more, "[topic=t]", ""])
 
 
 @pytest.fixture

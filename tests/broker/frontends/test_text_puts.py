@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, wait_until
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
 from metaq_broker.engine.engine import Engine
@@ -63,10 +63,7 @@ class Harness:
     """One broker's engine and one text session in front of it; partition 0 and 1 of topic ``t``."""
 
     def __init__(self, folder: Path, framed: bool, segment_bytes: int) -> None:
-        text = (
-            f"[system]\nbrokerId=5\nnumPartitions=2\nunflushThreshold=0\nunflushInterval=1000\nmaxSegmentSize={segment_bytes}\n"
-            f"maxMessageSize=1000\nmaxTransferSize=1048576\ndataPath={folder}\n[topic=t]\n"
-        )
+        text = system_section(5, 2, maxSegmentSize=segment_bytes, maxMessageSize=1000, dataPath=folder) + "[topic=t]\n"
         clock = Clock()
         self.folder = folder
         self.text_puts = TextPuts(plain_bytes_max=1 << 40)

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, WireClient
+from fix_broker import RunningBroker, StartBroker, WireClient, system_section
 from test_transaction_commands import XIDS, begin_with, step, tx_put
 from text_requests import block_of, bodies, get, placed
 
@@ -18,24 +18,13 @@ from metaq.protocols.text.encode import encode
 pytestmark = pytest.mark.process
 
 NEVER = "unflushThreshold=1000\nunflushInterval=3600*1000\n"
-INI = """[system]
-brokerId=0
-numPartitions=1
-serverPort=0
-dataPath={folder}
-unflushThreshold=0
-unflushInterval=10000
-maxSegmentSize=1024*1024
-maxTransferSize=1024*1024
-[topic=t]
-{mode}"""
 
 
 @pytest.fixture
 def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """Topic ``t`` is not synced by itself for an hour."""
     ini = tmp_path / "server.ini"
-    ini.write_text(INI.format(folder=tmp_path / "data", mode=NEVER))
+    ini.write_text(f"{system_section(dataPath=tmp_path / 'data')}[topic=t]\n{NEVER}")
     return start_broker("start", "-f", ini)
 
 

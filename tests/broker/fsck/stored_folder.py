@@ -7,32 +7,15 @@ from pathlib import Path
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.partition_log import LogSettings, PartitionLog
+from metaq_broker.storage.partition_log import PartitionLog
 from quick_files import QuickFiles
+from stored import SMALL, START_MS, frames
 
-from metaq.formats.frames import encode_frame
-from metaq.formats.message_id import EPOCH_MS
-from metaq.formats.stored_form import encode_head, encode_stored
-
-SETTINGS = LogSettings(segment_bytes_max=1000, index_interval_bytes=100)
-START_MS = EPOCH_MS + 1_000_000
 COUNT = 60
 
 
-def frame(number: int) -> bytes:
-    """One of five is of a RocketMQ client."""
-    message_id = (START_MS + number - EPOCH_MS) << 22
-    if number % 5 == 3:
-        return encode_stored(b"", encode_head(0, 0, START_MS, bytes(8)), b"", b"message %d " % number, message_id)
-    return encode_frame(message_id, 0, b"message %d " % number + b"x" * (number * 7 % 50))
-
-
-def frames(count: int, first: int = 0) -> list[bytes]:
-    return [frame(number) for number in range(first, first + count)]
-
-
 def open_store(root: Path, files: Files | None = None) -> LogStore:
-    return LogStore.open(files or QuickFiles(), ManualClock(START_MS), root, lambda topic: SETTINGS)
+    return LogStore.open(files or QuickFiles(), ManualClock(START_MS), root, lambda topic: SMALL)
 
 
 def fill(root: Path, *, clean: bool = True) -> None:
@@ -55,7 +38,7 @@ def bodies(log: PartitionLog) -> dict[int, bytes]:
 
 def served(root: Path, folder: str = "orders-0", files: Files | None = None) -> dict[int, bytes]:
     """What a broker serves of the partition, by offset."""
-    log = PartitionLog.open(files or QuickFiles(), Clock(), root / folder, SETTINGS)
+    log = PartitionLog.open(files or QuickFiles(), Clock(), root / folder, SMALL)
     return bodies(log)
 
 

@@ -15,11 +15,12 @@ from metaq_broker.fsck.report import as_json, as_text, exit_status
 from metaq_broker.storage.damage import Damage
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from quick_files import QuickFiles
-from stored_folder import COUNT, SETTINGS, START_MS, fill, flip, frames, open_store, segments, served, snapshot
+from stored import SMALL, START_MS, frames
+from stored_folder import COUNT, fill, flip, open_store, segments, served, snapshot
 
 
 def run(root: Path, *, repair: bool = False, topics: frozenset[str] = frozenset()) -> Findings:
-    return Checker(QuickFiles(), Clock(), CheckTask([root], root / "transactions", SETTINGS, topics, repair)).run()
+    return Checker(QuickFiles(), Clock(), CheckTask([root], root / "transactions", SMALL, topics, repair)).run()
 
 
 def orders(findings: Findings) -> PartitionFindings:
@@ -262,12 +263,12 @@ def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
         torn(root)
         broken_body(root)
         broken_index(root)
-        return check_partition(root / "orders-0", SETTINGS)
+        return check_partition(root / "orders-0", SMALL)
 
     counting = tmp_path / "count"
     findings = harmed(counting)
     files = FaultyFiles(counting)
-    repair_partition(files, SETTINGS, findings, ManualClock(START_MS))
+    repair_partition(files, SMALL, findings, ManualClock(START_MS))
     expected, tail = served(counting), frames(1, COUNT)[0][:-3]
     assert len(expected) == COUNT - 1
     assert len(files.calls) > 8
@@ -276,7 +277,7 @@ def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
         findings = harmed(root)
         files = FaultyFiles(root, Fault(at, None))
         with pytest.raises(PowerCut):
-            repair_partition(files, SETTINGS, findings, ManualClock(START_MS))
+            repair_partition(files, SMALL, findings, ManualClock(START_MS))
         files.crash(Random(at))
         run(root, repair=True)
         assert exit_status(run(root)) == 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, system_section
+from fix_broker import RunningBroker, StartBroker, free_port, system_section
 from prometheus_client.parser import text_string_to_metric_families
 
 SYSTEM = system_section(7, 2)
@@ -17,9 +16,7 @@ SYSTEM = system_section(7, 2)
 @pytest.fixture
 def port() -> int:
     """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()
 
 
 @pytest.fixture

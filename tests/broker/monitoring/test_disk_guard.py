@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.clock import ManualClock
 from metaq_broker.config.configuration import ConfigError, parse
 from metaq_broker.engine.engine import Engine
@@ -100,10 +101,7 @@ def test_the_real_disk_is_asked(tmp_path: Path) -> None:
         Files().disk_space(tmp_path / "nowhere")
 
 
-SYSTEM = (
-    "[system]\nbrokerId=0\nnumPartitions=2\nunflushThreshold=0\nunflushInterval=10000\n"
-    "maxSegmentSize=1024*1024\nmaxTransferSize=1024\n"
-)
+SYSTEM = system_section(0, 2, maxTransferSize=1024)
 
 
 @pytest.mark.parametrize(

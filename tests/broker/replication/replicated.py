@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fix_broker import system_section
 from metaq_broker.app import Broker
 from metaq_broker.config.configuration import BrokerConfig, parse
 from metaq_broker.frontends.text.link import Link
@@ -27,12 +28,9 @@ def configured(
     folder: Path, *, role: str = "", port: int = 0, broker_id: int = 3, system: str = "", topic: str = ""
 ) -> BrokerConfig:
     """Return the configuration of a broker with small segments that accepts every topic."""
-    text = (
-        f"[system]\nbrokerId={broker_id}\nnumPartitions=2\nserverPort={port}\ndataPath={folder}\nunflushThreshold=0\n"
-        f"unflushInterval=10000\nmaxSegmentSize={SEGMENT_BYTES}\nmaxTransferSize=1024*1024\nindexInterval=256\n"
-        f"deleteWhen=0 0 6 * * ?\n{system}\n[zookeeper]\nzk.zkEnable=false\n{role}\n[topic=*]\n{topic}\n"
-    )
-    return parse(text.encode(), "test.ini")
+    keys = {"maxSegmentSize": SEGMENT_BYTES, "indexInterval": 256, "deleteWhen": "0 0 6 * * ?", "dataPath": folder}
+    text = system_section(broker_id, 2, serverPort=port, **keys)
+    return parse(f"{text}{system}\n{role}\n[topic=*]\n{topic}\n".encode(), "test.ini")
 
 
 def slave_of(master: Broker, **keys: object) -> str:

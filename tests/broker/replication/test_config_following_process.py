@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, broker_command, wait_until
+from fix_broker import StartBroker, broker_command, system_section, wait_until
 
 from metaq.protocols.text.commands import Value
 
@@ -16,10 +16,7 @@ pytestmark = pytest.mark.process
 def ini(folder: Path, name: str, rest: str) -> Path:
     """Write the configuration of a broker; return its path."""
     file = folder / f"{name}.ini"
-    file.write_text(
-        f"[system]\nbrokerId=3\nnumPartitions=2\nserverPort=0\ndataPath={folder / name}\nunflushThreshold=0\n"
-        f"unflushInterval=10000\nmaxSegmentSize=4096\nmaxTransferSize=1024*1024\n[zookeeper]\nzk.zkEnable=false\n{rest}"
-    )
+    file.write_text(system_section(3, 2, maxSegmentSize=4096, dataPath=folder / name) + rest)
     return file
 
 

@@ -6,16 +6,14 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from fix_broker import system_section
 from metaq_broker.config.configuration import parse
 from metaq_broker.config.ini import ConfigError
 from metaq_broker.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig, with_plugin
 
 from metaq.model import Address
 
-MINIMAL = (
-    "[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=10000\nmaxSegmentSize=1024\n"
-    "maxTransferSize=1024\n[topic=t]\n"
-)
+MINIMAL = system_section(maxSegmentSize=1024, maxTransferSize=1024) + "[topic=t]\n"
 MASTER = Address("10.0.0.1", 8123)
 
 

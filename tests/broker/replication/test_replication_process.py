@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, wait_until
+from fix_broker import (
+    DEADLINE_S,
+    RunningBroker,
+    StartBroker,
+    WireClient,
+    broker_command,
+    free_port,
+    system_section,
+    wait_until,
+)
 from replicated import SEGMENT_BYTES, segments
 
 from metaq.formats.frames import walk
@@ -22,21 +30,11 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 ROUNDS = 6
 
 
-def free_port() -> int:
-    """Return a port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def ini(folder: Path, name: str, port: int, role: str) -> Path:
     """Write the configuration of a broker; return its path."""
     file = folder / f"{name}.ini"
-    file.write_text(
-        f"[system]\nbrokerId=3\nnumPartitions=2\nserverPort={port}\ndataPath={folder / name}\nunflushThreshold=0\n"
-        f"unflushInterval=10000\nmaxSegmentSize={SEGMENT_BYTES * 10}\nmaxTransferSize=1024*1024\n"
-        f"[zookeeper]\nzk.zkEnable=false\n{role}\n[topic=t]\n"
-    )
+    system = system_section(3, 2, serverPort=port, maxSegmentSize=SEGMENT_BYTES * 10, dataPath=folder / name)
+    file.write_text(f"{system}{role}\n[topic=t]\n")
     return file
 
 

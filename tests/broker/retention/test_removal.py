@@ -24,7 +24,7 @@ from metaq_broker.retention.policy import Removal
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import Moved, Slice
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
-from rolled import FOLDER, contents, frames, names, open_log, rolled_log
+from retained import FOLDER, contents, frames, names, open_log, rolled_log
 
 SEGMENTS = 4
 PER_SEGMENT = 10

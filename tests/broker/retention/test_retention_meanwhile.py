@@ -10,8 +10,7 @@ from pathlib import Path
 from metaq_broker.retention.retention import Retention, Retired
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault
-from retained import ORDERS, Harness, SlowWorker, due_on_faulty_files, scenario
-from rolled import SETTINGS, contents, frames
+from retained import ORDERS, SETTINGS, Harness, SlowWorker, contents, due_on_faulty_files, frames, scenario
 
 ARCHIVED = ORDERS.replace("delete,10s", "archive,10s,true")
 

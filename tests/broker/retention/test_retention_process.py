@@ -17,7 +17,7 @@ from metaq.formats.frames import encode_frame, walk
 
 pytestmark = pytest.mark.process
 
-SYSTEM = system_section(1, segment_bytes=1000) + "stat=true\n"
+SYSTEM = system_section(1, maxSegmentSize=1000) + "stat=true\n"
 EACH_SECOND = "deleteWhen=* * * * * ?\n"
 BODY = b"x" * 80
 """Ten messages of 100 bytes fill a segment."""

@@ -14,8 +14,19 @@ from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.partition_log import Moved, PartitionLog
 from metaq_broker.testing import Fault, FaultyFiles
-from retained import NOW_MS, ORDERS, SYSTEM, Harness, at_once, config, due_on_faulty_files, scenario
-from rolled import SETTINGS, contents, frames
+from retained import (
+    NOW_MS,
+    ORDERS,
+    SETTINGS,
+    SYSTEM,
+    Harness,
+    at_once,
+    config,
+    contents,
+    due_on_faulty_files,
+    frames,
+    scenario,
+)
 
 # ---- when
 

@@ -9,14 +9,15 @@ from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
-from tx_harness import Harness, NoSync, local, xid
+from quick_files import QuickFiles
+from tx_harness import Harness, local, xid
 
 SMALL = CheckpointSettings(checkpoints_max=3, file_bytes=20_000)
 BOUND = (SMALL.checkpoints_max + 2) * SMALL.file_bytes
 
 
 def small_harness(tmp_path: Path, **settings: object) -> Harness:
-    return Harness(tmp_path, NoSync(), checkpoint=SMALL, **settings)
+    return Harness(tmp_path, QuickFiles(), checkpoint=SMALL, **settings)
 
 
 def run(harness: Harness, count: int, first: int = 0) -> int:

@@ -32,7 +32,8 @@ from metaq_broker.transactions.records import (
     decode,
     encode,
 )
-from tx_harness import NoSync, local, xid
+from quick_files import QuickFiles
+from tx_harness import local, xid
 
 from metaq.model import LocalTransactionId, Xid
 
@@ -61,7 +62,7 @@ def open_journal(
     directory: Path, files: Files | None = None, file_bytes: int = ONE_FILE
 ) -> tuple[Journal, list[Record]]:
     seen: list[Record] = []
-    journal = Journal(files or NoSync(), directory, file_bytes)
+    journal = Journal(files or QuickFiles(), directory, file_bytes)
     journal.load(lambda location, record: seen.append(record))
     return journal, seen
 

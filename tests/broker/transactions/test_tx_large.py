@@ -17,8 +17,8 @@ from metaq_broker.transactions.interfaces import Durability, TransactionLimits, 
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
 from metaq_broker.transactions.transaction import MARK_BYTES, SMALL_BYTES, Transaction
-from quick_files import marks
-from tx_harness import Harness, ManualLoop, NoSync, local, xid
+from quick_files import QuickFiles, marks
+from tx_harness import Harness, ManualLoop, local, xid
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
@@ -45,7 +45,7 @@ def prepare(harness: Harness, key: object, name: str, count: int = 12) -> None:
 
 
 def test_branches_of_a_decision_keep_their_order_whatever_their_size(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     sizes = (12, 1, 2, 30, 1)
     for key, size in zip(BRANCHES, sizes, strict=True):
         prepare(harness, key, str(key), size)
@@ -60,7 +60,7 @@ def test_branches_of_a_decision_keep_their_order_whatever_their_size(tmp_path: P
 
 
 def test_a_small_commit_does_not_pass_a_large_one_before_it(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     for key, size in ((local(1), 12), (local(2), 1)):
         harness.begin(key)
         for body in bodies_of(str(key), size):
@@ -74,7 +74,7 @@ def test_a_small_commit_does_not_pass_a_large_one_before_it(tmp_path: Path) -> N
 
 
 def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
     seen: list[int] = []
     append = harness.store.append
@@ -89,7 +89,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_large_commit(tmp_pat
 
 
 def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
     told: list[object] = []
     harness.tx.commit(BRANCHES[0], False, None, told.append)
@@ -105,7 +105,7 @@ def test_a_stop_while_a_commit_is_read_is_finished_by_the_next_start(tmp_path: P
 
 
 def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
-    journal = Journal(NoSync(), tmp_path, 1)
+    journal = Journal(QuickFiles(), tmp_path, 1)
     journal.load(lambda location, record: None)
     wanted = Messages(1, 0, (Unit("orders", 0, b"frames", 1),))
     (location,) = journal.append([wanted])
@@ -122,7 +122,7 @@ def test_a_file_that_is_being_read_may_be_dropped(tmp_path: Path) -> None:
 
 
 def test_damage_that_the_worker_finds_is_told(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS)
     prepare(harness, BRANCHES[0], "large")
     (file,) = (tmp_path / "transactions").glob("*.journal")
     content = bytearray(file.read_bytes())
@@ -135,7 +135,7 @@ def test_damage_that_the_worker_finds_is_told(tmp_path: Path) -> None:
 
 def test_checkpoints_move_records_while_large_commits_are_read(tmp_path: Path) -> None:
     settings = CheckpointSettings(checkpoints_max=1, file_bytes=900)
-    harness = Harness(tmp_path, NoSync(), limits=LIMITS, checkpoint=settings)
+    harness = Harness(tmp_path, QuickFiles(), limits=LIMITS, checkpoint=settings)
     expected = []
     for number in range(6):
         prepare(harness, xid(f"c{number}"), f"n{number}")
@@ -206,7 +206,7 @@ def test_many_small_puts_leave_few_marks() -> None:
 
 @pytest.mark.parametrize(("durability", "early"), [(Durability.COMMIT, 1), (Durability.OS, 0)])
 def test_the_journal_becomes_durable_before_anybody_waits(tmp_path: Path, durability: Durability, early: int) -> None:
-    journal = Journal(NoSync(), tmp_path, 1 << 20)
+    journal = Journal(QuickFiles(), tmp_path, 1 << 20)
     journal.load(lambda location, record: None)
     loop = ManualLoop(ManualClock())
     sync = GroupSync(journal, durability, loop.run_in_worker, loop.call_later, early_bytes=100)
@@ -224,7 +224,7 @@ def test_the_journal_becomes_durable_before_anybody_waits(tmp_path: Path, durabi
 
 
 def test_reading_damage_names_the_place(tmp_path: Path) -> None:
-    journal = Journal(NoSync(), tmp_path, 1 << 20)
+    journal = Journal(QuickFiles(), tmp_path, 1 << 20)
     journal.load(lambda location, record: None)
     (location,) = journal.append([Messages(1, 0, (Unit("orders", 0, b"frames", 1),))])
     (file,) = tmp_path.glob("*.journal")

@@ -33,16 +33,6 @@ TOPICS = ("orders", "payments")
 TEXTS = RefusalTexts(5, "here", 8123)
 
 
-class NoSync(Files):
-    """A disk that is not waited for, where a test opens hundreds of journals and cuts no power."""
-
-    def fdatasync(self, fd: int) -> None:
-        pass
-
-    def fsync_dir(self, path: Path) -> None:
-        pass
-
-
 @dataclass(slots=True)
 class ManualTimer:
     """A call that ``ManualLoop`` makes when its time has come."""

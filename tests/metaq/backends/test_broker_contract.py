@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fix_broker import RunningBroker, launch_with_small_limits
+from fix_broker import RunningBroker, launch_in
 from fix_client import ADDRESS, TIMEOUTS, memory_session
 
 from metaq.backends.metaq.boundaries import frame_boundary
@@ -40,7 +40,7 @@ def topic() -> str:
 @pytest.fixture(scope="module")
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder = tmp_path_factory.mktemp("contract")
-    broker = launch_with_small_limits(folder, 5, SEGMENT_BYTES, TRANSFER_BYTES, TOPICS_INI)
+    broker = launch_in(folder, TOPICS_INI, brokerId=5, maxSegmentSize=SEGMENT_BYTES, maxTransferSize=TRANSFER_BYTES)
     yield broker
     broker.end()
 

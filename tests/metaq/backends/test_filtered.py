@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from fix_broker import RunningBroker, launch_with_small_limits
+from fix_broker import RunningBroker, launch_in
 from fix_client import TIMEOUTS, memory_session
 
 from metaq.backends.metaq.fetch import AtEnd, Moved
@@ -28,7 +28,7 @@ NUMBERS = count()
 @pytest.fixture(scope="module")
 def real_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder = tmp_path_factory.mktemp("filtered")
-    broker = launch_with_small_limits(folder, 0, SEGMENT_BYTES, TRANSFER_BYTES, "[topic=*]\n")
+    broker = launch_in(folder, maxSegmentSize=SEGMENT_BYTES, maxTransferSize=TRANSFER_BYTES)
     yield broker
     broker.end()
 

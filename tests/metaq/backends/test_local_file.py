@@ -40,7 +40,7 @@ def contents(number: int) -> bytes:
 def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
     """Partition 0 of t: thirty messages of 70,000 bytes, three to a segment."""
     ini = tmp_path / "server.ini"
-    system = system_section(0, segment_bytes=SEGMENT_BYTES, transfer_bytes=50000)
+    system = system_section(maxSegmentSize=SEGMENT_BYTES, maxTransferSize=50000)
     ini.write_text(f"{system}dataPath={tmp_path / 'data'}\n[topic=t]\n")
     running = start_broker("start", "-f", ini)
     with closing(Session.connect(running.address, TIMEOUTS)) as session:

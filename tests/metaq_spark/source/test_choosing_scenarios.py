@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pytest
-from source_harness import NO_EXTENSIONS, Harness, at
+from micro_batches import offsets as at
+from source_harness import NO_EXTENSIONS, Harness
 
 from metaq.errors import ExtensionMissing, TopicNotFound
 from metaq.model import TopicPartition

@@ -2,7 +2,7 @@
 
 Output. Replies leave in order. Those that became ready together go out in one write. File slices go from file to socket
 with ``sendfile`` while the transport buffers nothing. When the socket takes no more, one small chunk is handed to the
-transport instead: the transport waits for the socket, and ``resume_writing`` tells when the rest can go on. So at most
+transport instead: the transport waits for the socket, and ``resume_writing`` says when the rest can be sent. So at most
 one chunk of a file is ever in memory. Over TLS all of a file goes through memory, in such chunks.
 
 Input. Bytes are received into one buffer of the server and copied from there; those of a block go straight to the
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self._now: Final = server.loop.time
         self.last_activity = self._now()
         self.buffered_bytes = 0
-        """Bytes of input and output that wait in this connection, as the server has been told."""
+        """Bytes of input and output that wait in this connection, as reported to the server."""
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer}, {self._replies.unanswered} unanswered>"

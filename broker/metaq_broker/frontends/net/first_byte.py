@@ -1,4 +1,4 @@
-"""Connections of a port that serves clients with TLS and without: the first byte tells which a client is.
+"""Connections of a port that serves clients with TLS and without: the first byte shows which a client is.
 
 A TLS record of a handshake begins with 0x16. No other protocol here does: as the first byte of a remoting frame it
 would announce more than 352 MiB. The byte is looked at and left in the socket, so that whoever takes the connection

@@ -50,7 +50,7 @@ def bind(host: str, port: int) -> socket.socket:
 class Server:
     """The listening socket and its connections, secured by ``tls`` if that is given, unless it is ``tls_optional``.
 
-    ``sessions`` makes the session of each; ``partition_count`` tells how many partitions need files of this process.
+    ``sessions`` makes the session of each; ``partition_count`` is how many partitions need files of this process.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Another broker, asked in MetaQ's text protocol: what replication needs of it, as typed calls over a ``Link``.
 
-A broker of ours tells what it holds in ``stats segments`` and takes ``copy``; a Java broker tells less, in
+A broker of ours reports what it has in ``stats segments`` and takes ``copy``; a Java broker reports less, in
 ``stats offsets``, and takes ``sync``, message by message.
 """
 
@@ -116,7 +116,7 @@ class TextPeer:
         if isinstance(run, Declined):
             return run
         if not isinstance(start, Result) or start.code != OK:
-            return Declined(f"its segment is not told: {_words(start)}")
+            return Declined(f"its segment is not known: {_words(start)}")
         return FetchedRun(int(start.text), run)
 
     async def copy(self, piece: CopiedRun) -> int | Declined:

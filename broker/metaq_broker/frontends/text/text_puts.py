@@ -25,7 +25,7 @@ from metaq_broker.engine.blocks import BLOCKS
 from metaq_broker.engine.lazy_loop import PLAIN_BYTES_MAX, LazyLoop
 
 BLOCK_BYTES: Final = 1 << 20
-"""Room for the frames of one run, the same for all connections: they are written before the next run is taken."""
+"""Size of the buffer for the frames of one run, shared by all connections: they are written before the next run."""
 
 RUN_PUTS_MAX: Final = 8192
 """Puts of one run at most."""

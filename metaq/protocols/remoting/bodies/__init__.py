@@ -1,1 +1,1 @@
-"""Bodies that are JSON: ``json_body`` tells how a dataclass becomes one, the other modules have the dataclasses."""
+"""Bodies that are JSON: ``json_body`` makes one of a dataclass, the other modules have the dataclasses."""

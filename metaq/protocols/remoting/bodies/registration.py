@@ -1,4 +1,4 @@
-"""What a broker tells the name server: its topics, plain or compressed.
+"""What a broker sends to the name server: its topics, plain or compressed.
 
 ::
 

@@ -7,7 +7,7 @@
     parse_request(command) == asked
     PullMessageResponse.from_ext(answer.ext).next_begin_offset
 
-``fields`` tells how a declaration becomes the wire's names and types.
+``fields`` turns a declaration into the wire's names and types.
 """
 
 from __future__ import annotations

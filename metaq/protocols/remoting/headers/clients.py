@@ -19,7 +19,7 @@ class HeartBeat(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartBeatResponse(Response):
-    """What a broker of 5.x tells beside its version; one of 4.x sends no fields."""
+    """What a broker of 5.x sends beside its version; one of 4.x sends no fields."""
 
     CODE = RequestCode.HEART_BEAT
 

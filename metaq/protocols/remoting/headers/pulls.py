@@ -92,7 +92,7 @@ class QueryMessageResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewMessageById(Request):
-    """Read the message at ``offset`` of the broker's log, which its id tells."""
+    """Read the message at ``offset`` of the broker's log, which is part of its id."""
 
     CODE = RequestCode.VIEW_MESSAGE_BY_ID
 

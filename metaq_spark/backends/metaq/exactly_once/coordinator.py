@@ -104,7 +104,7 @@ class Coordinator:
     def end(self, batch: BatchName) -> None:
         """Let the brokers forget a query whose only batch is finished, and everything that its tasks leave behind.
 
-        A failure is no reason to call the write failed: it is logged, and what stays at a broker takes little room.
+        A failure is no reason to call the write failed: it is logged, and what stays at a broker takes little space.
         """
 
         def steps(conversation: Conversation) -> None:

@@ -31,7 +31,7 @@ from uuid import uuid4
 from metaq.model import Xid
 
 FORMAT_ID: Final = int.from_bytes(b"MQSS", "big")
-"""Tells our branches from those of other programs that use the same broker."""
+"""Distinguishes our branches from those of other programs that use the same broker."""
 
 _NAMED: Final = "app-"
 _GLOBAL: Final = re.compile(rb"(.+)/(\d{1,19})", re.DOTALL)

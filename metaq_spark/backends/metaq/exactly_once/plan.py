@@ -76,7 +76,7 @@ def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | N
     if plan.single and batch_id is not None:
         raise ExactlyOnceError(
             "a write inside foreachBatch needs the options txnAppId (a name that no other write of the query has) and "
-            "txnVersion (the batch id): a batch that Spark runs again could not be told from a new one"
+            "txnVersion (the batch id): a batch that Spark runs again could not be distinguished from a new one"
         )
     if plan.batch is not None:
         return plan.batch

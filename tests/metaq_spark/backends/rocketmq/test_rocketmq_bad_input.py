@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from rocketmq_harness import RocketMQHarness, offsets
+from micro_batches import offsets
+from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.errors import MetaqError, TopicNotFound

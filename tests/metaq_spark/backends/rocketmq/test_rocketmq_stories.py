@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from rocketmq_harness import RocketMQHarness, offsets
+from micro_batches import offsets
+from rocketmq_harness import RocketMQHarness
 
 from metaq.model import Partition
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
