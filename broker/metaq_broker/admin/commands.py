@@ -20,7 +20,7 @@ from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.storage.losses import Loss
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.report import RecoveryReport
+from metaq_broker.storage.recovery import RecoveryReport
 from metaq_broker.transactions.outcomes import Outcome, TransactionRefused
 
 _OUTCOMES: Final = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK, "complete": Outcome.COMPLETED}

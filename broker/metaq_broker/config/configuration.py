@@ -29,7 +29,7 @@ from metaq_broker.config.rocketmq import SECTION as ROCKETMQ
 from metaq_broker.config.rocketmq import RocketmqConfig, read_rocketmq
 from metaq_broker.config.shared import shared_text
 from metaq_broker.storage.folders import topic_fault
-from metaq_broker.storage.settings import Verify
+from metaq_broker.storage.loading import Verify
 
 _TOPIC_PREFIX = "topic="
 _WILDCARD = "*"

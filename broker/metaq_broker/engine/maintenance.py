@@ -21,7 +21,7 @@ from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.folders import folder_name
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.report import RecoveryReport
+from metaq_broker.storage.recovery import RecoveryReport
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from metaq_broker.open_files import PARTITION_FILES, OpenFiles
 from metaq_broker.storage.errors import is_out_of_files
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.folders import parse_folder_name
+from metaq_broker.storage.loading import LogSettings
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.losses import Loss
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.settings import LogSettings
 
 _LOG: Final = logging.getLogger(__name__)
 

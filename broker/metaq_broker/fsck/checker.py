@@ -18,11 +18,11 @@ from metaq_broker.storage.durable_ends import NotedEnd, read_durable_ends
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.folders import DELETED_SUFFIX, parse_folder_name
+from metaq_broker.storage.loading import LogSettings
 from metaq_broker.storage.log_store import KEYS_NAME, LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.storage.losses import read_losses
 from metaq_broker.storage.sealed_files import CleanEnd, read_clean_mark
 from metaq_broker.storage.segment import find_segment_files
-from metaq_broker.storage.settings import LogSettings
 
 _LIVE_ATTEMPTS: Final = 3
 

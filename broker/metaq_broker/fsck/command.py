@@ -19,8 +19,8 @@ from metaq_broker.fsck.checker import Checker, CheckTask
 from metaq_broker.fsck.report import EXIT_UNCHECKED, as_json, as_text, exit_status
 from metaq_broker.storage.errors import StoreLocked
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.loading import LogSettings
 from metaq_broker.storage.log_store import TRANSACTIONS_NAME
-from metaq_broker.storage.settings import LogSettings
 
 
 def add_fsck_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

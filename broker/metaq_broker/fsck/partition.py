@@ -25,11 +25,10 @@ from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.incarnation import Incarnation, IncarnationDamaged, read_incarnation, write_incarnation
-from metaq_broker.storage.loading import Loaded, load
+from metaq_broker.storage.loading import Loaded, LogSettings, load
 from metaq_broker.storage.losses import Losses, loss_of_end
 from metaq_broker.storage.sealed_files import CleanEnd
 from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
-from metaq_broker.storage.settings import LogSettings
 
 KEPT_SUFFIX: Final = ".cut"
 _COPY_BYTES: Final = 1 << 20

@@ -23,7 +23,7 @@ from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.folders import folder_name, topic_fault
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import Slice
-from metaq_broker.storage.seeding import seed_partition
+from metaq_broker.storage.segment_files import seed_partition
 
 _HEADER: Final = struct.Struct(">iiqi")
 

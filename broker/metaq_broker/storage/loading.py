@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.damage import Damage, read_quarantine, write_quarantine
@@ -29,13 +29,36 @@ from metaq_broker.storage.index import (
     decode_entry,
 )
 from metaq_broker.storage.losses import REASON, LostEnd, find_lost_end
-from metaq_broker.storage.recovery import Evidence, Examined, examine
-from metaq_broker.storage.report import RecoveryReport
+from metaq_broker.storage.recovery import Evidence, Examined, RecoveryReport, examine
 from metaq_broker.storage.sealed_files import read_failed_sync, remove_failed_sync
 from metaq_broker.storage.segment import Segment, index_path, segment_path
 from metaq_broker.storage.segment_files import FoundSegment, SegmentFiles
 from metaq_broker.storage.segment_view import SegmentView
-from metaq_broker.storage.settings import LogSettings, Verify
+
+Verify = Literal["tail", "full", "trust"]
+"""What is checked when a partition is opened.
+
+``tail``: the last segment, frame by frame; older ones by their sizes and indexes. ``full``: every segment. ``trust``:
+nothing but the indexes, for partitions that were closed cleanly; falls back to ``tail`` where an index is not complete.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Sizes of one partition's files.
+
+    ``segment_bytes_max``: a segment that has reached this size is not written any more (it may exceed it by one message
+    or one unit). ``index_interval_bytes``: log bytes between two index entries.
+    """
+
+    segment_bytes_max: int = 1 << 30
+    index_interval_bytes: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("segment_bytes_max", "index_interval_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: expected 1 or more")
+
 
 _PEEK_BYTES = 1 << 12
 

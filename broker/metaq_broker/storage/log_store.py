@@ -39,11 +39,11 @@ from metaq_broker.storage.folders import (
     rename_folder,
     topic_fault,
 )
+from metaq_broker.storage.loading import LogSettings, Verify
 from metaq_broker.storage.losses import FOLDER, Loss, Losses, LostEnd, find_lost_end, loss_of_end
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sealed_files import CleanEnd, read_clean_mark, remove_clean_mark, write_clean_mark
 from metaq_broker.storage.segment import find_segment_files
-from metaq_broker.storage.settings import LogSettings, Verify
 
 LOCK_NAME = ".lock"
 TRANSACTIONS_NAME = "transactions"

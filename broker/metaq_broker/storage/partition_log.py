@@ -30,10 +30,10 @@ from metaq_broker.storage.folders import parse_folder_name
 from metaq_broker.storage.incarnation import Incarnation
 from metaq_broker.storage.index import IndexBuilder, SegmentIndex, write_entries
 from metaq_broker.storage.layout import Layout
-from metaq_broker.storage.loading import Loaded, load
+from metaq_broker.storage.loading import Loaded, LogSettings, Verify, load
 from metaq_broker.storage.marks import BlockPart
 from metaq_broker.storage.reads import AtEnd, Moved, Slice
-from metaq_broker.storage.report import RecoveryReport
+from metaq_broker.storage.recovery import RecoveryReport
 from metaq_broker.storage.segment import (
     Segment,
     SegmentInfo,
@@ -43,7 +43,6 @@ from metaq_broker.storage.segment import (
     segment_path,
     unnamed_path,
 )
-from metaq_broker.storage.settings import LogSettings, Verify
 from metaq_broker.storage.sync import SyncJob, Unsynced
 
 __all__ = ["AtEnd", "LogSettings", "Moved", "PartitionLog", "Slice", "SyncJob", "Verify"]

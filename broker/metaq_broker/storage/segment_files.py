@@ -1,4 +1,4 @@
-"""Which files in a folder make up the partition, before anything in them is read."""
+"""Which files in a folder make up the partition, before anything in them is read; and those that a copy begins with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from metaq_broker.storage import index as index_file
 from metaq_broker.storage.errors import PartitionRefused
 from metaq_broker.storage.files import FileHandle, Files
-from metaq_broker.storage.report import RecoveryReport
-from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path
+from metaq_broker.storage.incarnation import write_incarnation
+from metaq_broker.storage.index import TIME_UNKNOWN, IndexEntry, write_entries
+from metaq_broker.storage.recovery import RecoveryReport
+from metaq_broker.storage.segment import SegmentFile, find_segment_files, index_path, segment_path
 
 
 @dataclass(slots=True)
@@ -103,3 +105,27 @@ class SegmentFiles:
         found.size = end - found.start
         self._files.truncate(handle.fd, found.size)
         self._files.fsync(handle.fd)
+
+
+def seed_partition(
+    files: Files, directory: Path, start: int, ordinal: int, incarnation: str | None, index_interval_bytes: int
+) -> None:
+    """Make a folder with one empty segment at byte offset ``start``, before which there are ``ordinal`` messages.
+
+    Segment and incarnation are another broker's; without an ``incarnation`` the folder gets one of its own when it is
+    opened. Durable on return (blocking; any thread). What a crash leaves half made holds no byte, so whoever copies a
+    partition removes it and begins again.
+
+    Source: docs/replication.md, "The copy".
+
+    Raises:
+        OSError: The folder is there already, or the disk refuses.
+    """
+    files.makedir(directory)
+    if incarnation is not None:
+        write_incarnation(files, directory, incarnation)
+    entry = IndexEntry(start, ordinal, TIME_UNKNOWN, 0)
+    write_entries(files, index_path(directory, start), start, index_interval_bytes, 0, entry.encode())
+    files.close(files.open_append(segment_path(directory, start)))
+    files.fsync_dir(directory)
+    files.fsync_dir(directory.parent)

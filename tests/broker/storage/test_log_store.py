@@ -28,7 +28,7 @@ from pathlib import Path
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.settings import LogSettings
+from metaq_broker.storage.loading import LogSettings
 store = LogStore.open(Files(), Clock(), Path(sys.argv[1]), lambda topic: LogSettings())
 print("locked", flush=True)
 sys.stdin.read()

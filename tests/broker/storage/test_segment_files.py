@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from metaq_broker.clock import Clock
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.loading import LogSettings
 from metaq_broker.storage.log_store import LogStore
-from metaq_broker.storage.seeding import seed_partition
-from metaq_broker.storage.settings import LogSettings
+from metaq_broker.storage.segment_files import seed_partition
 from metaq_broker.testing import Fault, FaultyFiles
 from power_cuts import ends_before_the_cut
 
