@@ -80,13 +80,12 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
     """Print what the group has not read; a message counts as read when it was written to the output."""
-    from metaq.cli.groups import require_metaq
 
     if options.partition is not None:
         raise ValueError("--partition: with --group, the group says which partitions are read")
     left, idle, out = options.count, 0, sys.stdout.buffer
     with (
-        require_metaq(profile, "consume --group") as mq,
+        profile.connect_metaq("consume --group") as mq,
         mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer,
     ):
         mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for

@@ -36,27 +36,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     dlq.set_defaults(run=_dlq, list_name="numbers")
 
 
-def require_metaq(profile: Profile, what: str) -> MetaQ:
-    """Return the cluster of a profile.
-
-    Raises:
-        ValueError: It is RocketMQ, which cannot do ``what``.
-    """
-    from metaq.client.metaq import MetaQ
-
-    mq = profile.connect()
-    if not isinstance(mq, MetaQ):
-        mq.close()
-        raise ValueError(f"{what} is for MetaQ, not for {profile.cluster!r}")
-    return mq
-
-
 def _reset(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
     partitions = None if options.partition is None else [Partition.parse(name) for name in options.partition]
     start = parse_start(options.to, partitions)
-    with require_metaq(profile, "reset") as mq:
+    with profile.connect_metaq("reset") as mq:
         planned = mq.cluster.plan_reset(options.group, options.topic, start, partitions)
         if options.execute:
             mq.cluster.reset(options.group, planned)
@@ -67,7 +52,7 @@ def _reset(options: argparse.Namespace, profile: Profile) -> int:
 
 
 def _dlq(options: argparse.Namespace, profile: Profile) -> int:
-    with require_metaq(profile, "dlq") as mq:
+    with profile.connect_metaq("dlq") as mq:
         parked = mq.parked(options.group)
         match options.action:
             case "list":

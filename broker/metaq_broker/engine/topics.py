@@ -97,7 +97,7 @@ class Topics:
     They are left out of lists for users, and so are topics that begin with one of ``hidden_prefixes``.
 
     ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
-    clock's time.
+    clock's time. Without ``wait_for_disk``, puts to topics that clients made are acknowledged before they are durable.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class Topics:
         now_ms: Callable[[], int],
         built_in: Mapping[str, TopicSettings] | None = None,
         hidden_prefixes: tuple[str, ...] = (),
+        wait_for_disk: bool = True,
     ) -> None:
+        self._wait_for_disk = wait_for_disk
         self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
         self._config = config
         self._built_in = dict(built_in or {})
@@ -290,6 +292,8 @@ class Topics:
         inherited["num_partitions"] = max(1, settings.queues)
         if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
             inherited["unflush_threshold"] = 0
+        elif topic not in self._config.topics and not self._wait_for_disk:
+            inherited["unflush_threshold"] = 1  # acknowledged from the page cache, and synced at once all the same
         return TopicConfig(**inherited)
 
 

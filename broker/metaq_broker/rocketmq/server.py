@@ -142,7 +142,16 @@ class BrokerServer:
             delay_levels=len(config.delay_levels_s),
         )
         engine, clock = parts.engine, parts.clock
-        self.topics = Topics(state, engine.stores, parts.config, parts.apply, clock.now_ms, built_in, HIDDEN_PREFIXES)
+        self.topics = Topics(
+            state,
+            engine.stores,
+            parts.config,
+            parts.apply,
+            clock.now_ms,
+            built_in,
+            HIDDEN_PREFIXES,
+            config.wait_for_disk,
+        )
         self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
         groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS)
         self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))

@@ -168,3 +168,19 @@ def test_what_waits_in_system_topics_is_synced_before_it_is_acknowledged(tmp_pat
     assert front.applied.topic_settings("T").unflush_threshold == 1000
     assert front.applied.topic_settings("RMQ_SYS_TRANS_HALF_TOPIC").unflush_threshold == 0
     assert front.applied.topic_settings("SCHEDULE_TOPIC_XXXX").unflush_threshold == 0
+
+
+@pytest.mark.parametrize("wait_for_disk", [True, False])
+def test_whether_made_topics_wait_for_the_disk(tmp_path: Path, wait_for_disk: bool) -> None:
+    front = Front(tmp_path)
+    applied = [front.config]
+    built_in = {"SCHEDULE_TOPIC_XXXX": TopicSettings(1, 1)}
+    topics = Topics(
+        front.table, FakeStores(), front.config, applied.append, lambda: 0, built_in, wait_for_disk=wait_for_disk
+    )
+    topics.create("made", TopicSettings(2, 2), lambda error: None)
+    thresholds = {
+        name: applied[-1].topic_settings(name).unflush_threshold
+        for name in ("made", "SCHEDULE_TOPIC_XXXX", "configured")
+    }
+    assert thresholds == {"made": 0 if wait_for_disk else 1, "SCHEDULE_TOPIC_XXXX": 0, "configured": 0}
