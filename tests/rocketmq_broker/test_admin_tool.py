@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from servers import Server, wait_until
+from servers import Server, committed, wait_until
 
 from peers.rocketmq.admin import Admin
 from peers.rocketmq.clients import Client, client
@@ -96,6 +96,7 @@ def test_the_progress_of_a_group_is_shown(
         for number in range(5):
             producer.send(name, f"body-{number}")
         consumer.wait_for(lambda: len(consumer.bodies()) == 5, "the messages")
+        wait_until(lambda: committed(server, group, name, 1) == 5, "the group's position")
         consumer.close()
     for number in range(2):
         producer.send(name, f"more-{number}")
