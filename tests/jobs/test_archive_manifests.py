@@ -33,7 +33,7 @@ def available(start: int, end: int, life: str | None = "a") -> dict[TopicPartiti
     return {ORDERS: PartitionState(OffsetRange(start, end), life)}
 
 
-NEW_LIFE = "deleted and made anew; what came behind offset 50 of its former life was not archived"
+NEW_LIFE = "deleted and made anew; what came behind offset 50 of its former incarnation was not archived"
 TOO_LATE = "deleted by the broker before it was archived"
 
 
@@ -178,7 +178,7 @@ def test_files_that_do_not_fit_are_not_noted(files: dict[Any, Any], skipped: boo
         ),
         (
             {0: manifest(0, entry(0, 50)), 1: manifest(1, entry(50, 90, "b"))},
-            ["batch 1: orders/0-3: at offset 50 begins another life of the partition, b, and no loss is noted"],
+            ["batch 1: orders/0-3: incarnation b begins at offset 50, and no loss is recorded"],
         ),
         ({0: manifest(0, entry(50, 50))}, ["batch 0: orders/0-3: offsets 50 to 50 are no range"]),
         (

@@ -64,7 +64,7 @@ def answer(call: Callable[[TextPeer], Coroutine[Any, Any, object]], *replies: Re
         ((Result(200, "20", 1), Value(b"abc", 2)), FetchedRun(20, b"abc")),
         ((Result(200, "20", 1), Result(404, "none", 2)), Declined("404 none", absent=True)),
         ((Result(200, "20", 1), Result(500, "no", 2)), Declined("500 no")),
-        ((Result(404, "x", 1), Value(b"abc", 2)), Declined("its segment is not told: 404 x")),
+        ((Result(404, "x", 1), Value(b"abc", 2)), Declined("its segment is not known: 404 x")),
         ((Result(200, "20", 1), Value(b"", 2)), Declined("nothing, though there is something")),
     ],
 )

@@ -55,6 +55,7 @@ class Connection:
         self.decoder = FrameDecoder()
         self.arrived: list[RemotingCommand] = []
         self.closed = False
+        self.peer = ":".join(map(str, self.socket.getsockname()[:2]))
 
     def receive(self, count: int) -> list[RemotingCommand]:
         """The next ``count`` replies, fewer if the server closes the connection."""
@@ -92,11 +93,21 @@ class Replay:
             return
         connection = self.connections.get(step["conn"])
         if connection is None or connection.closed:
-            connection = self.connections[step["conn"]] = Connection(self.server)
+            connection = self.connections[step["conn"]] = self.connect()
         pieces = step["bytes"] if step.get("op") == "raw" else [line["request"]["frame"]]
         for piece in pieces:
             connection.socket.sendall(content(piece))
         self.check(line, connection)
+
+    def connect(self) -> Connection:
+        """Open a connection and wait until the server knows: half a frame on it has no reply that would tell."""
+        connection = Connection(self.server)
+        self.server.wait_for(lambda: self.is_known(connection.peer))
+        return connection
+
+    def is_known(self, peer: str) -> bool:
+        """Whether the server has a session for the connection from this address."""
+        return any(session.client.peer == peer for session in self.server.server._remoting.sessions)
 
     def check(self, line: dict[str, Any], connection: Connection) -> None:
         """Compare what comes with what was recorded, or with the difference."""
@@ -117,10 +128,9 @@ class Replay:
     def close(self, name: str) -> None:
         """Close a connection and wait until the server knows."""
         connection = self.connections.pop(name)
-        counts = self.server.server.counts
-        before = self.server.do(lambda: counts.connections)
+        peer = connection.peer
         connection.socket.close()
-        self.server.wait_for(lambda: counts.connections < before)
+        self.server.wait_for(lambda: not self.is_known(peer))
 
     def end(self) -> None:
         """Close everything."""

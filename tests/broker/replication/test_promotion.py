@@ -72,7 +72,7 @@ def test_an_asynchronous_slave_takes_over_from_a_master_that_is_gone(tmp_path: P
             async with running(config) as slave:
                 await until_same(tmp_path / "m", tmp_path / "s")
                 await until_caught_up(slave)
-                assert f"the master 127.0.0.1:{master.port} lives" in await refusal(slave)
+                assert f"the master 127.0.0.1:{master.port} is running" in await refusal(slave)
                 await master.close()
                 async with client(slave) as other:
                     assert (await put(other, b"too early"))[0] == 403

@@ -148,7 +148,7 @@ def test_a_broker_that_is_away_costs_detail_and_one_line(
         tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_bytes copy orders 0-0"] == 21
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "a lag could not be told in full: broker b1:1: connect failed" in warning.getMessage()
+    assert "a lag could not be computed in full: broker b1:1: connect failed" in warning.getMessage()
     harness.brokers[1].start()
     tell(listener, event(offset(p0_0=0), offset(p0_0=21)))
     assert shown(registry)["lag_messages copy orders 0-0"] == 1
