@@ -48,7 +48,6 @@ class RocketmqConfig:
     default_queues: int
     message_bytes_max: int
     wait_for_disk: bool
-    property_filter: bool
     index_keys: bool
     delay_levels_s: tuple[int, ...]
     transaction_timeout_ms: int
@@ -125,7 +124,6 @@ ROCKETMQ_KEYS: Final = (
     Key("defaultTopicQueueNums", "default_queues", _QUEUES, 8),
     Key("maxMessageSize", "message_bytes_max", byte_count(1, 64 * MIB), 4 * MIB),
     Key("flushDiskType", "wait_for_disk", _flush, True),
-    Key("enablePropertyFilter", "property_filter", boolean, False),
     Key("messageIndexEnable", "index_keys", boolean, True),
     Key("messageDelayLevel", "delay_levels_s", _delay_levels, _delay_levels(DELAY_LEVELS)),
     Key("transactionTimeOut", "transaction_timeout_ms", _COUNT, 6000),
