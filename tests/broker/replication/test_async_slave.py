@@ -210,6 +210,7 @@ def test_a_frame_longer_than_one_reply_is_put_together(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [300])
 def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
     async def scenario() -> None:

@@ -144,6 +144,7 @@ def crash_and_check(root: Path, scenario: Scenario, files: FaultyFiles, restart:
     scenario.goes_on(after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
 def test_power_cut_at_every_call(calls: int, kept: float, tmp_path: Path) -> None:
     for at in range(1, calls + 1):

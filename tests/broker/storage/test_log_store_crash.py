@@ -64,6 +64,7 @@ class Life:
         store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 1.0])
 def test_power_cut_at_every_call(kept: float, tmp_path: Path) -> None:
     (tmp_path / "count").mkdir()

@@ -133,6 +133,7 @@ def test_power_loss_at_every_call(tmp_path: Path, seed: int) -> None:
             check_and_go_on(open_harness(root, files), promises, round_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [Fault(0, errno.ENOSPC, 0.5), Fault(0, errno.EIO), Fault(0, errno.EIO, 0.5, lasting=True)],

@@ -36,6 +36,7 @@ def ranges(cluster: ScriptedCluster, transport: Transport) -> dict[TopicPartitio
         return Offsets(pool, NameServerDirectory(cluster.name_servers, pool)).ranges([QUEUE])
 
 
+@pytest.mark.slow
 def test_a_certificate_is_checked(cluster: ScriptedCluster, certificates: Certificates) -> None:
     trusting = TlsTransport(TlsSettings(certificates.ca_file))
     assert ranges(cluster, trusting) == {QUEUE: OffsetRange(0, 3)}
@@ -48,6 +49,7 @@ def test_or_not_as_java_clients_do(cluster: ScriptedCluster) -> None:
     assert ranges(cluster, unchecked) == {QUEUE: OffsetRange(0, 3)}
 
 
+@pytest.mark.slow
 def test_without_tls_nothing_is_told(cluster: ScriptedCluster) -> None:
     with pytest.raises(MetaqError, match="no name server answers"):
         ranges(cluster, TCP)

@@ -152,6 +152,7 @@ class TestCalls:
         with running() as server, pytest.raises(ConnectionFailed, match="this client is closed"):
             client.call(server.address, request(11))
 
+    @pytest.mark.slow
     def test_idle_connections_are_closed_and_busy_ones_not(self) -> None:
         def watched(served: Served, command: RemotingCommand) -> Iterable[Answer]:
             return [command.reply()] if command.code == 11 else []
