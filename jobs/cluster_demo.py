@@ -120,12 +120,17 @@ class Demo:
         with closing(RocketMQPool()) as pool, RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:
             for master in self._masters:
                 create_topic(pool, master.name, master.rocketmq, SOURCE, PARTITIONS)
+            self._masters[-1].wait_for(self._is_registered, f'the name server knows all queues of "{SOURCE}"')
             producer = rocketmq.producer()
             over_rocketmq = send(self._directory(), self._pool, producer, SOURCE, self._messages)
         self._tell(f"{over_rocketmq:,} of them by a producer of RocketMQ's")
         self._sent_bytes = sum(map(len, self._ends(self._masters, SOURCE).values()))
         self._wait_for_slaves(SOURCE)
         self._tell(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")
+
+    def _is_registered(self) -> bool:
+        with RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:  # a new one: it remembers nothing
+            return len(rocketmq.cluster.describe(SOURCE)) == PARTITIONS * len(self._masters)
 
     def _submit(self, cluster: SparkCluster) -> Process:
         self._runs += 1

@@ -266,7 +266,11 @@ class Listing:
     def _durability(self) -> dict[str, Any]:
         config = self._engine.config
         usual = _durability(config.system)
-        others = {name: mode for name, topic in config.topics.items() if (mode := _durability(topic)) != usual}
+        others = {
+            name: mode
+            for name, topic in config.topics.items()
+            if (mode := _durability(topic)) != usual and not config.hides(name)
+        }
         return {**usual, "topics": others}
 
     def _transactions(self) -> dict[str, int]:
@@ -280,7 +284,7 @@ class Listing:
         }
 
     async def topics(self, arguments: Arguments) -> Result:
-        """List the topics that are configured or stored."""
+        """List the topics that are configured or stored; of those that RocketMQ keeps for itself the stored ones."""
         arguments.end()
         config = self._engine.config
         stored = {topic: list(logs) for topic, logs in groupby(self._stores.logs(), lambda log: log.topic)}
@@ -288,7 +292,7 @@ class Listing:
         return {
             "topics": [
                 self._topic(name, stored.get(name, [])) | {"next_retention_ms": next_runs.get(name)}
-                for name in sorted({*config.topics, *stored})
+                for name in sorted({*(name for name in config.topics if not config.hides(name)), *stored})
             ]
         }
 

@@ -161,6 +161,10 @@ class RocketProducer:
     ) -> Partition:
         if partition is None:
             partition = self._partitioner(topic, queues, key.encode() if isinstance(key, str) else key)
+        if partition not in queues:  # a broker may have registered the topic since
+            self._queues.pop(topic, None)
+            self._directory.invalidate()
+            queues = self._writable(topic)
         if partition not in queues:
             raise ValueError(f"queue {partition}: {topic} has {', '.join(map(str, queues)) or 'none to write to'}")
         return partition

@@ -137,7 +137,7 @@ def test_a_pair_loses_nothing_that_was_acknowledged(start_broker: StartBroker, t
     load = Load(lambda: Address("127.0.0.1", master_port))
     slave, master = killed_in_turns(start_broker, load, chance, (slave, slave_ini), (master, master_ini))
     load.go_on(50)
-    assert "lives: stop it first" in promote(tmp_path / "s", 1)
+    assert "is running: stop it first" in promote(tmp_path / "s", 1)
     master.kill()
     promote(tmp_path / "s", 0)
     load.end()
