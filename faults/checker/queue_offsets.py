@@ -22,7 +22,7 @@ def check_queue_offsets(case: Case) -> list[Anomaly]:
         for ordinal, frame in enumerate(partition.frames)
     }
     found = []
-    for partition_key, queue_offset, offset, key in _told(case):
+    for partition_key, queue_offset, offset, key in _answered(case):
         if (partition_key not in case.image or case.image[partition_key].start) and case.retention:
             continue
         stored = places.get((partition_key, offset))
@@ -32,7 +32,7 @@ def check_queue_offsets(case: Case) -> list[Anomaly]:
     return found
 
 
-def _told(case: Case) -> Iterator[Told]:
+def _answered(case: Case) -> Iterator[Told]:
     yield from case.history.pulled
     for put in case.history.puts:
         if put.outcome is Outcome.OK and put.queue_offset != NOT_TOLD:

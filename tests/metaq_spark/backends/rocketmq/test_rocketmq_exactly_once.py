@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fix_broker import RunningBroker, StartBroker, system_section, wait_until
+from fix_broker import RunningBroker, StartBroker, free_port, system_section, wait_until
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 from rocketmq_harness import stream_task
 
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
-from metaq_spark.backends.metaq.sink import shared_routes
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import to_frames
 from metaq_spark.backends.rocketmq.options import parse_sink_options
@@ -41,11 +39,6 @@ ARROW = pa.schema([("value", pa.binary()), ("tags", pa.string()), ("properties",
 NAMES = {4: "broker-a", 7: "broker-b"}
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class Brokers:
     """``broker-a``, which is name server too, and ``broker-b``, with one queue of ``orders`` each."""
 
@@ -62,13 +55,12 @@ class Brokers:
     def start(self, broker_id: int) -> None:
         port, for_rocketmq = self.ports[broker_id]
         ini = self._folder / f"{broker_id}.ini"
+        registers = "" if broker_id == 4 else f"namesrvAddr={self.name_server}\n"
         ini.write_text(
             f"{system_section(broker_id)}hostName=127.0.0.1\ndataPath={self._folder / str(broker_id)}\n"
             f"[zookeeper]\nzk.zkEnable=false\n[topic={TOPIC}]\n"
             f"[rocketmq]\nenabled=true\nport={for_rocketmq}\nbrokerName={NAMES[broker_id]}\n"
-            f"namesrvAddr={self.name_server}\nregisterNameServerPeriod=1000\n".replace(
-                f"namesrvAddr={self.name_server}\n" if broker_id == 4 else "\0", ""
-            )
+            f"{registers}registerNameServerPeriod=1000\n"
         )
         self.running[broker_id] = self._start("start", "-f", ini, "--port", str(port))
 
@@ -91,7 +83,6 @@ class Brokers:
 def brokers(start_broker: StartBroker, tmp_path: Path) -> Iterator[Brokers]:
     yield Brokers(start_broker, tmp_path)
     connections_of.__globals__["_directory"].cache_clear()
-    shared_routes()
 
 
 class Query:
