@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 from metaq.backends.metaq.async_session import AsyncSession
 from metaq.backends.metaq.polls import Polled
-from metaq.client.groups.core import Cluster, ConsumerCore, Verdict
+from metaq.client.groups.core import Cluster, Verdict
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import REQUESTS_MAX, Asked, FetchLog
+from metaq.client.groups.member import GroupMember
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
 from metaq.client.producer import Producer
-from metaq.errors import MetaqError, PartitionLost, SendFailed
+from metaq.errors import MetaqError, SendFailed
 from metaq.model import Message, TopicPartition
 
 if TYPE_CHECKING:
@@ -34,15 +35,15 @@ _LOOK_S: Final = 0.5
 Handler = Callable[[Delivery], Awaitable[object]]
 
 
-class AsyncGroupConsumer:
+class AsyncGroupConsumer(GroupMember):
     """As ``GroupConsumer``, which see, for ``async with`` and ``async for``. One task reads; use it in one loop.
 
     ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
     """
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions, tls: ssl.SSLContext | None = None) -> None:
-        self._core = ConsumerCore(cluster, options)
-        self._state, self._options, self._tls = self._core.state, options, tls
+        super().__init__(cluster, options)
+        self._tls = tls
         self._handed: list[Delivery] = []
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Event] = set()
@@ -122,39 +123,9 @@ class AsyncGroupConsumer:
         Raises:
             PartitionLost: The partition is not this consumer's (any more).
         """
-        with self._state.lock:
-            partition = self._state.partitions.get(where)
-            if partition is None:
-                raise PartitionLost(str(where), offset, self.generation)
-            partition.seek(offset)
-            self._state.notify()
+        self._seek(where, offset)
 
     # what is visible
-
-    @property
-    def consumer_id(self) -> str:
-        """The id in the group, as ZooKeeper shows it."""
-        return self._core.consumer_id
-
-    @property
-    def generation(self) -> int:
-        """Counts the assignments that brought partitions."""
-        return self._state.generation
-
-    @property
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read now, sorted."""
-        with self._state.lock:
-            return sorted(self._state.partitions)
-
-    @property
-    def paused(self) -> str | None:
-        """Why nothing is handed out at the moment; ``None``: it is."""
-        return self._state.paused
-
-    def position(self, where: TopicPartition) -> int | None:
-        """Return the offset before which everything is settled; ``None`` for a partition of somebody else."""
-        return self._core.positions().get(where)
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return how many bytes each partition has behind its position; asks the brokers."""

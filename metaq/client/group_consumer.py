@@ -9,14 +9,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from metaq.client.groups.core import Cluster, ConsumerCore, Verdict
+from metaq.client.groups.core import Cluster, Verdict
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import Fetchers
+from metaq.client.groups.member import GroupMember
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
 from metaq.client.groups.workers import Workers
 from metaq.client.producer import Producer
-from metaq.errors import PartitionLost, SendFailed
+from metaq.errors import SendFailed
 from metaq.model import Message, TopicPartition
 
 CLOSE_S: Final = 10.0
@@ -26,7 +27,7 @@ _LOOK_S: Final = 0.5
 """Longest wait between two looks at what happened."""
 
 
-class GroupConsumer:
+class GroupConsumer(GroupMember):
     """Reads the partitions that its group gives it. Made by ``MetaQ.consumer``; joins the group at the first use.
 
     With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
@@ -43,8 +44,7 @@ class GroupConsumer:
     """
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
-        self._core = ConsumerCore(cluster, options)
-        self._state, self._options = self._core.state, options
+        super().__init__(cluster, options)
         self._handed: list[Delivery] = []
         self._fetchers: Fetchers | None = None
         self._stopped = self._closed = False
@@ -140,39 +140,9 @@ class GroupConsumer:
         Raises:
             PartitionLost: The partition is not this consumer's (any more).
         """
-        with self._state.lock:
-            partition = self._state.partitions.get(where)
-            if partition is None:
-                raise PartitionLost(str(where), offset, self.generation)
-            partition.seek(offset)
-            self._state.notify()
+        self._seek(where, offset)
 
     # what is visible
-
-    @property
-    def consumer_id(self) -> str:
-        """The id in the group, as ZooKeeper shows it."""
-        return self._core.consumer_id
-
-    @property
-    def generation(self) -> int:
-        """Counts the assignments that brought partitions."""
-        return self._state.generation
-
-    @property
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read now, sorted."""
-        with self._state.lock:
-            return sorted(self._state.partitions)
-
-    @property
-    def paused(self) -> str | None:
-        """Why nothing is handed out at the moment; ``None``: it is."""
-        return self._state.paused
-
-    def position(self, where: TopicPartition) -> int | None:
-        """Return the offset before which everything is settled; ``None`` for a partition of somebody else."""
-        return self._core.positions().get(where)
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return how many bytes each partition has behind its position; asks the brokers."""

@@ -1,0 +1,49 @@
+"""What a consumer shows of its part in the group, the same for programs with threads and for asyncio."""
+
+from __future__ import annotations
+
+from metaq.client.groups.core import Cluster, ConsumerCore
+from metaq.client.groups.options import ConsumerOptions
+from metaq.errors import PartitionLost
+from metaq.model import TopicPartition
+
+
+class GroupMember:
+    """A member of a group; how messages come to it is up to its subclasses."""
+
+    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+        self._core = ConsumerCore(cluster, options)
+        self._state, self._options = self._core.state, options
+
+    @property
+    def consumer_id(self) -> str:
+        """The id in the group, as ZooKeeper shows it."""
+        return self._core.consumer_id
+
+    @property
+    def generation(self) -> int:
+        """Counts the assignments that brought partitions."""
+        return self._state.generation
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now, sorted."""
+        with self._state.lock:
+            return sorted(self._state.partitions)
+
+    @property
+    def paused(self) -> str | None:
+        """Why nothing is handed out at the moment; ``None``: it is."""
+        return self._state.paused
+
+    def position(self, where: TopicPartition) -> int | None:
+        """Return the offset before which everything is settled; ``None`` for a partition of somebody else."""
+        return self._core.positions().get(where)
+
+    def _seek(self, where: TopicPartition, offset: int) -> None:
+        with self._state.lock:
+            partition = self._state.partitions.get(where)
+            if partition is None:
+                raise PartitionLost(str(where), offset, self.generation)
+            partition.seek(offset)
+            self._state.notify()
