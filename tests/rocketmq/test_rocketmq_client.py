@@ -255,7 +255,7 @@ def test_a_master_that_ends_is_replaced_by_its_slave_and_comes_back(rocketmq_clu
         count = next(runs).count
         rocketmq_cluster.names[0].kill()
         master.kill()
-        count += sum(run.count for run in runs)
+        count += sum(run.records for run in runs)
         assert count == 10_000
         assert client.offsets.ranges(held) == held  # asked of the slave
         with ThreadPoolExecutor(1) as executor:  # the broker ends with the thread that starts it, so that is this one
@@ -393,7 +393,7 @@ def test_accounts_of_5x_need_get_to_ask_for_offsets(rocketmq_cluster: Cluster) -
             with pytest.raises(SendFailed, match="the account has PUB on the topic"):
                 writer.flush()
     with connected(rocketmq_cluster.name_servers, Credentials("puller", "puller-secret")) as client:
-        assert sum(run.count for run in pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50)))
+        assert sum(run.records for run in pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50)))
         with pytest.raises(AccessDenied, match="GET on the topic"):
             client.offsets.ranges([where])
     with (

@@ -24,7 +24,7 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.errors import BrokerAway, OffsetOutOfRange, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
@@ -83,13 +83,12 @@ class PullSettings:
                 raise ValueError(f"{name}={getattr(self, name)}: expected {low}..{high}")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRun:
-    """``count`` whole records back to back: all that are wanted of the offsets ``[start, end)``. May be empty."""
+class RecordRun(NamedTuple):
+    """``records`` whole records back to back: all that are wanted of the offsets ``[start, end)``. May be empty."""
 
     start: int
     end: int
-    count: int
+    records: int
     data: memoryview
 
 
@@ -187,7 +186,7 @@ class _QueueReader:
             end = min(max(next_offset, measured.last + 1), self._wanted.end)
         else:
             self._check_front(found, measured)
-            end = start + measured.count
+            end = start + measured.records
             if measured.last >= end:  # offsets are missing in between: up to there now, and the rest is met again
                 end = _first_gap(data, start)
                 measured = self._measured(session, found, self._wanted._replace(start=start, end=end))
@@ -195,19 +194,19 @@ class _QueueReader:
         if end <= start:
             return None  # all of it was covered by an answer that went further than was asked
         self._progressed(session, end, found.broker_id)
-        return RecordRun(start, end, measured.count, data)
+        return RecordRun(start, end, measured.records, data)
 
     def _measured(self, session: Session, found: Found, wanted: Wanted) -> Measured:
         measured = self._measure(found.data, wanted)
         if measured.problem is not None:
-            at = measured.last + 1 if measured.count else wanted.start
+            at = measured.last + 1 if measured.records else wanted.start
             raise session.protocol_error(f"{self._where}, the record at offset {at} or behind: {measured.problem}")
         return measured
 
     def _check_front(self, found: Found, measured: Measured) -> None:
         """Without a filter, the first message of an answer is the one that was asked for, or that is lost."""
         start = self._window.position
-        first = measured.first if measured.count else found.next_offset
+        first = measured.first if measured.records else found.next_offset
         if first > start:
             raise OffsetOutOfRange(self._where, start, first, max(first, found.max_offset))
 

@@ -14,8 +14,7 @@ that. An answer that goes further than was asked, as with a filter, makes the pu
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, PulledQueue, describe, read_outcome
 from metaq.backends.rocketmq.session import Session
@@ -27,14 +26,13 @@ _GROW_AFTER: Final = 16
 _ANSWER_BYTES_START: Final = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A pull under way, and for which offsets; ``is_first``: all before them was collected when it was sent."""
 
     opaque: int
     command: RemotingCommand
     offset: int
-    count: int
+    messages: int
     is_first: bool
 
 
@@ -52,7 +50,7 @@ class PullWindow:
     def ask(self, session: Session, end: int) -> None:
         """Send pulls: for the gap that a short answer left, and when half of those under way are answered, ahead."""
         planned: list[tuple[int, int]] = []
-        ahead = self._asked[-1].offset + self._asked[-1].count if self._asked else self.position
+        ahead = self._asked[-1].offset + self._asked[-1].messages if self._asked else self.position
         if self._asked and (gap := self._asked[0].offset - self.position) > 0:
             planned.append((self.position, min(gap, self._messages_max)))
         has_gap = bool(planned)
@@ -104,7 +102,7 @@ class PullWindow:
     def _learn(self, asked: Asked, found: Found) -> None:
         self._answer_bytes += (len(found.data) - self._answer_bytes) / 8 if found.data else 0
         covered = found.next_offset - asked.offset
-        if covered < asked.count or not self._queue.subscription.is_all:
+        if covered < asked.messages or not self._queue.subscription.is_all:
             self._stride, self._full_answers = max(1, covered), 0
         elif self._stride < self._messages_max:
             self._full_answers += 1

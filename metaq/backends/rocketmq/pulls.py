@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, SubscriptionData
 from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import CheckClientConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, PullMessageResponse
@@ -60,7 +60,7 @@ class Subscription:
 ALL: Final = Subscription()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PulledQueue:
     """The queue that is pulled, as its broker knows it, and for whom."""
 
@@ -72,12 +72,18 @@ class PulledQueue:
 
     def pull(self, offset: int, messages_max: int) -> RemotingCommand:
         """The request for up to ``messages_max`` messages from ``offset`` on."""
+        ext = {**self._pull.ext, "queueOffset": str(offset), "maxMsgNums": str(messages_max)}
+        return request(self._pull.code, ext)
+
+    @cached_property
+    def _pull(self) -> RemotingCommand:
+        """A pull of which two fields are to be replaced: all others are the same in each."""
         header = PullMessage(
             consumer_group=self.group,
             topic=self.topic,
             queue_id=self.queue_id,
-            queue_offset=offset,
-            max_msg_nums=messages_max,
+            queue_offset=0,
+            max_msg_nums=0,
             sys_flag=SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metaq.model import Buffer
@@ -49,9 +48,8 @@ class Wanted(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """``data[begin:stop]`` are ``count`` whole records that were wanted. Those before are older, those behind newer.
+class Measured(NamedTuple):
+    """``data[begin:stop]`` are ``records`` whole records that were wanted. Those before are older, those behind newer.
 
     ``first`` and ``last`` are their first and last offset, if there are any. ``problem`` says what is wrong with the
     record at ``stop``, if anything. ``ends_early``: that record cannot be used, which is reported when it is asked for.
@@ -59,7 +57,7 @@ class Measured:
 
     begin: int
     stop: int
-    count: int
+    records: int
     first: int
     last: int
     problem: str | None = None

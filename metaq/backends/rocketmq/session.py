@@ -136,7 +136,7 @@ class Session(RequestSession[str, RemotingCommand]):
         if body is None:
             return self.post_all([command], action, timeout_s)[0]
         (opaque,) = self._next_opaques(1)
-        command = replace(command, opaque=opaque)
+        command = command.numbered(opaque)
         start = encode_start(self._signed(command, body), len(body))
         with self._conversation(action, timeout_s) as limit_s:
             self._stream.send(start, limit_s, more=True)
@@ -167,7 +167,7 @@ class Session(RequestSession[str, RemotingCommand]):
             self._stream.send(written, limit_s)
 
     def _encoded(self, command: RemotingCommand, opaque: int) -> bytes:
-        return encode(self._signed(replace(command, opaque=opaque)))
+        return encode(self._signed(command.numbered(opaque)))
 
     def _signed(self, command: RemotingCommand, body: Buffer | None = None) -> RemotingCommand:
         return command if self._credentials is None else sign(command, self._credentials, body)
@@ -251,8 +251,8 @@ class Session(RequestSession[str, RemotingCommand]):
 
 def _byte_count(response: RemotingCommand) -> int:
     """About what a response takes."""
-    fields = sum(len(name) + len(value) for name, value in response.ext.items())
-    return len(response.body) + fields + len(response.remark or "")
+    ext = response.ext
+    return len(response.body) + len("".join(ext)) + len("".join(ext.values())) + len(response.remark or "")
 
 
 _TEXT_LENGTH_MAX: Final = 500

@@ -96,8 +96,8 @@ class TimeSearch:
             wanted = Wanted(self._queue.topic.encode(), self._queue.queue_id, position, end)
             measured = measure_records(outcome.data, wanted)
             if measured.problem is not None:
-                raise self._session.protocol_error(f"record {measured.count} of {self._queue}: {measured.problem}")
-            if measured.count:
+                raise self._session.protocol_error(f"record {measured.records} of {self._queue}: {measured.problem}")
+            if measured.records:
                 return list(store_times(outcome.data[measured.begin : measured.stop]))
             position = outcome.next_offset
         return []

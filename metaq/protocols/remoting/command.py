@@ -56,6 +56,12 @@ class RemotingCommand:
         """Whether the sender wants no answer, not even that of an error."""
         return bool(self.flag & ONEWAY_FLAG)
 
+    def numbered(self, opaque: int) -> RemotingCommand:
+        """Return this command with another opaque."""
+        return RemotingCommand(
+            self.code, self.ext, self.body, opaque, self.flag, self.remark, self.language, self.version, self.codec
+        )
+
     def reply(
         self, code: int = 0, ext: Mapping[str, str] | None = None, body: bytes = b"", remark: str | None = None
     ) -> RemotingCommand:

@@ -138,7 +138,7 @@ def _rows(
         for offsets, data in answers:
             measured = measure(data, Wanted(queue.topic, queue.queue_id, offsets.start, offsets.end))
             # Offsets ascend, so that as many as there are numbers are all of them.
-            if measured.count != len(offsets) or measured.problem is not None:
+            if measured.records != len(offsets) or measured.problem is not None:
                 return None
             for batch in decoder.decode(data[measured.begin : measured.stop], offsets.start, offsets.end):
                 rows.append(batch)

@@ -174,7 +174,7 @@ def test_a_master_that_moved_is_found_in_the_middle_of_a_range(bench: Bench) -> 
     )
     count = next(runs).count
     bench.cluster.move_broker("broker-a", 0)
-    assert count + sum(run.count for run in runs) == 500
+    assert count + sum(run.records for run in runs) == 500
 
 
 def test_suggestions_are_followed_unless_the_master_is_wanted(bench: Bench) -> None:

@@ -42,10 +42,10 @@ def test_gaps_are_no_problem_of_a_record() -> None:
 
 
 def test_hosts_of_either_kind_and_long_topics() -> None:
-    assert measured(record(0) + record(1, host=V6)).count == 2
+    assert measured(record(0) + record(1, host=V6)).records == 2
     topic = "t" * 200
     data = memoryview(record(0, topic=topic))
-    assert measure_records(data, Wanted(topic.encode(), 2, 0, 9)).count == 1
+    assert measure_records(data, Wanted(topic.encode(), 2, 0, 9)).records == 1
     assert list(store_times(record(0, host=V6) + record(7))) == [(0, 1000), (7, 1007)]
 
 
@@ -78,7 +78,7 @@ def _patched(at: int, new: bytes) -> Callable[[bytes], bytes]:
 def test_the_first_wrong_record_is_named(damage: Callable[[bytes], bytes], problem: str) -> None:
     first = record(0)
     found = measured(first + damage(record(1)))
-    assert (found.begin, found.stop, found.count) == (0, len(first), 1)
+    assert (found.begin, found.stop, found.records) == (0, len(first), 1)
     assert found.problem is not None
     assert problem in found.problem
 
@@ -88,4 +88,4 @@ def test_no_bytes_make_it_fail_or_read_beyond(noise: bytes, good: int) -> None:
     data = b"".join(record(offset) for offset in range(good))
     found = measured(data + noise)
     assert 0 <= found.begin <= found.stop <= len(data + noise)
-    assert found.count >= good
+    assert found.records >= good

@@ -140,7 +140,7 @@ def _read_all(seed: int) -> str:
     try:
         Offsets(pool, directory, settings.policy).ranges([TopicPartition("orders", QUEUE)])
         for run in pull_range(pool, directory, "orders", QUEUE, OffsetRange(0, len(BODIES)), settings):
-            assert (run.start, run.count) == (position, run.end - run.start)
+            assert (run.start, run.records) == (position, run.end - run.start)
             position = run.end
             read += [record.queue_offset for record in read_records(run.data, check_crc=False)]
     except MetaqError as error:

@@ -14,6 +14,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Final, Self, get_args, get_type_hints
 
 from metaq.errors import FieldError
@@ -84,6 +85,12 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
     return found
 
 
+@cache
+def _readers_of(header: type[Header], short: bool) -> list[tuple[HeaderField, str, FieldType, Callable[[str], Any]]]:
+    """Each field of ``header`` with its name, its type and how that is read."""
+    return [(each, each.short if short else each.name, each.type, each.type.read) for each in fields_of(header)]
+
+
 def _field(attribute: str, hint: Any, required: bool) -> HeaderField:
     names = names_of(hint)
     return HeaderField(attribute, names.name or camel_case(attribute), names.short, _type_of(hint), required)
@@ -123,17 +130,15 @@ class Header:
             FieldError: A field is missing or of another type.
         """
         code = cls.CODE if code is None else code
-        short = code in cls.SHORT_CODES
         values: dict[str, Any] = {}
-        for field in fields_of(cls):
-            name, kind = field.short if short else field.name, field.type
+        for field, name, kind, read in _readers_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
             text = ext.get(name)
             if text is None or (not text and kind is not _TEXT):  # the binary header writes null as an empty text
                 if field.required:
                     raise FieldError(cls.command_name(code), name, text, kind.allowed)
                 continue
             try:
-                values[field.attribute] = kind.read(text)
+                values[field.attribute] = read(text)
             except ValueError:
                 raise FieldError(cls.command_name(code), name, text, kind.allowed) from None
         return cls(**values)
