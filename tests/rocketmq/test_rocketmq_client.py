@@ -393,7 +393,8 @@ def test_accounts_of_5x_need_get_to_ask_for_offsets(rocketmq_cluster: Cluster) -
             with pytest.raises(SendFailed, match="the account has PUB on the topic"):
                 writer.flush()
     with connected(rocketmq_cluster.name_servers, Credentials("puller", "puller-secret")) as client:
-        assert sum(run.records for run in pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50)))
+        runs = pull_range(client.pool, client.directory, "orders", QUEUE, OffsetRange(0, 50))
+        assert sum(run.records for run in runs)
         with pytest.raises(AccessDenied, match="GET on the topic"):
             client.offsets.ranges([where])
     with (

@@ -172,7 +172,7 @@ def test_a_master_that_moved_is_found_in_the_middle_of_a_range(bench: Bench) -> 
     runs = pull_range(
         bench.pool, bench.directory, "orders", QUEUE, OffsetRange(0, 500), replace(bench.settings, in_flight=1)
     )
-    count = next(runs).count
+    count = next(runs).records
     bench.cluster.move_broker("broker-a", 0)
     assert count + sum(run.records for run in runs) == 500
 
