@@ -13,7 +13,7 @@ import pytest
 from examples import examples
 from hypothesis import settings
 
-pytest_plugins = sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))
+pytest_plugins = ["pytester", *sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))]
 
 
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.ui.enabled=false"

@@ -5,7 +5,7 @@ start of a segment, 301 and 404 by MetaQ's rules, and replies may come in any or
 is as plain as a Java broker. ``kill`` and ``start`` cut and restore all connections; ``before_command`` runs before
 each command, so a test can kill the broker at a chosen one: it takes effect and its reply is lost.
 
-Source: docs/protocol.md, docs/log-format.md. Not here: transactions, closed partitions, and time to fsync.
+Source: docs/protocol.md, docs/log-format.md. Not here: decisions, closed partitions, and time to fsync.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, encode_frame, walk, whole_bytes
 from metaq.formats.message_id import IdRange
 from metaq.formats.message_types import encode_types, select
-from metaq.model import INT64_MAX, Address, Buffer
+from metaq.model import INT64_MAX, Address, Buffer, TransactionId
 from metaq.net.transport import Stream
 from metaq.protocols.text.commands import (
     Command,
@@ -30,6 +30,7 @@ from metaq.protocols.text.commands import (
     Reply,
     Result,
     Stats,
+    Transaction,
     Value,
     Version,
 )
@@ -46,12 +47,17 @@ from metaq.protocols.text.extensions import (
 )
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_partition import MemoryPartition
+from metaq.testing.memory_transactions import MemoryTransactions
 
 _EVERYTHING = frozenset({EXT_BOUNDARY, EXT_FILTER, EXT_INCARNATION, EXT_ORDINAL, EXT_PUT_BATCH, EXT_TIMESTAMP})
 
 
 class MemoryBroker:
-    """The state behind all connections. ``topics`` maps each accepted topic to its number of partitions."""
+    """The state behind all connections. ``topics`` maps each accepted topic to its number of partitions.
+
+    The name ``*`` stands for all topics that are not named. Ids of messages count commands, unless ``reserve_ids`` is
+    replaced.
+    """
 
     def __init__(
         self,
@@ -68,6 +74,8 @@ class MemoryBroker:
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}
         self.before_command: Callable[[Command], None] = lambda command: None
         self.shuffle: Callable[[list[bytes]], None] = lambda replies: None
+        self.reserve_ids: Callable[[int], IdRange] = lambda count: IdRange.starting_at(len(self.commands), count)
+        self.transactions = MemoryTransactions(lambda topic, index, frames: self.partition(topic, index).append(frames))
         self.commands: list[Command] = []
         self.life = 1
         self.running = True
@@ -77,8 +85,15 @@ class MemoryBroker:
         self.running = False
 
     def start(self) -> None:
-        """Accept connections again; those from before stay cut."""
+        """Accept connections again; those from before stay cut. Of transactions, the prepared ones are still there."""
         self.running, self.life = True, self.life + 1
+        self.transactions.restart()
+
+    def clear(self) -> None:
+        """Forget all messages and transactions, and what was asked."""
+        self.partitions.clear()
+        self.transactions.clear()
+        self.commands.clear()
 
     def partition(self, topic: str, index: int) -> MemoryPartition:
         """The store of a partition; made when it is asked for the first time."""
@@ -89,10 +104,13 @@ class MemoryBroker:
         self.partitions.pop((topic, index), None)
         return self.partition(topic, index)
 
+    def disconnected(self, connection: object) -> None:
+        """A connection has ended, and its local transactions with it."""
+        self.transactions.connection_lost(connection)
+
     def answer(self, command: Command) -> Reply | None:
         """The reply, or ``None`` where the broker closes the connection without one."""
-        self.commands.append(command)
-        self.before_command(command)
+        self._note(command)
         match command:
             case Get():
                 return self._get(command)
@@ -111,6 +129,25 @@ class MemoryBroker:
                 return Result(200, self._stats(item), opaque)
             case _:
                 return None
+
+    def handle(self, command: Command, connection: object) -> bytes | None:
+        """The bytes that answer a command, ``b""`` if nothing does; ``None``: the connection ends."""
+        match command:
+            case Quit():
+                return None
+            case Transaction():
+                self._note(command)
+                step = self.transactions.step(command, connection)
+                return b"" if step is None else encode(step)
+            case Put(transaction=key) | PutBatch(transaction=key) if key is not None:
+                self._note(command)
+                return encode(self._put_in_transaction(command, key, connection))
+        reply = self.answer(command)
+        return None if reply is None else encode(reply)
+
+    def _note(self, command: Command) -> None:
+        self.commands.append(command)
+        self.before_command(command)
 
     def _get(self, get: Get) -> Reply:
         store = self.partitions.get((get.topic, get.partition))
@@ -176,7 +213,7 @@ class MemoryBroker:
             refusal = "Checksum failure,message may be corrupted when transfering on networking."
         if refusal is not None:
             return Result(500, f"Put message to {put.topic}-{put.partition} failed.Detail:{refusal}", put.opaque)
-        return self._appended(put, encode_frame(len(self.commands), put.flag, put.body))
+        return self._appended(put, self.reserve_ids(1))
 
     def _put_batch(self, batch: PutBatch) -> Reply:
         refusal = self._refusal(batch)
@@ -184,19 +221,35 @@ class MemoryBroker:
             refusal = f"the block has not {batch.count} frames"
         if refusal is not None:
             return Result(500, f"Put message to {batch.topic}-{batch.partition} failed.Detail:{refusal}", batch.opaque)
-        ids = IdRange.starting_at(len(self.commands), batch.count)
-        numbered = zip(ids, walk(batch.block), strict=True)
-        frames = [encode_frame(message_id, frame.flag, frame.body, frame.checksum) for message_id, frame in numbered]
-        return self._appended(batch, b"".join(frames))
+        return self._appended(batch, self.reserve_ids(batch.count))
+
+    def _put_in_transaction(self, put: Put | PutBatch, key: TransactionId, connection: object) -> Reply:
+        refusal = self._refusal(put)
+        ids = self.reserve_ids(put.count if isinstance(put, PutBatch) else 1)
+        if refusal is None:
+            frames = self._numbered(put, ids)
+            refusal = self.transactions.put(key, connection, put.topic, put.partition, frames)
+        if refusal is not None:
+            return Result(500, refusal, put.opaque)
+        return Result(200, f"{ids.first} {put.partition} -1", put.opaque)
+
+    @staticmethod
+    def _numbered(put: Put | PutBatch, ids: IdRange) -> bytes:
+        """The frames of a put, with their ids."""
+        if isinstance(put, Put):
+            return encode_frame(ids.first, put.flag, put.body)
+        frames = zip(ids, walk(put.block), strict=True)
+        return b"".join(encode_frame(one_id, frame.flag, frame.body, frame.checksum) for one_id, frame in frames)
 
     def _refusal(self, put: Put | PutBatch) -> str | None:
-        if put.topic not in self.topics:
+        count = self.topics.get(put.topic, self.topics.get("*"))
+        if count is None:
             return f"The server do not accept topic {put.topic}"
-        return None if 0 <= put.partition < self.topics[put.topic] else f"wrong partition {put.partition}"
+        return None if 0 <= put.partition < count else f"wrong partition {put.partition}"
 
-    def _appended(self, put: Put | PutBatch, frames: bytes) -> Reply:
-        offset = self.partition(put.topic, put.partition).append(frames)
-        return Result(200, f"{len(self.commands)} {put.partition} {offset}", put.opaque)
+    def _appended(self, put: Put | PutBatch, ids: IdRange) -> Reply:
+        offset = self.partition(put.topic, put.partition).append(self._numbered(put, ids))
+        return Result(200, f"{ids.first} {put.partition} {offset}", put.opaque)
 
     def _stats(self, item: str) -> str:
         stores = sorted(self.partitions.items())
@@ -213,7 +266,8 @@ class MemoryBroker:
                 lines += [f"{t} *Empty*" for t in self.topics if t not in stored]
             case "config":
                 sections = [f"[topic={t}]\nnumPartitions={n}\n" for t, n in self.topics.items()]
-                return "".join([f"[system]\nbrokerId={self.broker_id}\nnumPartitions=1\n", *sections])
+                usual = self.topics.get("*", 1)
+                return "".join([f"[system]\nbrokerId={self.broker_id}\nnumPartitions={usual}\n", *sections])
             case _:
                 lines = [item, "resultCode 1"]
         return "".join(f"{line}\r\n" for line in ["STATS", *lines, "END"])
@@ -264,6 +318,7 @@ class MemoryStream:
 
     def close(self) -> None:
         self._closed = True
+        self._broker.disconnected(self)
 
     @property
     def _cut(self) -> bool:
@@ -274,11 +329,11 @@ class MemoryStream:
             raise ConnectionFailed(self._address, action, "Connection reset by peer")
 
     def _take(self, command: Command) -> None:
-        reply = self._broker.answer(command)
-        if reply is None or isinstance(command, Quit):
+        reply = self._broker.handle(command, self)
+        if reply is None:
             self._ended = True
-        elif not self._cut and not self._ended:
-            self._replies.append(encode(reply))
+        elif reply and not self._cut and not self._ended:
+            self._replies.append(reply)
 
 
 class MemoryTransport:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from metaq.errors import ProtocolError
 from metaq.model import Address, Partition
@@ -33,6 +33,9 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.testing.rocketmq_answers import BrokerAnswers, Peer, unsupported
 from metaq.testing.rocketmq_store import READ, WRITE, Store, Topic
+
+if TYPE_CHECKING:
+    from metaq.client.rocketmq.client import RocketMQ
 
 IP: Final = "127.0.0.1"
 CLUSTER: Final = "ScriptedCluster"
@@ -244,6 +247,12 @@ class ScriptedCluster:
     def name_servers(self) -> tuple[Address, ...]:
         """Where the name servers listen."""
         return tuple(server.address for server in self._name_servers)
+
+    def client(self, **options: Any) -> RocketMQ:
+        """Return a client of the cluster, for a ``with`` block; ``options`` as those of ``RocketMQ``."""
+        from metaq.client.rocketmq.client import RocketMQ
+
+        return RocketMQ(";".join(map(str, self.name_servers)), **options)
 
     def broker(self, name: str = "broker-a") -> ScriptedBroker:
         """The broker of that name, to be given a script."""

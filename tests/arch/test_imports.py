@@ -72,6 +72,7 @@ RULES = [
     forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py", "net/duplex.py")),
     forbidden("metaq", "time", doors=("net/clock.py",)),
     forbidden("metaq", "kazoo", doors=("discovery/zk_client.py",)),
+    forbidden("metaq", "pytest", doors=("testing/pytest_plugin.py",)),
     forbidden("broker/metaq_broker", "time", doors=("clock.py",)),
     # the broker's core knows no protocol, and its data no operating system
     *(
@@ -115,7 +116,7 @@ RULES = [
 
 FOREIGN_PACKAGES = {
     # folder -> what may be imported beside the standard library and the project's own packages
-    "metaq": {"kazoo", "isal", "lz4", "zstandard"},  # the last three only if they are installed
+    "metaq": {"kazoo", "isal", "lz4", "zstandard", "pytest"},  # the last four only if they are installed
     "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker"}

@@ -38,4 +38,4 @@ def test_the_examples_run(
     assert printed.count("created b'first order'") == 5, "once as one of all, once by its type"
     assert "messages; the middle one is at" in printed
     assert re.search(r"handled b'.*' at attempt 2", printed)
-    assert len(EXAMPLES) == 19
+    assert len(EXAMPLES) == 20

@@ -1,0 +1,136 @@
+"""A broker in memory on a port of this machine: any client reaches it, in this process or another, sync or asyncio.
+
+::
+
+    with MemoryServer() as server, server.client() as mq:
+        mq.producer().send("orders", "one tea")
+
+There is no process to start and no disk. ``broker`` is the ``MemoryBroker`` behind it: its ``before_command`` can break
+connections at a chosen command, ``commands`` lists what was asked. A thread with a loop of its own serves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from metaq.errors import ProtocolError
+from metaq.formats.message_id import IdWorker
+from metaq.model import Address
+from metaq.net.clock import wall_clock_ms
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.testing.local_broker import LocalBroker
+from metaq.testing.memory import MemoryBroker
+
+HOST: Final = "127.0.0.1"
+CHUNK_BYTES: Final = 1 << 18
+CALL_S: Final = 10.0
+"""Longest wait for the server's thread."""
+
+_T = TypeVar("_T")
+
+
+class MemoryServer(LocalBroker):
+    """See the module. ``partitions`` of each topic; ``broker`` is another state to serve than a new one."""
+
+    def __init__(self, partitions: int = 1, *, broker: MemoryBroker | None = None) -> None:
+        super().__init__()
+        if broker is None:
+            broker, ids = MemoryBroker({"*": partitions}), IdWorker(0)
+            broker.reserve_ids = lambda count: ids.reserve(count, wall_clock_ms())
+        self.broker: Final = broker
+        self._port = 0
+        self._listener: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> Address:
+        """See ``LocalBroker``; the port is 0 before the first start."""
+        return Address(HOST, self._port)
+
+    @property
+    def running(self) -> bool:
+        """See ``LocalBroker``."""
+        return self._listener is not None
+
+    def start(self) -> None:
+        """See ``LocalBroker``."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="metaq-memory-broker", daemon=True)
+            self._thread.start()
+        if self._listener is None:
+            self._await(self._listen())
+
+    def stop(self) -> None:
+        """See ``LocalBroker``; the same as ``kill``, because nothing here is lost in one."""
+        self.kill()
+
+    def kill(self) -> None:
+        """See ``LocalBroker``."""
+        if self._listener is not None:
+            self._await(self._disconnect())
+
+    def clear(self) -> None:
+        """See ``LocalBroker``."""
+        self.start()
+        self.do(self.broker.clear)
+
+    def close(self) -> None:
+        """See ``LocalBroker``."""
+        super().close()
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(CALL_S)
+            loop.close()
+
+    def do(self, work: Callable[[], _T]) -> _T:
+        """Return what ``work`` returns, which runs where no command is being answered meanwhile."""
+
+        async def run() -> _T:
+            return work()
+
+        return self._await(run())
+
+    def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None, "it was closed"
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._serve, HOST, self._port)
+        self._port = self._listener.sockets[0].getsockname()[1]
+        self.broker.start()
+
+    async def _disconnect(self) -> None:
+        listener, self._listener = self._listener, None
+        self.broker.kill()
+        if listener is not None:
+            listener.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        while self._writers:
+            await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        decoder = CommandDecoder()
+        try:
+            while chunk := await reader.read(CHUNK_BYTES):
+                decoder.receive_data(chunk)
+                while (command := decoder.next_command()) is not NEED_DATA:
+                    reply = self.broker.handle(command, writer)  # type: ignore[arg-type]  # no limit, so no Oversized
+                    if reply is None or not self.broker.running:
+                        return
+                    writer.write(reply)
+                await writer.drain()
+        except (ProtocolError, ConnectionError):
+            pass
+        finally:
+            self.broker.disconnected(writer)
+            self._writers.discard(writer)
+            writer.close()
