@@ -14,6 +14,7 @@
     ├── WindowFull             a message does not fit into a producer's window (retryable)
     ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
+    ├── MessageNotFound        a topic has no message that was looked for
     ├── DirectoryConflict      two addresses say that they are the same broker
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
     ├── ZooKeeperRefused       ZooKeeper does not do what was asked, or its tree cannot be read
@@ -148,6 +149,18 @@ class TopicNotFound(MetaqError):
         if self.known is None:
             return sentence
         return f"{sentence}; topics there: {', '.join(sorted(self.known)[:20]) or 'none'}"
+
+
+class MessageNotFound(MetaqError):
+    """``topic`` has no message that is ``wanted``; ``scanned`` messages were read, ``None`` = an index was asked."""
+
+    def __init__(self, topic: str, wanted: str, scanned: int | None = None) -> None:
+        self.topic, self.wanted, self.scanned = topic, wanted, scanned
+        super().__init__(topic, wanted, scanned)
+
+    def __str__(self) -> str:
+        read = "" if self.scanned is None else f", of {self.scanned:,} that were read"
+        return f"topic {self.topic!r}: no message {self.wanted}{read}"
 
 
 class SendFailed(MetaqError):

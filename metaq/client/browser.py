@@ -54,25 +54,31 @@ class Browser:
     ) -> None:
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
         self._wanted, self._start, self._follow = partitions, start, follow
+        self._is_begun = False
         self.positions: dict[Partition, int] = {}
         """Partition -> the offset to go on from."""
 
     def __iter__(self) -> Generator[Received, None, None]:
-        available = self._available()
-        self._check(available)
-        for partition, state in available.items():
-            self.positions[partition] = self._first_position(partition, state)
         while True:
             progress = False
-            for partition, state in available.items():
-                for message in self._read(partition, state):
-                    progress = True
-                    yield message
+            for message in self.poll():
+                progress = True
+                yield message
             if not self._follow:
                 return
             if not progress:
                 self._clock.sleep(POLL_S)
-            available = self._available()
+
+    def poll(self) -> Generator[Received, None, None]:
+        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+        available = self._available()
+        if not self._is_begun:
+            self._check(available)
+            for partition, state in available.items():
+                self.positions[partition] = self._first_position(partition, state)
+            self._is_begun = True
+        for partition, state in available.items():
+            yield from self._read(partition, state)
 
     def _available(self) -> dict[Partition, PartitionState]:
         found = self._directory.available([self._topic])

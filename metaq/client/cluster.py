@@ -81,6 +81,20 @@ class ClusterView:
         """Return each topic with its partitions that have or had messages."""
         return self._directory.topics()
 
+    def partitions(self, topic: str) -> list[Partition]:
+        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        stored = set(self._directory.partitions(topic))
+        try:
+            return sorted(stored | set(self._directory.writable(topic)))
+        except TopicNotFound:
+            if not stored:
+                raise
+            return sorted(stored)
+
+    def writable(self, topic: str) -> list[Partition]:
+        """Return the partitions that accept messages of a topic, sorted."""
+        return sorted(self._directory.writable(topic))
+
     def describe(self, topic: str) -> list[PartitionInfo]:
         """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
         available = self._available(topic)

@@ -18,6 +18,7 @@ from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.ordered import OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import WINDOW_BYTES, Producer
+from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.submissions import OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
@@ -153,6 +154,29 @@ class MetaQ:
     ) -> Browser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
         return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow)
+
+    def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
+        """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""
+        return by_id(self._directory, self._pool, topic, message_id, limit)
+
+    def search_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int = SCAN_MAX,
+    ) -> Search:
+        """Return a search for messages with the attribute ``key``, or with that key if RocketMQ's clients sent them.
+
+        ``since_ms`` and ``until_ms`` (since 1970) limit when the broker took them.
+        """
+        return by_key(
+            self._directory, self._pool, topic, key,
+            partitions=partitions, since_ms=since_ms, until_ms=until_ms, limit=limit,
+        )  # fmt: skip
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> GroupConsumer:
         """Return a consumer of ``topics`` in ``group``; see ``GroupConsumer``, and ``ConsumerOptions`` for the options.

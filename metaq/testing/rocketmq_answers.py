@@ -30,6 +30,7 @@ from metaq.protocols.remoting.headers.offsets import (
 )
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage
 from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.testing.rocketmq_lookups import administration_answer
 from metaq.testing.rocketmq_store import INHERITED, READ, QueueLog, Store, Stored, Topic
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
@@ -119,7 +120,8 @@ class BrokerAnswers:
             case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
                 return command.reply()
             case _:
-                return unsupported(command)
+                answer = administration_answer(self.store, command, is_v5=self.is_v5)
+                return unsupported(command) if answer is None else answer
 
     def _send(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         is_short = command.code in SendMessage.SHORT_CODES

@@ -343,6 +343,8 @@ class ScriptedCluster:
             case RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
                 names = {name for broker in self._brokers.values() for name in broker.store.topics}
                 return command.reply(body=TopicList(topic_list=tuple(sorted(names))).to_json())
+            case RequestCode.DELETE_TOPIC_IN_NAMESRV:
+                return command.reply()
             case _:
                 return unsupported(command) if self.name_server.is_v5 else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,8 @@ from metaq.formats.rocketmq.tags import tag_hash
 READ: Final = 4
 WRITE: Final = 2
 INHERITED: Final = 1
+_PHYSICAL: Final = slice(28, 36)
+"""Where a record has its physical offset."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,17 @@ class Store:
     def queue(self, topic: str, queue_id: int) -> QueueLog:
         """The queue's messages; a queue that does not exist has none."""
         return self._queues.get((topic, queue_id)) or QueueLog()
+
+    def all(self) -> Iterator[tuple[str, int, int, Stored]]:
+        """Yield topic, queue, physical offset and message of all that is stored."""
+        for (topic, queue_id), queue in self._queues.items():
+            for stored in queue.stored:
+                yield topic, queue_id, int.from_bytes(stored.record[_PHYSICAL]), stored
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic and its messages."""
+        self.topics.pop(topic, None)
+        self._queues = {key: queue for key, queue in self._queues.items() if key[0] != topic}
 
     def append(
         self,

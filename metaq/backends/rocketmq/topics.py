@@ -1,40 +1,106 @@
-"""Making and deleting topics at one broker: what administrators do."""
+"""Making, changing and deleting topics at one broker: what administrators do."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address
+from metaq.protocols.remoting.bodies.registration import TopicConfig, TopicConfigs
+from metaq.protocols.remoting.bodies.routes import READABLE, WRITABLE
+from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.administration import DeleteTopicInBroker, UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.administration import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetTopicConfig,
+    UpdateAndCreateTopic,
+)
+from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
 
-READ_AND_WRITE: Final = 6
+__all__ = [
+    "READABLE",
+    "WRITABLE",
+    "TopicConfig",
+    "create_topic",
+    "delete_topic",
+    "forget_route",
+    "read_topic",
+    "write_topic",
+]
+
+READ_AND_WRITE: Final = READABLE | WRITABLE
 QUEUES_MAX: Final = 1024
 
+_TEMPLATE: Final = "TBW102"
 
-def create_topic(pool: SessionPool, broker_name: str, address: Address, topic: str, queues: int) -> None:
+
+def create_topic(
+    pool: SessionPool, broker_name: str, address: Address, topic: str, queues: int, perm: int = READ_AND_WRITE
+) -> None:
     """Make a topic with ``queues`` queues at the broker at ``address``, or give it as many.
 
     Raises:
         RequestRefused, AccessDenied: The broker refuses, such as for its own topics.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
+    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+    write_topic(pool, broker_name, address, config)
+
+
+def write_topic(pool: SessionPool, broker_name: str, address: Address, config: TopicConfig) -> None:
+    """Make a topic as ``config`` says, or change it; its attributes of 5.x stay as they are. Raises as above."""
     header = UpdateAndCreateTopic(
-        topic=topic,
-        default_topic="TBW102",
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=READ_AND_WRITE,
-        topic_filter_type="SINGLE_TAG",
-        topic_sys_flag=0,
-        order=False,
+        topic=config.topic_name,
+        default_topic=_TEMPLATE,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
     )
     with pool.lease(address) as session:
-        session.ask(to_request(header, broker_name=broker_name), f"making topic {topic!r}")
+        session.ask(to_request(header, broker_name=broker_name), f"setting up topic {config.topic_name!r}")
+
+
+def read_topic(pool: SessionPool, broker_name: str, address: Address, topic: str) -> TopicConfig | None:
+    """Return a topic as the broker at ``address`` has it; ``None`` if it does not have it.
+
+    Brokers of 4.x do not know the request for one topic: those are asked for all. Raises as above.
+    """
+    action = f"the settings of topic {topic!r}"
+    one, every = (
+        to_request(each, broker_name=broker_name) for each in (GetTopicConfig(topic=topic), GetAllTopicConfig())
+    )
+    with pool.lease(address) as session:
+        response = session.call(one, action)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        try:
+            if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return TopicConfig.from_json(session.accepted(response, one, action).body)
+            return TopicConfigs.from_json(session.ask(every, action).body).topic_config_table.get(topic)
+        except FieldError as error:
+            raise ProtocolError(f"an answer in which {error}", address=address) from None
 
 
 def delete_topic(pool: SessionPool, broker_name: str, address: Address, topic: str) -> None:
     """Delete a topic at the broker at ``address``, with all its messages. Raises as ``create_topic``."""
     with pool.lease(address) as session:
         session.ask(to_request(DeleteTopicInBroker(topic=topic), broker_name=broker_name), f"deleting topic {topic!r}")
+
+
+def forget_route(pool: SessionPool, name_server: Address, topic: str) -> None:
+    """Have a name server forget the route of a topic; one that cannot, as a proxy, has none of its own.
+
+    Raises as ``create_topic``.
+    """
+    with pool.lease(name_server) as session:
+        try:
+            session.ask(to_request(DeleteTopicInNamesrv(topic=topic)), f"forgetting the route of topic {topic!r}")
+        except RequestRefused as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Final
 
 from metaq.backends.rocketmq.messages import read_messages
@@ -54,24 +54,30 @@ class RocketBrowser:
         self._wanted, self._start, self._follow = partitions, start, follow
         self._offsets = Offsets(pool, directory, group=group)
         self._settings = PullSettings(group=group, subscription=subscription)
+        self._is_begun = False
         self.positions: dict[Partition, int] = {}
         """Queue -> the offset to go on from."""
 
-    def __iter__(self) -> Iterator[RocketReceived]:
-        ranges = self._ranges()
-        self._check(ranges)
-        self.positions.update(self._first_positions(ranges))
+    def __iter__(self) -> Generator[RocketReceived, None, None]:
         while True:
             progress = False
-            for queue, offsets in ranges.items():
-                for message in self._read(queue, offsets):
-                    progress = True
-                    yield message
+            for message in self.poll():
+                progress = True
+                yield message
             if not self._follow:
                 return
             if not progress:
                 self._clock.sleep(POLL_S)
-            ranges = self._ranges()
+
+    def poll(self) -> Generator[RocketReceived, None, None]:
+        """Yield what is readable now and was not read; the first call begins at ``start``. Raises as iterating does."""
+        ranges = self._ranges()
+        if not self._is_begun:
+            self._check(ranges)
+            self.positions.update(self._first_positions(ranges))
+            self._is_begun = True
+        for queue, offsets in ranges.items():
+            yield from self._read(queue, offsets)
 
     def _ranges(self) -> dict[Partition, OffsetRange]:
         queues = [

@@ -12,9 +12,11 @@ from metaq.client.browser import Start
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.browser import RocketBrowser
 from metaq.client.rocketmq.cluster import RocketClusterView
+from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer
+from metaq.client.rocketmq.topics import Topics
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
-from metaq.model import Partition
+from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
@@ -97,6 +99,21 @@ class RocketMQ:
         )  # fmt: skip
 
     @property
+    def name_servers(self) -> tuple[Address, ...]:
+        """The name servers, as they were given."""
+        return self._directory.servers
+
+    @property
     def cluster(self) -> RocketClusterView:
         """What the cluster holds: topics, queues, offsets, and the lag of groups."""
         return RocketClusterView(self._directory, self._pool)
+
+    @property
+    def lookup(self) -> Lookup:
+        """Finds single messages by id or by key."""
+        return Lookup(self._directory, self._pool)
+
+    @property
+    def topics(self) -> Topics:
+        """Makes, changes and deletes topics."""
+        return Topics(self._directory, self._pool)

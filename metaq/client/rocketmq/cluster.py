@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.topics import QUEUES_MAX, create_topic, delete_topic
+from metaq.client.rocketmq.topics import Topics
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 
@@ -69,6 +68,14 @@ class RocketClusterView:
         names = {queue.broker_name for queues in self.topics().values() for queue in queues}
         return {name: self._directory.read_address(name) for name in sorted(names)}
 
+    def partitions(self, topic: str) -> list[Partition]:
+        """Return the queues of a topic that may be read, sorted."""
+        return self._directory.queues(topic)
+
+    def writable(self, topic: str) -> list[Partition]:
+        """Return the queues of a topic that take messages, sorted."""
+        return self._directory.writable(topic)
+
     def describe(self, topic: str) -> list[QueueInfo]:
         """Return the queues of a topic that may be read, sorted."""
         return [
@@ -103,36 +110,12 @@ class RocketClusterView:
         return found
 
     def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
-        """Make a topic with ``queues`` queues at the master of every broker, or give it as many there.
-
-        Return the brokers. Routes have the topic when the brokers have registered it, in a moment.
-
-        Raises:
-            ValueError: ``queues`` is not 1..1024, or no broker is known.
-            RequestRefused, AccessDenied: A broker refuses.
-        """
-        if not 1 <= queues <= QUEUES_MAX:
-            raise ValueError(f"{queues} queues: expected 1..{QUEUES_MAX}")
-        masters = self._masters()
-        for name, address in masters.items():
-            create_topic(self._pool, name, address, with_namespace(topic, self._directory.namespace), queues)
-        self._directory.invalidate()
-        return masters
+        """Make a topic at every broker; see ``Topics.create``."""
+        return Topics(self._directory, self._pool).create(topic, queues)
 
     def delete_topic(self, topic: str) -> dict[str, Address]:
-        """Delete a topic at the master of every broker, with its messages; return the brokers. Raises as above."""
-        masters = self._masters()
-        for name, address in masters.items():
-            delete_topic(self._pool, name, address, with_namespace(topic, self._directory.namespace))
-        self._directory.invalidate()
-        return masters
-
-    def _masters(self) -> dict[str, Address]:
-        masters = self._directory.masters()
-        if not masters:
-            servers = ", ".join(map(str, self._directory.servers))
-            raise ValueError(f"no broker is registered at the name servers {servers}")
-        return masters
+        """Delete a topic at every broker; see ``Topics.delete``."""
+        return Topics(self._directory, self._pool).delete(topic)
 
     def _ranges(self, topic: str) -> dict[TopicPartition, OffsetRange]:
         return self._offsets.ranges(TopicPartition(topic, queue) for queue in self._directory.queues(topic))

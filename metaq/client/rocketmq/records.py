@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from metaq.formats.rocketmq.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from metaq.formats.rocketmq.properties import DELAY, KEYS, RESERVED, TAGS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record
 from metaq.model import Partition
 
@@ -140,3 +140,12 @@ class RocketReceived:
             reconsume_times=record.reconsume_times,
             data=record.value(),
         )
+
+    def copy(self) -> RocketMessage:
+        """Return a message with the same body, tag and keys, and with its properties, those of RocketMQ's own left out.
+
+        Raises:
+            ValueError: Its tag or a key is of a form that this client does not send.
+        """
+        own = {name: value for name, value in self.properties.items() if name not in RESERVED}
+        return RocketMessage(data=self.data, tag=self.tag, keys=self.keys, properties=own)

@@ -8,22 +8,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from metaq.formats.rocketmq.properties import RESERVED
 from metaq_spark.columns.blocks import Bytes
 from metaq_spark.columns.encode import Int64s, VariableColumn
-
-_RESERVED: Final = (
-    "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID "
-    "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY "
-    "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE DUP_INFO "
-    "CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET __transactionId__ TRANSACTION_CHECK_TIMES "
-    "INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK "
-    "POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS "
-    "TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL "
-    "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST BORN_HOST BORN_TIMESTAMP __CRC32#"
-)
-RESERVED: Final = frozenset(_RESERVED.split())
-"""Names with a meaning of their own. What a stored message has under them says how it came there, and is not written
-again: a row's tag and keys are columns of their own."""
 
 EMPTY: Final = (
     "a property has an empty name or an empty value, which a message cannot carry; leave it out, or make it null"

@@ -1,0 +1,1 @@
+"""Copies topics from one cluster to another, MetaQ or RocketMQ, in either direction, at least once."""

@@ -1,0 +1,41 @@
+"""Which partition of the target takes the copies of a partition of the source: the rule of the job ``mirror_topics``.
+
+A target is settled once for each partition of the source and never changes, so that copies of a partition's messages
+stay in one partition, one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from metaq.model import Partition
+
+
+def assign(
+    topic: str,
+    sources: Iterable[Partition],
+    targets: Sequence[Partition],
+    known: Mapping[Partition, Partition],
+    *,
+    fold: bool,
+) -> dict[Partition, Partition]:
+    """Return ``known``, and a target for each of ``sources`` that had none.
+
+    In the order of broker and index, the sources take those ``targets`` (at least one) that are not taken, in the same
+    order. With ``fold``, the n-th source (from 0) that finds none free shares target n modulo their number.
+
+    Raises:
+        ValueError: None is free, and ``fold`` is false.
+    """
+    settled = dict(known)
+    wanting, targets = sorted(set(sources) - set(known)), sorted(targets)
+    free = (target for target in targets if target not in set(known.values()))
+    for source in wanting:
+        target = next(free, None)
+        if target is None and not fold:
+            raise ValueError(
+                f"topic {topic!r}: {len(known) + len(wanting)} partitions at the source, only {len(targets)} at the "
+                f"target, and none is left for {source}; give the target's topic more, or let them share with --fold"
+            )
+        settled[source] = target or targets[len(settled) % len(targets)]
+    return settled
