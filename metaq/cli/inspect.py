@@ -1,4 +1,4 @@
-"""Commands that look at a cluster: ``brokers``, ``topics``, ``describe``, ``offsets``, ``groups``, ``lag``."""
+"""Commands that look at a cluster: ``brokers``, ``topics``, ``describe``, ``offsets``, ``groups``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from metaq.cli.consume import parse_time
+from metaq.cli.arguments import parse_time
 from metaq.cli.output import print_rows
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     offsets.add_argument("topic")
     offsets.add_argument("--at", required=True, metavar="TIME", help="ISO 8601, @MS since 1970, or a span such as 15m")
     _add(commands, "groups", "list consumer groups (zk://... only)", _groups)
-    lag = _add(commands, "lag", "show how far a consumer group is behind (zk://... and rocketmq://...)", _lag)
-    lag.add_argument("group")
-    lag.add_argument("topics", nargs="*", metavar="TOPIC", help="default: those that the group has offsets of")
-    lag.set_defaults(list_name="topics")
 
 
 def _add(
@@ -92,21 +88,4 @@ def _groups(options: argparse.Namespace, profile: Profile) -> int:
             )
         rows = [{"group": name} for name in mq.cluster.groups()]
     print_rows(rows, ("group",), as_json=options.json)
-    return 0
-
-
-def _lag(options: argparse.Namespace, profile: Profile) -> int:
-    from metaq.client.metaq import MetaQ
-    from metaq.model import Partition
-
-    with profile.connect() as mq:
-        if isinstance(mq, MetaQ):
-            rows = [asdict(one) for one in mq.cluster.lag(options.group, options.topics or None)]
-            behind = "bytes_behind"
-        else:
-            rows = [asdict(one) for one in mq.cluster.lag(options.group, options.topics)]
-            behind = "messages_behind"
-    for row in rows:
-        row["partition"] = str(Partition(*row["partition"]))
-    print_rows(rows, ("topic", "partition", "position", "end", behind), as_json=options.json)
     return 0

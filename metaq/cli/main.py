@@ -80,12 +80,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
     parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    from metaq.cli import consume, groups, inspect, produce  # small: what a command needs is imported when it runs
+    # small: what a command needs is imported when it runs
+    from metaq.cli import consume, dead_letters, find, groups, inspect, lag, mirror, produce, topic_settings
 
     produce.add_command(commands)
     consume.add_command(commands)
+    find.add_command(commands)
     inspect.add_commands(commands)
+    topic_settings.add_commands(commands)
+    lag.add_command(commands)
     groups.add_commands(commands)
+    dead_letters.add_command(commands)
+    mirror.add_command(commands)
     return parser
 
 

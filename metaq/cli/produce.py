@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.line_format import Line, line_parser
 from metaq.cli.output import note
 
 if TYPE_CHECKING:
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     from metaq.client.rocketmq.records import RocketSent
     from metaq.model import Partition
 
-    Send = Callable[[Sequence[bytes], Sequence[bytes | str | None] | None], Sequence[Sent | RocketSent]]
+    Send = Callable[[Sequence[Line]], Sequence[Sent | RocketSent]]
 
 CHUNK_BYTES: Final = 1 << 20
 """Most bytes of input that are sent, and waited for, at a time."""
 
 _READ_BYTES: Final = 64 << 10
+_FORMAT_HELP: Final = (
+    "what stands in a line: %%k key, %%a attribute or tag, %%v value, with text between, such as %%k:%%v; "
+    r"\t, \0, \\, %%%%"
+)
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,7 +40,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
     parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message")
     parser.add_argument("-p", "--partition", metavar="PARTITION", help="such as 0-1, or broker-a:1")
-    parser.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE; the key is not sent")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE")
+    form.add_argument("--format", metavar="FORMAT", help=_FORMAT_HELP)
     parser.add_argument("--whole", action="store_true", help="each file is one message, instead of each line")
     parser.add_argument("-v", "--verbose", action="store_true", help="print where each message was stored")
     parser.set_defaults(run=_run, list_name="files")
@@ -45,18 +52,13 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
     partition = None if options.partition is None else Partition.parse_any(options.partition)
-    separator = None if options.key_separator is None else options.key_separator.encode()
-    if separator == b"":
-        raise ValueError("--key-separator: expected a text that is not empty")
+    parse = _parser_of(options)
     count = 0
     with profile.connect() as mq:
-        send = _sender(mq, options.topic, options.attribute, partition)
+        send = _sender(mq, options.topic, partition)
         try:
             for lines in _chunks(options):
-                keys = None
-                if separator is not None:
-                    keys, lines = _split(lines, separator, count)
-                sent = send(lines, keys)
+                sent = send([parse(line, number) for number, line in enumerate(lines, count + 1)])
                 count += len(sent)
                 if options.verbose:
                     _print_sent(sent)
@@ -65,34 +67,48 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     return 0
 
 
-def _sender(mq: MetaQ | RocketMQ, topic: str, attribute: str | None, partition: Partition | None) -> Send:
-    """Return what sends lines, each with its key, to the cluster."""
+def _parser_of(options: argparse.Namespace) -> Callable[[bytes, int], Line]:
+    """Return what reads a line, given its number."""
+    attribute: str | None = options.attribute
+    if options.format is not None:
+        return line_parser(options.format, attribute)
+    if options.key_separator is None:
+        return lambda line, number: Line(line, None, attribute)
+    separator = os.fsencode(options.key_separator)
+    if not separator:
+        raise ValueError("--key-separator: expected a text that is not empty")
+
+    def parse(line: bytes, number: int) -> Line:
+        key, found, value = line.partition(separator)
+        if not found:
+            raise ValueError(f"line {number}: it does not contain the key separator {options.key_separator!r}")
+        return Line(value, key, attribute)
+
+    return parse
+
+
+def _sender(mq: MetaQ | RocketMQ, topic: str, partition: Partition | None) -> Send:
+    """Return what sends lines to the cluster."""
     from metaq.client.metaq import MetaQ
     from metaq.model import Message
 
     if isinstance(mq, MetaQ):
         to_metaq = mq.producer()
-        return lambda lines, keys: to_metaq.send_many(
-            topic, [Message(line, attribute) for line in lines], partition=partition, keys=keys
+        return lambda lines: to_metaq.send_many(
+            topic,
+            [Message(line.value, line.attribute) for line in lines],
+            partition=partition,
+            keys=[line.key for line in lines],
         )
     from metaq.client.rocketmq.records import RocketMessage
 
     to_rocketmq = mq.producer()
-    return lambda lines, keys: to_rocketmq.send_many(
-        topic, [RocketMessage(data=line, tag=attribute) for line in lines], partition=partition, keys=keys
+    return lambda lines: to_rocketmq.send_many(
+        topic,
+        [RocketMessage(data=line.value, tag=line.attribute, keys=line.words_of_key()) for line in lines],
+        partition=partition,
+        keys=[line.key for line in lines],
     )
-
-
-def _split(lines: list[bytes], separator: bytes, before: int) -> tuple[list[bytes | str | None], list[bytes]]:
-    keys: list[bytes | str | None] = []
-    values: list[bytes] = []
-    for number, line in enumerate(lines, before + 1):
-        key, found, value = line.partition(separator)
-        if not found:
-            raise ValueError(f"line {number}: it does not contain the key separator {separator.decode()!r}")
-        keys.append(key)
-        values.append(value)
-    return keys, values
 
 
 def _print_sent(sent: Sequence[Sent | RocketSent]) -> None:
@@ -103,7 +119,7 @@ def _print_sent(sent: Sequence[Sent | RocketSent]) -> None:
 def _chunks(options: argparse.Namespace) -> Iterator[list[bytes]]:
     """Yield messages as they come, at most about ``CHUNK_BYTES`` at a time."""
     if options.message is not None:
-        yield [text.encode() for text in options.message]
+        yield [os.fsencode(text) for text in options.message]
         return
     for name in options.files or ["-"]:
         descriptor = sys.stdin.fileno() if name == "-" else os.open(name, os.O_RDONLY)

@@ -115,6 +115,15 @@ def read_profile(name: str | None, cluster: str | None) -> Profile:
     return Profile(**keys)
 
 
+def named_cluster(text: str) -> Profile:
+    """Return the cluster that an argument names: an address as ``--cluster`` takes it, else a profile of that name.
+
+    Raises:
+        ProfileError: As ``read_profile``.
+    """
+    return Profile(cluster=text) if ":" in text else Profile(**_section(text))
+
+
 def _section(name: str) -> dict[str, str]:
     path = Path(os.environ.get("METAQ_CONFIG") or Path.home() / ".config" / "metaq" / "config.ini")
     parser = configparser.ConfigParser(interpolation=None)

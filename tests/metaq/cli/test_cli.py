@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker
 
-from metaq.cli.consume import compile_format, parse_start, parse_time
+from metaq.cli.arguments import parse_start, parse_time
 from metaq.cli.main import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE, main
+from metaq.cli.message_form import compile_format
 from metaq.cli.output import json_value, print_rows
 from metaq.cli.profile import Profile, ProfileError, read_profile
 from metaq.client.records import Received

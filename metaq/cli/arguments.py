@@ -1,0 +1,63 @@
+"""Times, starts and counts as several commands take them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from metaq.client.browser import Start
+    from metaq.model import Partition
+
+_SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
+_SPAN_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def now_ms() -> int:
+    """Return the time in ms since 1970."""
+    return int(datetime.datetime.now().timestamp() * 1000)
+
+
+def parse_start(text: str, partitions: list[Partition] | None, clock_ms: Callable[[], int] = now_ms) -> Start:
+    """Read the argument of ``--from``; ``clock_ms`` is the clock, in ms since 1970.
+
+    Raises:
+        ValueError: It is none of the forms, or an offset without exactly one partition.
+    """
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if text.isdecimal():
+        if partitions is None or len(partitions) != 1:
+            raise ValueError(f"--from {text}: an offset needs exactly one --partition")
+        return {partitions[0]: int(text)}
+    return parse_time(text, "--from", clock_ms)
+
+
+def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> int:
+    """Read a time as ms since 1970: ISO 8601 (local time without an offset), ``@MS``, or a span back from now.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    if re.fullmatch(r"@\d{1,15}", text):
+        return int(text[1:])
+    if match := _SPAN.fullmatch(text):
+        return max(0, clock_ms() - int(match[1]) * _SPAN_S[match[2]] * 1000)
+    try:
+        return max(0, int(datetime.datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        expected = "a time such as 2026-01-31T12:00:00Z, @1700000000000 or 15m"
+        also = "earliest, latest, an offset, or " if option == "--from" else ""
+        raise ValueError(f"{option} {text}: expected {also}{expected}") from None
+
+
+def above_zero(text: str) -> int:
+    """Read a number for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return int(text)

@@ -1,0 +1,104 @@
+"""Where a Spark query is: the offsets of the newest committed batch in its checkpoint, a folder of this machine.
+
+Source: ``metaq_spark.checkpoint.folder`` describes the folder; this reads what a lag needs of it, without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from metaq.formats.checkpoint_offsets import Progress, parse_progress
+from metaq.model import TopicPartition
+
+FORM: Final = "v1"
+BATCH_BYTES_MAX: Final = 64 << 20
+"""Longest file of a batch that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource:
+    """A source of the query, counted from 1. ``progress`` is empty before the first commit.
+
+    ``topics`` and ``known`` tell what it reads; before the first commit they are those of the planned batch.
+    """
+
+    number: int
+    progress: Progress
+    topics: tuple[str, ...]
+    known: Mapping[TopicPartition, int]
+
+    @property
+    def system(self) -> str:
+        """What it reads, as connectors are called: ``metaq`` or ``rocketmq``."""
+        return "rocketmq" if any(isinstance(where.partition.broker, str) for where in self.known) else "metaq"
+
+
+def read_query(place: str) -> list[QuerySource]:
+    """Return the sources of a query that read MetaQ or RocketMQ; ``place`` is a path or a ``file:`` URI.
+
+    Raises:
+        ValueError: It is no checkpoint, or one in another form, or no source of it is ours.
+        OSError: It cannot be read.
+    """
+    folder = _local(place)
+    offsets, commits = _numbers(folder / "offsets"), _numbers(folder / "commits")
+    if not offsets:
+        raise ValueError(f"--checkpoint {place}: no batch is in its folder offsets; is it the checkpointLocation?")
+    committed = max(commits & offsets, default=None)
+    if committed is None and commits:
+        raise ValueError(f"--checkpoint {place}: batch {max(commits)} is committed, and its offsets are not there")
+    lines = _lines(folder / "offsets" / str(max(offsets) if committed is None else committed), place)
+    sources = []
+    for number, line in enumerate(lines, 1):
+        if (progress := _progress(line, place, number)) is not None:
+            topics = tuple(sorted({where.topic for where in progress.offsets}))
+            read = Progress({}) if committed is None else progress
+            sources.append(QuerySource(number, read, topics, progress.offsets))
+    if not sources:
+        raise ValueError(f"--checkpoint {place}: none of its {len(lines)} sources reads MetaQ or RocketMQ")
+    return sources
+
+
+def _local(place: str) -> Path:
+    scheme, host, path, *_ = urlsplit(place)
+    if scheme == "file" and host in ("", "localhost"):
+        return Path(unquote(path))
+    if "://" in place:
+        raise ValueError(f"--checkpoint {place}: {scheme} is another file system; copy the folder here")
+    return Path(place)
+
+
+def _numbers(folder: Path) -> set[int]:
+    return {int(file.name) for file in folder.glob("*") if file.name.isascii() and file.name.isdecimal()}
+
+
+def _lines(file: Path, place: str) -> list[str]:
+    """The lines of a batch's file, one for each source."""
+    with file.open("rb") as opened:
+        data = opened.read(BATCH_BYTES_MAX + 1)
+    name = f"--checkpoint {place}: offsets/{file.name}"
+    if len(data) > BATCH_BYTES_MAX:
+        raise ValueError(f"{name} has more than {BATCH_BYTES_MAX} bytes")
+    form, _, *lines = data.decode("utf-8", "replace").rstrip("\n").split("\n") + [""] * (b"\n" not in data)
+    if form != FORM:
+        raise ValueError(f"{name} begins with {form[:20]!r}, known is {FORM!r}")
+    return lines
+
+
+def _progress(line: str, place: str, number: int) -> Progress | None:
+    """A source's offsets; ``None`` for those of others."""
+    try:
+        tree = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(tree, dict) or not {"v", "topics"} <= tree.keys():
+        return None
+    try:
+        return parse_progress(tree)
+    except ValueError as error:
+        raise ValueError(f"--checkpoint {place}: source {number}: {error}") from None

@@ -1,0 +1,189 @@
+"""``metaq dlq``: messages that consumers of a group gave up.
+
+With MetaQ they are parked in a file of the consumer's machine, and leave it when they are sent again. RocketMQ's broker
+moves them to the topic ``%DLQ%GROUP``, where they stay until it removes them by age.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from metaq.cli.output import json_value, note, print_rows, time_text
+
+if TYPE_CHECKING:
+    from metaq.cli.profile import Profile
+    from metaq.client.groups.parking import ParkedMessages
+    from metaq.client.metaq import MetaQ
+    from metaq.client.rocketmq.client import RocketMQ
+    from metaq.client.rocketmq.records import RocketMessage, RocketReceived
+
+DEAD: Final = "%DLQ%"
+RETRIED: Final = "%RETRY%"
+ORIGIN: Final = "RETRY_TOPIC"
+"""Property with the topic of a message that was moved."""
+
+_PARKED: Final = ("number", "topic", "partition", "offset", "parked", "reason")
+_DEAD: Final = ("number", "topic", "moved", "attempts", "message_id")
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``dlq``."""
+    dlq = commands.add_parser("dlq", help="messages that a group gave up: list them, or send them again")
+    dlq.add_argument("action", choices=("list", "resend", "discard"))
+    dlq.add_argument("group")
+    dlq.add_argument("numbers", nargs="*", metavar="NUMBER", help="only these, as list shows them")
+    dlq.add_argument("--topic", metavar="TOPIC", help="resend to this topic instead of the message's own")
+    dlq.add_argument("--all", action="store_true", help="all of them, where that must be said")
+    dlq.add_argument("--json", action="store_true", help="one JSON object a line")
+    dlq.set_defaults(run=_run, list_name="numbers")
+
+
+def _run(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.client.metaq import MetaQ
+
+    with profile.connect() as mq:
+        if isinstance(mq, MetaQ):
+            _parked(mq, options)
+        else:
+            _dead(mq, options)
+    return 0
+
+
+# ---- MetaQ: parked messages
+
+
+def _parked(mq: MetaQ, options: argparse.Namespace) -> None:
+    numbers = frozenset(map(_number, options.numbers))
+    parked = mq.parked(options.group)
+    match options.action:
+        case "list":
+            _list_parked(parked, numbers, options)
+        case "resend":
+            _resend_parked(mq, parked, numbers, options)
+        case _:
+            _require_choice(options)
+            gone = sum(parked.discard(one.number) for one in list(parked) if not numbers or one.number in numbers)
+            note(f"{gone} messages discarded")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"dlq: {text!r} is no number of a parked message; dlq list shows them")
+    return int(text)
+
+
+def _require_choice(options: argparse.Namespace) -> None:
+    if bool(options.numbers) == options.all:
+        raise ValueError(f"dlq {options.action}: name numbers, or --all")
+
+
+def _list_parked(parked: ParkedMessages, numbers: frozenset[int], options: argparse.Namespace) -> None:
+    rows: list[dict[str, object]] = []
+    for one in parked:
+        if not numbers or one.number in numbers:
+            message = one.message
+            row: dict[str, object] = {"number": one.number, "topic": message.topic, "partition": str(message.partition)}
+            row |= {"offset": message.offset, "parked": time_text(one.parked_ms), "reason": one.reason}
+            rows.append(row | json_value(message.data) if options.json else row)
+    print_rows(rows, _PARKED, as_json=options.json)
+
+
+def _resend_parked(mq: MetaQ, parked: ParkedMessages, numbers: frozenset[int], options: argparse.Namespace) -> None:
+    from metaq.model import Message
+
+    producer, count = mq.producer(), 0
+    try:
+        for one in parked:
+            if not numbers or one.number in numbers:
+                message = one.message
+                producer.send_many(options.topic or message.topic, [Message(message.data, message.attribute)])
+                parked.discard(one.number)
+                count += 1
+    finally:
+        note(f"{count} messages sent again")
+
+
+# ---- RocketMQ: the group's topic of dead letters
+
+
+def _dead(mq: RocketMQ, options: argparse.Namespace) -> None:
+    match options.action:
+        case "list":
+            _list_dead(mq, options)
+        case "resend":
+            _require_choice(options)
+            _resend_dead(mq, options)
+        case _:
+            raise ValueError(f"dlq discard: RocketMQ removes messages of {DEAD}{options.group} by their age only")
+
+
+def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketReceived]:
+    """The group's messages, those that are named or all.
+
+    Raises:
+        ValueError: One that is named is not there, or the topic may not be read.
+    """
+    topic = f"{DEAD}{options.group}"
+    if not mq.cluster.partitions(topic):
+        raise ValueError(f"topic {topic!r} may not be read; metaq alter '{topic}' --permissions rw allows it")
+    if not options.numbers:
+        yield from mq.browse(topic)
+        return
+    for text in options.numbers:
+        yield _dead_letter(mq, topic, text)
+
+
+def _dead_letter(mq: RocketMQ, topic: str, text: str) -> RocketReceived:
+    from metaq.model import Partition
+
+    queue, _, offset = text.rpartition(":")
+    if ":" not in queue or not offset.isdecimal():
+        raise ValueError(f"dlq: {text!r}: expected BROKER:QUEUE:OFFSET, as dlq list shows it")
+    where, at = Partition.parse_any(queue), int(offset)
+    ends = {one.partition: one for one in mq.cluster.describe(topic)}
+    if where not in ends or not ends[where].start <= at < ends[where].end:
+        raise ValueError(f"dlq: {topic} has no message {text}")
+    messages = iter(mq.browse(topic, partitions=[where], start={where: at}))
+    try:
+        return next(messages)
+    finally:
+        messages.close()
+
+
+def _list_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
+    rows: list[dict[str, object]] = []
+    for message in _dead_letters(mq, options):
+        row: dict[str, object] = {
+            "number": f"{message.partition}:{message.offset}",
+            "topic": message.properties.get(ORIGIN),
+            "moved": time_text(message.timestamp_ms),
+            "attempts": message.reconsume_times,
+            "message_id": message.message_id,
+        }
+        rows.append(row | {"attribute": message.tag} | json_value(message.data) if options.json else row)
+    print_rows(rows, _DEAD, as_json=options.json)
+
+
+def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
+    producer, count = mq.producer(), 0
+    try:
+        for message in _dead_letters(mq, options):
+            topic = options.topic or message.properties.get(ORIGIN)
+            if topic is None:
+                raise ValueError(f"{message.partition}:{message.offset} does not say its topic; name one with --topic")
+            producer.send_many(topic, [_again(message, topic)])
+            count += 1
+    finally:
+        note(f"{count} messages sent again; they stay in {DEAD}{options.group}")
+
+
+def _again(message: RocketReceived, topic: str) -> RocketMessage:
+    """The message to send. A group's own topic needs the original topic, by which its consumers know it."""
+    from dataclasses import replace
+
+    copy = message.copy()
+    if topic.startswith(RETRIED) and ORIGIN in message.properties:
+        return replace(copy, properties={**copy.properties, ORIGIN: message.properties[ORIGIN]})
+    return copy

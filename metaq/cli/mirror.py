@@ -1,0 +1,94 @@
+"""``metaq mirror``: copies topics from one cluster to another, and goes on where it was."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metaq.cli.output import note, print_rows, time_text
+
+if TYPE_CHECKING:
+    from metaq.cli.profile import Profile
+    from metaq.client.mirror.mirror import Mirror
+
+POLL_S: Final = 0.5
+"""Between two looks for new messages, with ``--follow``."""
+RETRY_S: Final = 5.0
+"""Before the next attempt, with ``--follow``, when a server cannot be asked."""
+_CLUSTER: Final = "as --cluster takes it, or the name of a profile"
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``mirror``."""
+    parser = commands.add_parser("mirror", help="copy topics to another cluster, MetaQ or RocketMQ, at least once")
+    parser.add_argument("source", metavar="SOURCE", help=f"cluster to read, {_CLUSTER}")
+    parser.add_argument("target", metavar="TARGET", help="cluster to write to")
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--checkpoint", required=True, metavar="FILE", help="for the progress, kept between runs")
+    parser.add_argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)")
+    parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")
+    parser.add_argument("--start", choices=("earliest", "latest"), default="earliest", help="where a new mirror begins")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is sent later")
+    parser.add_argument("--json", action="store_true", help="counts as one JSON object a line")
+    parser.set_defaults(run=_run, list_name="topics")
+
+
+def _run(options: argparse.Namespace, profile: Profile) -> int:
+    from metaq.cli.profile import named_cluster
+    from metaq.client.mirror.mirror import Mirror
+    from metaq.client.mirror.progress import ProgressFile
+
+    source, target = named_cluster(options.source), named_cluster(options.target)
+    progress = ProgressFile(Path(options.checkpoint), source.cluster, target.cluster, options.prefix)
+    with progress, source.connect() as read, target.connect() as written:
+        mirror = Mirror(
+            *(read, written, options.topics, progress),
+            prefix=options.prefix,
+            fold=options.fold,
+            start=options.start,
+        )
+        mirror.settle()
+        try:
+            _copy(mirror, follow=options.follow)
+        finally:
+            _print(mirror, options)
+    return 0
+
+
+def _copy(mirror: Mirror, *, follow: bool) -> None:
+    """Copy what is there; with ``follow`` without end, also when servers are away for a while."""
+    from metaq.cli.arguments import now_ms
+    from metaq.errors import MetaqError
+
+    pause = threading.Event()
+    while True:
+        try:
+            count = mirror.copy()
+        except MetaqError as error:
+            if not (follow and error.retryable):
+                raise
+            note(f"{time_text(now_ms())}: {error}; tried again")
+            pause.wait(RETRY_S)
+            continue
+        if not follow:
+            return
+        if not count:
+            pause.wait(POLL_S)
+
+
+def _print(mirror: Mirror, options: argparse.Namespace) -> None:
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": str(one.partition),
+            "target": str(one.target),
+            "messages": one.messages,
+            "position": one.position,
+        }
+        for one in mirror.copied
+    ]
+    print_rows(rows, ("topic", "partition", "target", "messages", "position"), as_json=options.json)
+    count = sum(one.messages for one in mirror.copied)
+    note(f"{count:,} message{'' if count == 1 else 's'} copied")

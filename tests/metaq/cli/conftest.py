@@ -1,0 +1,52 @@
+"""The command in the test's process, on brokers in memory and on a scripted RocketMQ cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from fix_client import TIMEOUTS
+
+from metaq.backends.metaq.pool import SessionPool
+from metaq.cli.main import main
+from metaq.model import Address
+from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.rocketmq_server import ScriptedCluster
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> dict[Address, MemoryBroker]:
+    """Brokers that ``MetaQ`` reaches, to be added by the test."""
+    transport = MemoryTransport({})
+    monkeypatch.setattr("metaq.client.metaq.TCP", transport)
+    monkeypatch.setattr(
+        "metaq.client.metaq.SessionPool", lambda timeouts, given: SessionPool(TIMEOUTS, given, transport.clock)
+    )
+    return transport.brokers
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster() as cluster:
+        cluster.create_topic("orders", queues=2)
+        yield cluster
+
+
+@pytest.fixture
+def command(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs ``metaq``; returns its status, output and errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def rocketmq(cluster: ScriptedCluster) -> str:
+    """How the scripted cluster is named."""
+    return "rocketmq://" + ",".join(map(str, cluster.name_servers))
