@@ -34,6 +34,10 @@ TOPICS_MAX: Final = 10_000
 
 COUNTED_FOR_MS: Final = 1000
 
+UNFLUSHED_MAX: Final = 1000
+UNFLUSHED_MS_MAX: Final = 20
+"""Without ``wait_for_disk``: messages of a partition that may be acknowledged and not durable, and how long each is."""
+
 QUEUES_MAX: Final = 4_096
 """Queues of one topic."""
 
@@ -293,7 +297,7 @@ class Topics:
         if topic in self._built_in:  # what waits in them is read as soon as it is acknowledged, and must be durable
             inherited["unflush_threshold"] = 0
         elif topic not in self._config.topics and not self._wait_for_disk:
-            inherited["unflush_threshold"] = 1  # acknowledged from the page cache, and synced at once all the same
+            inherited["unflush_threshold"], inherited["unflush_interval_ms"] = UNFLUSHED_MAX, UNFLUSHED_MS_MAX
         return TopicConfig(**inherited)
 
 

@@ -5,7 +5,7 @@ and run in a thread, so that what is appended together is synced together. If mo
 starts at once. At most one sync per partition is under way, at most ``workers`` in all. All completions that have
 happened by the time the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls
 back in the next round of the loop, and a sync starts when more messages than that are not durable, or
-``flush_interval_ms`` after the first of them, or as soon as somebody asks for ``wait_durable``.
+``flush_interval_ms`` after the first of them, or as soon as somebody asks for ``wait_durable`` or watches for messages.
 
 Source: docs/operations.md, "What an acknowledgement means".
 """
@@ -106,7 +106,8 @@ class GroupCommit:
         log, policy = partition.log, partition.policy
         if partition.due or partition.under_way:
             return
-        if partition.waits_for_disk or log.unflushed_messages > policy.unflush_threshold:
+        is_watched = bool(self._watchers) and (log.topic, log.index) in self._watchers
+        if partition.waits_for_disk or is_watched or log.unflushed_messages > policy.unflush_threshold:
             self._make_due(partition)
         elif partition.timer is None:
             seconds = policy.flush_interval_ms / 1000

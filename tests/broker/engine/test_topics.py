@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.engine.topics import INHERIT, TopicRefused, Topics, TopicSettings
+from metaq_broker.engine.topics import INHERIT, UNFLUSHED_MAX, UNFLUSHED_MS_MAX, TopicRefused, Topics, TopicSettings
 from metaq_broker.registration.wanted import broker_nodes
 from remoting_front import CONFIG, FakeStores, Front
 
@@ -183,4 +183,7 @@ def test_whether_made_topics_wait_for_the_disk(tmp_path: Path, wait_for_disk: bo
         name: applied[-1].topic_settings(name).unflush_threshold
         for name in ("made", "SCHEDULE_TOPIC_XXXX", "configured")
     }
-    assert thresholds == {"made": 0 if wait_for_disk else 1, "SCHEDULE_TOPIC_XXXX": 0, "configured": 0}
+    made = 0 if wait_for_disk else UNFLUSHED_MAX
+    assert thresholds == {"made": made, "SCHEDULE_TOPIC_XXXX": 0, "configured": 0}
+    interval_ms = applied[-1].topic_settings("made").unflush_interval_ms
+    assert interval_ms == (10_000 if wait_for_disk else UNFLUSHED_MS_MAX)

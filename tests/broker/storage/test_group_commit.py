@@ -417,3 +417,21 @@ def test_a_watcher_that_fails_disturbs_nobody(tmp_path: Path) -> None:
             assert ends == [log.readable_end]
 
     asyncio.run(scenario())
+
+
+def test_with_a_threshold_a_sync_starts_at_once_while_somebody_watches(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with committing(FlushPolicy(unflush_threshold=1000, flush_interval_ms=3_600_000)) as commit:
+            put, seen = Put(commit, open_log(tmp_path)), list[int]()
+            put()
+            await until(lambda: put.told == [0])
+            assert put.log.readable_end == 0
+            end = commit.watch(put.log.topic, put.log.index, seen.append)
+            put()
+            await until(lambda: seen == [put.log.end_offset])
+            end()
+            put()
+            await until(lambda: put.told == [0, 1, 2])
+            assert put.log.readable_end < put.log.end_offset
+
+    run(scenario)
