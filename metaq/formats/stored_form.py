@@ -63,8 +63,8 @@ _HOSTS: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 _SYS_FLAG_LOW: Final = 7
 """Where the byte of the sys flag is that has these bits."""
 _TAGS_NAME: Final = f"{TAGS}\x01".encode()
-_FRAME_HEAD: Final = struct.Struct(">iiqii")  # the header, and the attribute's length
-_ATTRIBUTE_LENGTH_BYTES: Final = 4
+_FRAME_HEAD: Final = struct.Struct(">iiqi")
+_ATTRIBUTE_LENGTH: Final = struct.Struct(">i")
 
 
 class StoredFields(NamedTuple):
@@ -124,10 +124,9 @@ def encode_head(
 
 def encode_stored(tag: bytes, head: bytes, properties: bytes, body: bytes, message_id: int = 0) -> bytes:
     """Return the frame of a message; ``head`` is of ``encode_head``."""
-    attribute_bytes = len(tag) + len(head) + len(properties)
-    content = b"".join((attribute_bytes.to_bytes(_ATTRIBUTE_LENGTH_BYTES), tag, head, properties, body))
-    checksum = crc32(content) & CHECKSUM_MASK
-    return _FRAME_HEAD.pack(len(content), checksum, message_id, STORED_FORM, attribute_bytes) + content[4:]
+    length = _ATTRIBUTE_LENGTH.pack(len(tag) + len(head) + len(properties))
+    content = b"".join((length, tag, head, properties, body))
+    return _FRAME_HEAD.pack(len(content), crc32(content) & CHECKSUM_MASK, message_id, STORED_FORM) + content
 
 
 def head_end(attribute: bytes, tag_bytes: int) -> int:

@@ -24,7 +24,7 @@ from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.rocketmq.properties import BYTES_MAX, TAGS
 from metaq.formats.rocketmq.records import MAGIC_V1, MAGIC_V2, TOPIC_BYTES_MAX_V1
 from metaq.formats.rocketmq.sys_flags import STORE_HOST_IPV6
-from metaq.formats.stored_form import SEPARATOR, STORED_FORM, fields_fit, head_end
+from metaq.formats.stored_form import HEAD_BYTES_MIN, SEPARATOR, STORED_FORM, fields_fit, head_end
 
 TAG_BYTES_MAX: Final = 32_000
 """Of the attribute of a MetaQ message, so many bytes become the tag at most: properties have a limit."""
@@ -34,6 +34,7 @@ _LENGTH: Final = struct.Struct(">i")
 _U16: Final = struct.Struct(">H")
 _TAGS_NAME: Final = f"{TAGS}\x01".encode()
 _IPV4_FIELDS_BYTES: Final = 36
+_KIND_IPV4: Final = ord("4")
 _NOWHERE: Final = bytes(IPV4_BYTES)
 
 
@@ -75,7 +76,8 @@ class QueueRecords:
         self._store_host = store_host
         self._is_ipv6 = len(store_host) == IPV6_BYTES
         layouts = [struct.Struct(f">iIIi4sqq{12 + born}sq{len(store_host)}s12si") for born in (IPV4_BYTES, IPV6_BYTES)]
-        self._ipv4_born, self._ipv6_born = layouts
+        behind_bytes = len(self._topic) + _U16.size
+        self._ipv4_born, self._ipv6_born = [(layout, layout.size + behind_bytes) for layout in layouts]
 
     def of_run(
         self, run: bytes, offset: int, ordinal: int, physical_base: int, known_ms: int, into: Collected, where: str
@@ -128,6 +130,32 @@ class QueueRecords:
         tags: Collection[bytes] | None,
     ) -> bytes | None:
         """Return the record of a frame's body, ``None`` if its tag is not one of ``tags``."""
+        if flag & STORED_FORM == STORED_FORM and len(body) >= _LENGTH.size:
+            # What nearly all frames are, without a copy of the attribute: of a RocketMQ client with an IPv4 address.
+            payload_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+            tag_end = body.find(SEPARATOR, _LENGTH.size, payload_at)
+            head_at, end = tag_end + 2, tag_end + HEAD_BYTES_MIN
+            if tag_end > 0 and end <= payload_at <= len(body) and body[head_at - 1] == _KIND_IPV4:
+                if tags is not None and body[_LENGTH.size : tag_end] not in tags:
+                    return None
+                try:
+                    fields = a2b_base64(body[head_at:end], strict_mode=True)
+                except Base64Error:
+                    fields = b""
+                if fields_fit(fields, HEAD_BYTES_MIN):
+                    return self._joined(fields, body[end:payload_at], body[payload_at:], ordinal, physical, store_ms)
+        return self._unusual(flag, body, checksum, ordinal, physical, store_ms, tags)
+
+    def _unusual(
+        self,
+        flag: int,
+        body: bytes,
+        checksum: int,
+        ordinal: int,
+        physical: int,
+        store_ms: int,
+        tags: Collection[bytes] | None,
+    ) -> bytes | None:
         if not flag & FLAG_ATTRIBUTE or len(body) < _LENGTH.size:
             return self._foreign(b"", body, checksum, ordinal, physical, store_ms) if tags is None else None
         payload_at = _LENGTH.size + _LENGTH.unpack_from(body)[0]
@@ -168,10 +196,10 @@ class QueueRecords:
     ) -> bytes:
         if len(properties) > BYTES_MAX:  # nobody stores such; a record could not say the length
             properties = properties[:BYTES_MAX]
-        body_bytes, behind = len(body), self._topic + _U16.pack(len(properties)) + properties
-        layout = self._ipv4_born if len(fields) == _IPV4_FIELDS_BYTES else self._ipv6_born
+        body_bytes, topic = len(body), self._topic
+        layout, front_bytes = self._ipv4_born if len(fields) == _IPV4_FIELDS_BYTES else self._ipv6_born
         head = layout.pack(
-            layout.size + body_bytes + len(behind),
+            front_bytes + body_bytes + len(properties),
             self._magic,
             crc32(body) & CHECKSUM_MASK if checksum is None else checksum,
             self._queue_id,
@@ -184,7 +212,7 @@ class QueueRecords:
             fields[-12:],
             body_bytes,
         )
-        return head + body + behind
+        return b"".join((head, body, topic, _U16.pack(len(properties)), properties))
 
 
 def tag_of_attribute(attribute: bytes) -> bytes:

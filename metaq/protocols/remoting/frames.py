@@ -67,8 +67,15 @@ def encode_start(command: RemotingCommand, body_bytes: int, codec: Codec | None 
     return _HEAD.pack(_WORD.size + len(header) + body_bytes, codec << 24 | len(header)) + header
 
 
+def frame_head(header_bytes: int, body_bytes: int) -> bytes:
+    """Return what stands before a JSON header; header and body have sizes that fit."""
+    return _HEAD.pack(_WORD.size + header_bytes + body_bytes, header_bytes)
+
+
 class FrameDecoder:
     """Decodes the commands of one direction of a connection. See the module."""
+
+    __slots__ = ("_error", "_header_bytes_max", "_length_max", "_missing", "_received")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         """Start with nothing received. Both limits count bytes; the frame's is with L1."""
@@ -110,16 +117,21 @@ class FrameDecoder:
 
     def _take(self) -> RemotingCommand | None:
         received = self._received
-        if len(received) < max(self._missing, _WORD.size):
+        there = len(received)
+        if there < self._missing:
             return None
-        (length,) = _WORD.unpack_from(received)
-        self._check_length(length)
-        if len(received) < _HEAD.size:
+        if there < _HEAD.size:
+            if there >= _WORD.size:
+                self._check_length(*_WORD.unpack_from(received))
             return None
-        codec, header_length = received[_WORD.size], _HEAD.unpack_from(received)[1] & HEADER_BYTES_LIMIT
-        self._check_header(codec, header_length, length)
+        length, word = _HEAD.unpack_from(received)
+        codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
+        if not _WORD.size <= length <= self._length_max:
+            self._check_length(length)
+        if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD.size, self._header_bytes_max):
+            self._check_header(codec, header_length, length)
         end = _WORD.size + length
-        if len(received) < end:
+        if there < end:
             self._missing = end
             return None
         body_start = _HEAD.size + header_length

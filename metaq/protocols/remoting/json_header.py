@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
@@ -87,7 +87,7 @@ def _load(header: bytes) -> dict[str, Any]:
         if header.count(b'"') > QUOTES_MAX:
             raise ProtocolError(f"JSON header with more than {QUOTES_MAX} quotation marks", header)
     try:
-        fields = _DECODER.decode(header.decode("utf-8", "replace"))
+        fields = _decoded(header.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"header is no JSON ({error})", header) from None
     if not isinstance(fields, dict):
@@ -102,6 +102,20 @@ class _Literal(str):
 
 
 _DECODER: Final = json.JSONDecoder(parse_float=_Literal, parse_constant=_Literal)
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = _DECODER.scan_once  # type: ignore[attr-defined]
+
+
+def _decoded(text: str) -> Any:
+    """Return the value that ``text`` is; ``json`` looks for blanks around it first, which costs as much as the rest.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    try:
+        value, end = _SCAN(text, 0)
+    except StopIteration:
+        end = -1
+    return value if end == len(text) else _DECODER.decode(text)
 
 
 def _number(fields: dict[str, Any], name: str, default: int, header: bytes) -> int:

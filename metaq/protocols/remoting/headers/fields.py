@@ -22,12 +22,16 @@ from metaq.protocols.remoting.codes import RequestCode, name_of
 from metaq.protocols.remoting.wire_types import Wire, bits_of, camel_case, names_of
 
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
+_DIGITS_THAT_FIT: Final = 9
+"""So many digits are a number of 32 bits, whichever they are."""
 
 
 def _read_number(bits: int) -> Callable[[str], int]:
     limit = 1 << bits - 1
 
     def read(text: str) -> int:
+        if len(text) <= _DIGITS_THAT_FIT and text.isdecimal() and text.isascii():
+            return int(text)
         if not _NUMBER.fullmatch(text) or not -limit <= (number := int(text)) < limit:
             raise ValueError
         return number
@@ -73,6 +77,8 @@ class HeaderField:
 
 _KNOWN: Final[dict[type[Header], tuple[HeaderField, ...]]] = {}
 
+Read = tuple[str, str, Callable[[str], Any] | None, HeaderField]
+
 
 def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
     """Return the fields of ``header`` in the order of their declaration."""
@@ -86,9 +92,12 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
 
 
 @cache
-def _readers_of(header: type[Header], short: bool) -> list[tuple[HeaderField, str, FieldType, Callable[[str], Any]]]:
-    """Each field of ``header`` with its name, its type and how that is read."""
-    return [(each, each.short if short else each.name, each.type, each.type.read) for each in fields_of(header)]
+def _reads_of(header: type[Header], short: bool) -> list[Read]:
+    """How the fields of ``header`` are read: attribute, name, reader (``None``: a text), field."""
+    return [
+        (each.attribute, each.short if short else each.name, None if each.type is _TEXT else each.type.read, each)
+        for each in fields_of(header)
+    ]
 
 
 def _field(attribute: str, hint: Any, required: bool) -> HeaderField:
@@ -131,16 +140,16 @@ class Header:
         """
         code = cls.CODE if code is None else code
         values: dict[str, Any] = {}
-        for field, name, kind, read in _readers_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
+        for attribute, name, read, field in _reads_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
             text = ext.get(name)
-            if text is None or (not text and kind is not _TEXT):  # the binary header writes null as an empty text
+            if text is None or (not text and read is not None):  # the binary header writes null as an empty text
                 if field.required:
-                    raise FieldError(cls.command_name(code), name, text, kind.allowed)
+                    raise FieldError(cls.command_name(code), name, text, field.type.allowed)
                 continue
             try:
-                values[field.attribute] = read(text)
+                values[attribute] = text if read is None else read(text)
             except ValueError:
-                raise FieldError(cls.command_name(code), name, text, kind.allowed) from None
+                raise FieldError(cls.command_name(code), name, text, field.type.allowed) from None
         return cls(**values)
 
     @classmethod
