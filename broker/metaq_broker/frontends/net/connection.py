@@ -124,6 +124,32 @@ class Host(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """See the module. Its ``server`` gives it a session and the limits, and keeps the list of connections."""
 
+    __slots__ = (
+        "_blocked",
+        "_eof",
+        "_file",
+        "_file_sent",
+        "_input",
+        "_into_block",
+        "_limits",
+        "_loop",
+        "_now",
+        "_paused",
+        "_quantum_end",
+        "_reading",
+        "_received",
+        "_replies",
+        "_scheduled",
+        "_secured",
+        "_server",
+        "_session",
+        "_socket",
+        "_transport",
+        "buffered_bytes",
+        "last_activity",
+        "peer",
+    )
+
     def __init__(self, server: Host) -> None:
         self._server = server
         self._loop = server.loop
@@ -159,13 +185,11 @@ class Connection(asyncio.BufferedProtocol):
             disable_pacing(transport.get_extra_info("socket"))
         client = Client(self.peer, self._server.names_of(transport), nearby)
         self._session = self._server.sessions(self._replies, client)
-        self._socket: BorrowedSocket | None = None
-        if transport.get_extra_info("ssl_object") is None:
-            # Any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never overtake.
-            self._transport.set_write_buffer_limits(high=0, low=0)
-            self._socket = borrow(transport.get_extra_info("socket"))
-        else:
-            self._transport.set_write_buffer_limits(high=BRIDGE_BYTES, low=0)
+        self._socket: BorrowedSocket | None = None  # made for the first file
+        self._secured = transport.get_extra_info("ssl_object") is not None
+        # Without TLS any buffered byte counts as "blocked", and only an empty buffer ends it: sendfile must never
+        # overtake.
+        self._transport.set_write_buffer_limits(high=BRIDGE_BYTES if self._secured else 0, low=0)
         self._server.opened(self)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
@@ -324,17 +348,17 @@ class Connection(asyncio.BufferedProtocol):
                 data += reply.head
             if not data:
                 return
-            if reply is not None and self._socket is not None:
-                data = self._announce(self._socket, data)
+            if reply is not None and not self._secured:
+                data = self._announce(data)
             if data:
                 self._transport.write(data)
             quota -= QUANTUM_BYTES if slow else len(data)
 
-    def _announce(self, borrowed: BorrowedSocket, data: bytes) -> bytes:
+    def _announce(self, data: bytes) -> bytes:
         # The line of a slice waits in the system for the first bytes of its file: sent alone it would wake the client
         # for nothing, which costs more than the line. Returns what was not taken.
         with contextlib.suppress(OSError):  # nothing was taken; what is wrong, the transport finds out as well
-            return data[borrowed.send(data, socket.MSG_MORE) :]
+            return data[self._borrowed().send(data, socket.MSG_MORE) :]
         return data
 
     def _send_file(self, file: Slice) -> int:
@@ -352,13 +376,18 @@ class Connection(asyncio.BufferedProtocol):
         return sent
 
     def _send_part(self, file: Slice, position: int, left: int) -> int:
-        if self._socket is None:  # TLS: every byte has to be encrypted here
+        if self._secured:  # every byte has to be encrypted here
             return self._bridge(file, position, left)
         try:
-            sent = os.sendfile(self._socket.fileno(), file.fd, position, min(left, QUANTUM_BYTES))
+            sent = os.sendfile(self._borrowed().fileno(), file.fd, position, min(left, QUANTUM_BYTES))
         except BlockingIOError:
             return self._bridge(file, position, left)
         return sent or _cut_short(position, left)
+
+    def _borrowed(self) -> BorrowedSocket:
+        if self._socket is None:
+            self._socket = borrow(self._transport.get_extra_info("socket"))
+        return self._socket
 
     def _bridge(self, file: Slice, position: int, left: int) -> int:
         """Hand the next small part to the transport, through memory."""

@@ -77,9 +77,11 @@ class PendingReply:
 class ReplyQueue:
     """See the module. ``wake`` is called when a slot was completed, so that the owner comes and takes."""
 
+    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "ready_bytes", "unanswered", "wake")
+
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self._slots: deque[bytes | PendingReply | Question | None] = deque()
+        self._slots: deque[bytes | PendingReply | Question | None] | None = None  # takes memory, and many need none
         self._pushed: list[bytes] = []
         self._abandoned = False
         self.unanswered = 0
@@ -92,7 +94,8 @@ class ReplyQueue:
     @property
     def waiting(self) -> bool:
         """Whether the next reply depends on the broker, not on the client."""
-        return bool(self._slots) and isinstance(self._slots[0], PendingReply) and self._slots[0].data is None
+        first = self._slots[0] if self._slots else None
+        return isinstance(first, PendingReply) and first.data is None
 
     @property
     def empty(self) -> bool:
@@ -117,32 +120,42 @@ class ReplyQueue:
 
     def add(self, data: bytes) -> None:
         """Queue one reply."""
-        self._slots.append(data)
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(data)
         self.unanswered += 1
         self.ready_bytes += len(data)
 
     def pending(self, requests: int = 1) -> PendingReply:
         """Queue a slot that is completed later."""
         slot = PendingReply(self, requests)
-        self._slots.append(slot)
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(slot)
         self.unanswered += requests
         return slot
 
     def ask(self, question: Question) -> None:
         """Queue a question; it is called when all replies before it are on their way."""
-        self._slots.append(question)
+        if (slots := self._slots) is None:
+            slots = self._new_queue()
+        slots.append(question)
         self.unanswered += 1
 
     def end(self) -> None:
         """Queue the end of the connection."""
-        self._slots.append(None)
+        (self._new_queue() if self._slots is None else self._slots).append(None)
 
     def abandon(self) -> None:
         """Drop everything and call no callbacks: the connection is closed, and its memory must not wait for slots."""
         self._abandoned = True
         self.wake = _nobody
-        self._slots.clear()
+        self._slots = None
         self._pushed.clear()
+
+    def _new_queue(self) -> deque[bytes | PendingReply | Question | None]:
+        self._slots = deque()
+        return self._slots
 
     def take(self, bytes_max: int, quantum_over: Callable[[], bool] = never) -> Output:
         """Return what can be sent now, in order: about ``bytes_max`` bytes at most, up to and including one file.
