@@ -32,6 +32,7 @@ from state_steps import Steps
 from metaq.formats.rocketmq.records import Record
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import FrameDecoder
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.fields import Request
 
@@ -65,7 +66,9 @@ class FakeSession:
         self.called: list[tuple[RemotingCommand, asyncio.Future[RemotingCommand]]] = []
         self.finished = False
 
-    def send_response(self, response: RemotingCommand | None) -> None:
+    def send_response(self, response: RemotingCommand | bytes | None) -> None:
+        if isinstance(response, bytes):
+            (response,) = FrameDecoder().receive(response)
         self.responses.append(response)
 
     def oneway(self, command: RemotingCommand) -> None:

@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
     ``frames`` that can be written get their ids where they are; nothing of them is kept. A block is one unit: stored
     whole, in one segment, or not at all. ``independent``: its messages were put one by one. Then a wrong one is left
-    out, and a segment may end between two of them. ``extra_bytes``: what a body may have beyond maxMessageSize.
+    out, and a segment may end between two of them.
     """
 
     topic: str
@@ -47,7 +47,23 @@ class Block(NamedTuple):
     frames: Buffer
     messages: int
     independent: bool = False
+
+
+class MadeBlock(NamedTuple):
+    """A block whose ``frames`` this process has made of messages: they are whole, their checksums are right.
+
+    A body may have ``extra_bytes`` beyond maxMessageSize. The ids in the frames count for nothing.
+    """
+
+    topic: str
+    partition: int
+    frames: Sequence[bytes]
     extra_bytes: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many there are."""
+        return len(self.frames)
 
 
 class BlockRefused(Exception):
@@ -116,6 +132,27 @@ def number_plainly(
     if start != total:
         raise BlockRefused(f"{count} frames take {start} bytes, but the block has {total} bytes")
     return numbered, Marks(pairs)
+
+
+def number_made(
+    frames: Sequence[bytes], ids: IdRange, message_bytes_max: int, mark_bytes: int
+) -> tuple[bytearray, Marks]:
+    """Return frames that this process has made as a block with the ids written into it, and marks as ``number`` does.
+
+    Raises:
+        BlockRefused: A body is too long.
+    """
+    block, start, next_mark = bytearray().join(frames), 0, 0
+    pairs, pack, frame_bytes_max = array("q"), _ID.pack_into, HEADER_BYTES + message_bytes_max
+    for ordinal, (frame, message_id) in enumerate(zip(frames, consecutive(ids), strict=True)):
+        if len(frame) > frame_bytes_max:
+            raise BlockRefused(_length_fault(ordinal, start, len(frame) - HEADER_BYTES, message_bytes_max, len(block)))
+        if start >= next_mark:
+            pairs.extend((start, ordinal))
+            next_mark = start + mark_bytes
+        pack(block, start + _ID_AT, message_id)
+        start += len(frame)
+    return block, Marks(pairs)
 
 
 def consecutive(ids: IdRange) -> Sequence[int]:

@@ -20,7 +20,16 @@ from metaq.formats.message_types import Selection, encode_types
 from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.engine.blocks import Block, BlockRefused, check_count, number_block, sort_out, split
+from metaq_broker.engine.blocks import (
+    Block,
+    BlockRefused,
+    MadeBlock,
+    check_count,
+    number_block,
+    number_made,
+    sort_out,
+    split,
+)
 from metaq_broker.engine.gates import NoDiskGuard, PutGate, Space
 from metaq_broker.engine.id_clock import IdClock
 from metaq_broker.engine.outcomes import (
@@ -132,24 +141,56 @@ class Engine:
             self.statistics.puts_failed(topic, failed)
         return outcome
 
-    def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+    def append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
+        """Do what ``append`` does with frames that this process has made."""
         topic, count = block.topic, block.messages
+        self.statistics.puts(topic, count, sum(map(len, block.frames)) - count * HEADER_BYTES)
+        outcome = self.put_refusal(topic, block.partition) or self._append_made(block, on_durable)
+        if isinstance(outcome, Refusal):
+            self.statistics.puts_failed(topic, count)
+        return outcome
+
+    def _append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
+        ids, body_bytes_max = self.reserve_ids(block.messages), self._system.message_bytes_max + block.extra_bytes
+        try:
+            numbered, marks = number_made(block.frames, ids, body_bytes_max, self._mark_bytes)
+        except BlockRefused as fault:
+            return BlockInvalid(str(fault))
+        part = BlockPart(numbered, block.messages, marks)
+        return self._write(block.topic, block.partition, part, ids, on_durable)
+
+    def _append(self, block: Block, on_durable: OnDurable) -> Appended | Refusal:
+        count = block.messages
         try:
             check_count(block.frames, count)  # first: ids that are taken for nothing are gone
             ids = self.reserve_ids(count)
-            body_bytes_max = self._system.message_bytes_max + block.extra_bytes
+            body_bytes_max = self._system.message_bytes_max
             numbered, marks = number_block(block.frames, count, ids, body_bytes_max, self._mark_bytes)
         except BlockRefused as fault:
             return self._append_correct(block, on_durable) if block.independent else BlockInvalid(str(fault))
-        log = self.stores.get(topic, block.partition) or self._create_log(topic, block.partition)
+        part = BlockPart(numbered, count, marks)
+        return self._write(block.topic, block.partition, part, ids, on_durable, independent=block.independent)
+
+    def _write(
+        self,
+        topic: str,
+        partition: int,
+        part: BlockPart,
+        ids: IdRange,
+        on_durable: OnDurable,
+        *,
+        independent: bool = False,
+    ) -> Appended | Refusal:
+        """Write a block that was checked and numbered; see ``append``."""
+        log = self.stores.get(topic, partition) or self._create_log(topic, partition)
         if isinstance(log, Refusal):
             return log
-        ordinal = log.end_ordinal
+        ordinal, numbered, count = log.end_ordinal, part.block, part.messages
         try:
-            if block.independent and not log.has_space_for(len(numbered)):
+            if independent and not log.has_space_for(len(numbered)):
                 first = log.append(split(numbered))
             else:
-                first = log.append_blocks([BlockPart(numbered, count, marks)])
+                first = log.append_blocks([part])
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure))

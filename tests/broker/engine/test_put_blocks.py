@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from metaq_broker.engine import machine_code
-from metaq_broker.engine.blocks import BlockNumbering, BlockRefused, number_plainly
+from metaq_broker.engine.blocks import BlockNumbering, BlockRefused, number_made, number_plainly
 from uncached import refuse_to_cache
 
 from metaq.formats.checksum import checksum
@@ -33,6 +33,19 @@ def test_marks_are_frame_starts_at_least_so_far_apart(mark_bytes: int, ordinals:
     _, marks = number_plainly(BLOCK, len(BODIES), IDS, 1000, mark_bytes)
     starts = [frame.offset for frame in walk(BLOCK)]
     assert list(marks) == [(starts[ordinal], ordinal) for ordinal in ordinals]
+
+
+@pytest.mark.parametrize("mark_bytes", [1, 30, 200, 5000])
+@pytest.mark.parametrize("message_ids", [IDS, IdRange(EPOCH_MS + 5, 7, len(BODIES), 3)])
+def test_frames_that_were_just_made_become_the_block_that_a_check_would_give(
+    mark_bytes: int, message_ids: IdRange
+) -> None:
+    frames = [encode_frame(-1, flag, body) for flag, body in enumerate(BODIES)]
+    assert number_made(frames, message_ids, 1000, mark_bytes) == number_plainly(
+        BLOCK, len(BODIES), message_ids, 1000, mark_bytes
+    )
+    with pytest.raises(BlockRefused, match="frame 3 at byte 161 has a body of 1000 bytes, maxMessageSize is 999"):
+        number_made(frames, message_ids, 999, mark_bytes)
 
 
 def _with(block: bytes, at: int, value: bytes) -> bytes:

@@ -39,6 +39,12 @@ class Call:
             self._open = False
             self.session.send_response(response)
 
+    def answer_frame(self, frame: bytes) -> None:
+        """Do what ``answer`` does with the frame of a response that was encoded already."""
+        if self._open:
+            self._open = False
+            self.session.send_response(frame)
+
     def refusal_to_read(self, topic: str) -> RemotingCommand | None:
         """Return the refusal of a request that found a message by its place; ``None`` if its client may read it."""
         return None if self.access is None else self.access.may_read(self, topic)

@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import timestamp_ms
-from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import BYTES_MAX
 from metaq.formats.rocketmq.records import Record, read_record
 from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, encode_stored, tag_of
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
-from metaq_broker.engine.blocks import Block
+from metaq_broker.engine.blocks import MadeBlock
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
 from metaq_broker.engine.outcomes import (
@@ -79,8 +78,14 @@ class StoredBatch(NamedTuple):
     store_host: bytes
 
     def message_ids(self) -> list[str]:
-        """Return the messages' ids as RocketMQ's clients know them."""
-        return [str(OffsetMessageId(self.store_host, each)) for each in self.physical_offsets]
+        """Return the messages' ids as RocketMQ's clients know them (``OffsetMessageId``)."""
+        host = self.store_host.hex().upper()
+        return [f"{host}{each:016X}" for each in self.physical_offsets]
+
+    def part(self, first: int, count: int) -> StoredBatch:
+        """Return where ``count`` of the messages are, from number ``first`` on."""
+        offsets = self.physical_offsets[first : first + count]
+        return StoredBatch(self.queue, self.queue_offset + first, offsets, self.store_time, self.store_host)
 
 
 OnStored = Callable[[StoredBatch | Refusal], None]
@@ -177,8 +182,7 @@ class MessageStore:
                 listener(topic, queue, ordinal, frames, offsets, store_time)
             done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
 
-        data = frames[0] if len(frames) == 1 else b"".join(frames)
-        outcome = self._engine.append(Block(topic, queue, data, len(frames), extra_bytes=EXTRA_BYTES_MAX), durable)
+        outcome = self._engine.append_made(MadeBlock(topic, queue, frames, EXTRA_BYTES_MAX), durable)
         if isinstance(outcome, Refusal):
             done(outcome)
             return

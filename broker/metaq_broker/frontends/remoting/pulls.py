@@ -23,8 +23,9 @@ from typing import Final
 from metaq.formats.rocketmq.records import encode_record
 from metaq.formats.rocketmq.tags import tags_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
-from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
+from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.engine.topics import READ, Topics
@@ -44,6 +45,9 @@ SUSPEND_MS_MAX: Final = 120_000
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get two fields more."""
 
+_BROKER: Final = {"suggestWhichBrokerId": "0"}
+_OFFSETS: Final = ("nextBeginOffset", "minOffset", "maxOffset")
+_FOUND: Final = ResponseTemplate(_BROKER, _OFFSETS, "FOUND")
 _DEFAULTS: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
 
 
@@ -229,19 +233,23 @@ class _Pull:
             return True
         if self._is_at_end(found):
             return False
-        self.call.answer(self._response(found))
+        if (response := self._response(found)) is not None:
+            self.call.answer(response)
         return True
 
     def expire(self) -> None:
         """Answer that there is nothing."""
-        self.call.answer(self._response(self._pulls.read(self.asked, self._offset, self._tags)))
+        response = self._response(self._pulls.read(self.asked, self._offset, self._tags))
+        if response is not None:
+            self.call.answer(response)
 
     def _is_at_end(self, found: Batch | Refusal) -> bool:
         if isinstance(found, Batch):
             return not found.records and self._offset == found.max_offset
         return isinstance(found, PartitionEmpty) and self._offset == 0
 
-    def _response(self, found: Batch | Refusal) -> RemotingCommand:
+    def _response(self, found: Batch | Refusal) -> RemotingCommand | None:
+        """Return the response, ``None`` if it is on its way already."""
         command, offset = self.call.request, self._offset
         if isinstance(found, NumberPending):  # the time is up just before it has one
             found = Batch([], offset, 0, offset)
@@ -252,6 +260,11 @@ class _Pull:
             refused = worded(self.asked.topic, self.asked.queue_id, found)
             return command.reply(refused.code, remark=refused.remark)
         if found.records:
+            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+                self._pulls.count(len(found.records))
+                values = found.next_offset, found.min_offset, found.max_offset
+                self.call.answer_frame(_FOUND.frame(command.opaque, values, found.records))
+                return None
             return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
         if found.looked_at or found.next_offset != offset or offset != self.asked.queue_offset:
             return self._reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found.next_offset, found)
@@ -266,12 +279,8 @@ class _Pull:
 
     def _reply(self, code: int, status: str, next_offset: int, found: Batch) -> RemotingCommand:
         self._pulls.count(len(found.records))
-        ext = {
-            "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(next_offset),
-            "minOffset": str(found.min_offset),
-            "maxOffset": str(found.max_offset),
-        }
+        values = str(next_offset), str(found.min_offset), str(found.max_offset)
+        ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
         if self.call.request.version >= NEW_CLIENTS_FROM:
             ext["topicSysFlag"] = ext["groupSysFlag"] = "0"
         return self.call.request.reply(code, ext, b"".join(found.records), status)

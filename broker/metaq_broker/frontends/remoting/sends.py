@@ -21,14 +21,16 @@ from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.stored_form import encode_head, encode_stored, tag_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
-from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
+from metaq_broker.frontends.remoting.send_groups import SendGroups
 from metaq_broker.frontends.remoting.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
 from metaq_broker.storage.errors import StateFull
 from metaq_broker.storage.state_table import OnDurable
@@ -43,6 +45,7 @@ RETRY_TOPIC_CHARACTERS_MAX: Final = 255
 """Of retry topics and dead letters, whose names have the group's in them."""
 
 _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
 _DEFAULTS: Final = {
     False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
     True: {"a": "", "c": "", "d": "0"},
@@ -81,7 +84,8 @@ class Sends:
     """See the module."""
 
     def __init__(self, store: MessageStore, topics: Topics, config: RocketmqConfig) -> None:
-        self._store, self._topics, self._config = store, topics, config
+        self._topics, self._config = topics, config
+        self._groups = SendGroups(store)
         self._interceptors: list[Interceptor] = []
         self._markers: re.Pattern[str] | None = None
         self._cluster = f"CLUSTER\x01{config.cluster_name}"
@@ -168,21 +172,17 @@ class Sends:
         properties = f"{text}{joint}{self._cluster}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
-        done = self._done(send, text)
-        message = OutgoingMessage(
-            command.body,
-            properties,
-            header.born_timestamp,
-            born_host(send.call),
-            header.flag,
-            header.sys_flag,
-            header.reconsume_times or 0,
-        )
+        done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
         if self._markers is not None and (header.topic[0] == "%" or self._markers.search(text)):
+            message = OutgoingMessage(
+                command.body, properties, header.born_timestamp, born, header.flag, header.sys_flag, times
+            )
             for each in self._interceptors:
                 if each.accept(send, message, done):
                     return None
-        self._store.append(header.topic, send.queue, [message], done)
+        head = encode_head(header.flag, header.sys_flag, header.born_timestamp, born, times)
+        frame = encode_stored(tag_of(properties), head, properties, command.body)
+        self._groups.add(header.topic, send.queue, (frame,), done)
         return None
 
     def _batch(self, send: Send) -> RemotingCommand | None:
@@ -197,7 +197,7 @@ class Sends:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
-        self._store.append_frames(header.topic, send.queue, frames, self._done(send, header.properties or ""))
+        self._groups.add(header.topic, send.queue, frames, self._done(send, header.properties or ""))
         return None
 
     def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
@@ -207,12 +207,11 @@ class Sends:
             if isinstance(stored, Refusal):
                 call.answer(_answer(command, worded(send.header.topic, queue, stored)))
                 return
-            ext = {
-                **_SENT,
-                "msgId": ",".join(stored.message_ids()),
-                "queueId": str(queue),
-                "queueOffset": str(stored.queue_offset),
-            }
+            ids, offset = ",".join(stored.message_ids()), stored.queue_offset
+            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+                call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
+                return
+            ext = {**_SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
             if command.version >= NEW_CLIENTS_FROM:
                 ext.update(send.fields)
                 if (key := parse_properties(properties).get("UNIQ_KEY")) is not None:

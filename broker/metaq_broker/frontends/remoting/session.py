@@ -18,9 +18,9 @@ from typing import Final
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.model import Buffer
-from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Request
+from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Response
 from metaq.protocols.remoting.codes import ResponseCode, name_of
-from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.session import Client
@@ -91,6 +91,8 @@ class RemotingServer:
 class RemotingSession:
     """See the module. ``client`` says who is at the other end."""
 
+    __slots__ = ("_channel", "_decoder", "_lost", "_replies", "_server", "_unanswered", "client", "finished")
+
     expects_block = False
     buffer = None
 
@@ -99,9 +101,7 @@ class RemotingSession:
         self.finished = False
         self._server, self._replies = server, replies
         self._decoder = FrameDecoder(server.limits.frame_bytes_max)
-        self._channel: Channel[asyncio.Future[RemotingCommand]] = Channel(
-            client.peer, server.limits.own, total_requests=server.own_requests
-        )
+        self._channel: Channel[asyncio.Future[RemotingCommand]] | None = None  # few clients are asked anything
         self._unanswered = 0
         self._lost = False
 
@@ -151,7 +151,7 @@ class RemotingSession:
         for _ in range(self._unanswered):
             self._server.requests.give()
         self._unanswered = 0
-        for pending in self._channel.close():
+        for pending in [] if self._channel is None else self._channel.close():
             error = ConnectionFailed(self.client.peer, name_of(pending.request.code), "the client is gone")
             _fail(pending.owner, error)
         self._server.dispatcher.lost(self)
@@ -167,7 +167,7 @@ class RemotingSession:
         """
         self._check_connected(command)
         future: asyncio.Future[RemotingCommand] = self._server.loop.create_future()
-        request = self._channel.start(command, self._server.loop.time() + timeout_s, future)
+        request = self._own_channel().start(command, self._server.loop.time() + timeout_s, future)
         self._server.expects_response()
         self._replies.push(encode(request))
         return future
@@ -178,10 +178,11 @@ class RemotingSession:
         A oneway is in flight while responses of more than ``REPLY_BYTES_AHEAD`` wait for this client to take them.
         """
         self._check_connected(command)
-        request = self._channel.start_oneway(command)
+        channel = self._own_channel()
+        request = channel.start_oneway(command)
         if self._replies.ready_bytes <= REPLY_BYTES_AHEAD:
-            while self._channel.oneways_in_flight:
-                self._channel.oneway_sent()
+            while channel.oneways_in_flight:
+                channel.oneway_sent()
         self._replies.push(encode(request))
 
     def disconnect(self) -> None:
@@ -190,17 +191,17 @@ class RemotingSession:
             self._end()
             self._replies.push(b"")  # wakes the connection
 
-    def send_response(self, response: RemotingCommand | None) -> None:
-        """Send the response to a request that was counted; ``None``: there is none. See ``Call``."""
+    def send_response(self, response: RemotingCommand | bytes | None) -> None:
+        """Send the response to a request that was counted, or its frame; ``None``: there is none. See ``Call``."""
         if self._lost:
             return
         self._unanswered -= 1
         self._server.requests.give()
-        self._replies.push(b"" if response is None else _frame(response), 1)
+        self._replies.push(_frame(response) if isinstance(response, RemotingCommand) else response or b"", 1)
 
     def expire(self, now: float) -> None:
         """Fail the futures of requests that the client did not answer by ``now``."""
-        for expired in self._channel.expire(now):
+        for expired in [] if self._channel is None else self._channel.expire(now):
             name = name_of(expired.request.code)
             _fail(expired.owner, DeadlineExceeded(self.client.peer, name, EXPIRE_S))
 
@@ -210,16 +211,19 @@ class RemotingSession:
         self._decoder.receive(data)
 
     def _arrived(self, command: RemotingCommand) -> None:
-        event = self._channel.received(command)
-        if event is None:
+        if not command.flag & RESPONSE_FLAG:
+            if command.flag & ONEWAY_FLAG or self._count(command):
+                self._server.dispatcher.carry_out(Call(command, self))
             return
-        if not isinstance(event, Request):
-            if not event.owner.done():
-                event.owner.set_result(command)
-            return
-        if not command.is_oneway and not self._count(command):
-            return
-        self._server.dispatcher.carry_out(Call(command, self))
+        event = None if self._channel is None else self._channel.received(command)
+        if isinstance(event, Response) and not event.owner.done():
+            event.owner.set_result(command)
+
+    def _own_channel(self) -> Channel[asyncio.Future[RemotingCommand]]:
+        if self._channel is None:
+            server = self._server
+            self._channel = Channel(self.client.peer, server.limits.own, total_requests=server.own_requests)
+        return self._channel
 
     def _count(self, command: RemotingCommand) -> bool:
         server = self._server
