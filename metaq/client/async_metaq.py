@@ -16,11 +16,10 @@ from metaq.client.groups.core import broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import Partitioner
-from metaq.client.producer import WINDOW_BYTES
 from metaq.client.records import Received
-from metaq.client.submissions import OnOverflow
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared
-from metaq.model import Address, Partition, Xid
+from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
@@ -73,7 +72,7 @@ class AsyncMetaQ:
         *,
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
-        on_overflow: OnOverflow = "block",
+        on_overflow: OnOverflow[Message] = "block",
     ) -> AsyncProducer:
         """Return a producer for any topic. Raises as ``MetaQ.producer``; with ``block`` a full window is awaited."""
         waits = on_overflow == "block"

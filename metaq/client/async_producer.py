@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.transactions import LocalTransaction, XaBranch
-from metaq.errors import WindowFull
 from metaq.model import Message, Partition
 
 
@@ -22,8 +22,8 @@ class AsyncProducer:
     """As ``Producer``, which see. Made by ``AsyncMetaQ.producer``; any number of tasks may use it."""
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
-        self._producer, self._wait_for_window = producer, wait_for_window
-        self._settled: asyncio.Event | None = None
+        self._producer = producer
+        self._window: AwaitedWindow[Sent] = AwaitedWindow(waits=wait_for_window)
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,32 +68,9 @@ class AsyncProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        while True:
-            try:
-                sent = self._producer.submit(topic, data, attribute=attribute, partition=partition, key=key)
-                break
-            except WindowFull:
-                if not self._wait_for_window:
-                    raise
-                await self._settlement()
-        future = asyncio.wrap_future(sent)
-        future.add_done_callback(self._note_settled)
-        return future
-
-    async def _settlement(self) -> None:
-        """Wait until some message is settled."""
-        if self._settled is None:
-            self._settled = asyncio.Event()
-        self._settled.clear()
-        try:
-            async with asyncio.timeout(0.05):  # a message may have been settled just before
-                await self._settled.wait()
-        except TimeoutError:
-            return
-
-    def _note_settled(self, future: asyncio.Future[Sent]) -> None:
-        if self._settled is not None:
-            self._settled.set()
+        return await self._window.submit(
+            lambda: self._producer.submit(topic, data, attribute=attribute, partition=partition, key=key)
+        )
 
     async def send_many(
         self,

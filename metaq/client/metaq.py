@@ -17,16 +17,16 @@ from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.ordered import OrderedProducer
 from metaq.client.partitioners import Partitioner
-from metaq.client.producer import WINDOW_BYTES, Producer
+from metaq.client.producer import Producer
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
-from metaq.client.submissions import OnOverflow
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
-from metaq.model import Address, Partition, Xid
+from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
@@ -91,7 +91,7 @@ class MetaQ:
         *,
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
-        on_overflow: OnOverflow = "block",
+        on_overflow: OnOverflow[Message] = "block",
     ) -> Producer:
         """Return a producer for any topic; see ``Producer`` and ``metaq.client.partitioners``.
 

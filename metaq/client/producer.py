@@ -16,7 +16,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
-from metaq.client.submissions import OnOverflow, Submissions, Submitted
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, Submitted
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
@@ -27,8 +27,6 @@ from metaq.sizes import parse_size
 
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
 
-WINDOW_BYTES: Final = 16 << 20
-"""Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
 BLOCK_BYTES_MAX: Final = 256 << 10
 """Most bytes of one request of ``send_many``; a longer message goes alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
@@ -50,15 +48,15 @@ class Producer:
         *,
         linger_s: float = 0.0,
         window: int | str = WINDOW_BYTES,
-        on_overflow: OnOverflow = "block",
+        on_overflow: OnOverflow[Message] = "block",
     ) -> None:
         self._directory, self._pool = directory, pool
         self._partitioner = partitioner or by_key()
         self._addresses: dict[str, dict[Partition, Address]] = {}
         self._next = itertools.count()
         self._choosing = threading.Lock()
-        self._submissions = Submissions(
-            self._send,
+        self._submissions: Submissions[Message, Partition, Sent] = Submissions(
+            lambda topic, some: self._send(topic, [(one.prepared, one.message) for one in some]),
             pool.clock,
             linger_s=linger_s,
             window_bytes=parse_size(window) if isinstance(window, str) else window,
@@ -119,9 +117,9 @@ class Producer:
         message = Message(_bytes_of(data, "data"), attribute)
         with self._choosing:
             where = self._choose(topic, partition, key)
-        future: Future[Sent] = Future()
-        self._submissions.put(Submitted(topic, where, message, future))
-        return future
+        one: Submitted[Message, Partition, Sent] = Submitted(topic, message, where, len(message.payload))
+        self._submissions.put(one)
+        return one.future
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""

@@ -10,52 +10,67 @@ import atexit
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Generic, Literal, TypeVar, cast
 
-from metaq.client.records import Sent
 from metaq.errors import MetaqError, SendFailed, WindowFull
-from metaq.model import Message, Partition
 from metaq.net.clock import Clock
 
-OnOverflow = Literal["block", "raise"] | Callable[[str, Message], object]
+M = TypeVar("M")
+"""A message as a program gives it: ``Message``, ``RocketMessage``."""
+P = TypeVar("P")
+"""What its producer makes of it, to be sent: a partition, or a row."""
+S = TypeVar("S")
+"""What an acknowledged message becomes: ``Sent``, ``RocketSent``."""
+
+OnOverflow = Literal["block", "raise"] | Callable[[str, M], object]
 """What happens to a message that does not fit into the window: ``submit`` waits or raises, or a function gets it."""
 
 BATCH_BYTES_MAX: Final = 4 << 20
 """Most bytes that are sent, and waited for, at a time."""
 
+WINDOW_BYTES: Final = 16 << 20
+"""Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
+
+_OVERHEAD_BYTES: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
-    """A message on its way, the partition that was chosen for it, and its future."""
+class Submitted(Generic[M, P, S]):
+    """A message on its way, what its producer made of it, the bytes of its data, and its future."""
 
     topic: str
-    partition: Partition
-    message: Message
-    future: Future[Sent]
+    message: M
+    prepared: P
+    data_bytes: int
+    future: Future[S] = field(default_factory=Future)
 
     @property
     def byte_count(self) -> int:
         """What the message counts in the window."""
-        return len(self.message.payload) + 64
+        return self.data_bytes + _OVERHEAD_BYTES
 
 
-Send = Callable[[str, Sequence[tuple[Partition, Message]]], list[Sent]]
-"""Stores messages of one topic, or raises ``SendFailed``."""
-
-
-class Submissions:
+class Submissions(Generic[M, P, S]):
     """The window and the thread behind it, which starts with the first message.
 
     ``linger_s``: how long a message waits for others to share a block with. ``window_bytes``: most bytes that
     are not acknowledged; a longer message goes alone.
+
+    ``send`` stores messages of one topic and returns what each became, or raises ``SendFailed``.
 
     Raises:
         ValueError: A number or ``on_overflow`` is outside of what is allowed.
     """
 
     def __init__(
-        self, send: Send, clock: Clock, *, linger_s: float, window_bytes: int, on_overflow: OnOverflow
+        self,
+        send: Callable[[str, Sequence[Submitted[M, P, S]]], Sequence[S]],
+        clock: Clock,
+        *,
+        linger_s: float,
+        window_bytes: int,
+        on_overflow: OnOverflow[M],
     ) -> None:
         if not 0 <= linger_s <= 60:
             raise ValueError(f"linger_s {linger_s!r}: expected seconds, 0..60")
@@ -66,14 +81,14 @@ class Submissions:
         self._send, self._clock = send, clock
         self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
         self._changed = threading.Condition()
-        self._waiting: list[Submitted] = []
+        self._waiting: list[Submitted[M, P, S]] = []
         self._first_s = 0.0
         self._bytes = 0
         self._flushing = 0
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def put(self, one: Submitted) -> None:
+    def put(self, one: Submitted[M, P, S]) -> None:
         """Take a message.
 
         Raises:
@@ -98,7 +113,7 @@ class Submissions:
             self._start()
             self._changed.notify_all()
 
-    def _fits(self, one: Submitted) -> bool:
+    def _fits(self, one: Submitted[M, P, S]) -> bool:
         return not self._bytes or self._bytes + one.byte_count <= self._window_bytes
 
     def _start(self) -> None:
@@ -128,7 +143,7 @@ class Submissions:
 
     def _run(self) -> None:
         while batch := self._take():
-            by_topic: dict[str, list[Submitted]] = {}
+            by_topic: dict[str, list[Submitted[M, P, S]]] = {}
             for one in batch:
                 by_topic.setdefault(one.topic, []).append(one)
             for topic, some in by_topic.items():
@@ -137,7 +152,7 @@ class Submissions:
                 self._bytes -= sum(one.byte_count for one in batch)
                 self._changed.notify_all()
 
-    def _take(self) -> list[Submitted]:
+    def _take(self) -> list[Submitted[M, P, S]]:
         """Wait for the next batch; none when the producer is closed."""
         with self._changed:
             while not self._is_due():
@@ -160,17 +175,20 @@ class Submissions:
         waited = self._clock.monotonic() - self._first_s >= self._linger_s
         return bool(waited or full or self._flushing or self._closed)
 
-    def _send_some(self, topic: str, some: Sequence[Submitted]) -> None:
+    def _send_some(self, topic: str, some: Sequence[Submitted[M, P, S]]) -> None:
         running = [one for one in some if one.future.set_running_or_notify_cancel()]
+        if not running:
+            return
+        failure: Exception | None = None
+        sent: Sequence[S | None]
         try:
-            sent: Sequence[object] = self._send(topic, [(one.partition, one.message) for one in running])
-            failure: Exception | None = None
+            sent = self._send(topic, running)
         except SendFailed as error:
-            sent, failure = error.sent, error
-        except (MetaqError, ValueError) as error:
+            sent, failure = cast("Sequence[S | None]", error.sent), error
+        except Exception as error:  # whatever it is, the futures are settled, and the thread goes on
             sent, failure = [None] * len(running), error
         for one, result in zip(running, sent, strict=True):
-            if isinstance(result, Sent):
-                one.future.set_result(result)
-            else:
+            if result is None:
                 one.future.set_exception(failure or MetaqError("not acknowledged"))
+            else:
+                one.future.set_result(result)
