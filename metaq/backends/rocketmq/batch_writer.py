@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
@@ -79,6 +79,8 @@ class SendReceipt:
     count: int
     ids: str = field(repr=False)
     code: int
+    recall_handle: str | None = field(default=None, repr=False)
+    """What a delayed message is taken back with, from a broker of 5.x."""
 
     @property
     def is_durable(self) -> bool:
@@ -204,20 +206,8 @@ class BatchWriter:
     def _header(
         self, topic: str, queue_id: int, *, properties: str, batch: bool | None = None, flag: int = 0, sys_flag: int = 0
     ) -> SendMessage:
-        return SendMessage(
-            producer_group=self._group,
-            topic=with_namespace(topic, self._routes.namespace),
-            default_topic=TEMPLATE_TOPIC,
-            default_topic_queue_nums=NEW_TOPIC_QUEUES,
-            queue_id=queue_id,
-            sys_flag=sys_flag,
-            born_timestamp=self._now_ms(),
-            flag=flag,
-            properties=properties,
-            reconsume_times=0,
-            unit_mode=False,
-            batch=batch,
-        )
+        header = send_header(self._group, with_namespace(topic, self._routes.namespace), queue_id, properties)
+        return replace(header, batch=batch, flag=flag, sys_flag=sys_flag, born_timestamp=self._now_ms())
 
     def _add(self, topic: str, queue_id: int, header: SendMessage, code: RequestCode, body: Buffer, count: int) -> None:
         if len(body) > BATCH_BYTES_MAX:
@@ -273,7 +263,9 @@ class BatchWriter:
             self._warn(response)
         if self._receipts is not None:
             ids = fields.msg_id or ""
-            self._receipts[unit.number] = SendReceipt(unit.queue, fields.queue_offset, unit.count, ids, response.code)
+            self._receipts[unit.number] = SendReceipt(
+                unit.queue, fields.queue_offset, unit.count, ids, response.code, fields.recall_handle
+            )
         del self._units[unit.number]
         self._pending_bytes -= len(unit.body)
         self._attempts.progressed()
@@ -334,6 +326,23 @@ class BatchWriter:
                 "broker %s stores messages with less durability than it is configured for: %s %s",
                 self._broker_name, code, one_line(response.remark),
             )  # fmt: skip
+
+
+def send_header(group: str, topic: str, queue_id: int, properties: str) -> SendMessage:
+    """Return the header of a message that is born now. ``group`` and ``topic`` are as the servers know them."""
+    return SendMessage(
+        producer_group=group,
+        topic=topic,
+        default_topic=TEMPLATE_TOPIC,
+        default_topic_queue_nums=NEW_TOPIC_QUEUES,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=wall_clock_ms(),
+        flag=0,
+        properties=properties,
+        reconsume_times=0,
+        unit_mode=False,
+    )
 
 
 class _NotNow(MetaqError):

@@ -7,14 +7,18 @@ message each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.errors import MetaqError, ProtocolError
+from metaq.errors import ExtensionMissing, MetaqError, ProtocolError
 from metaq.model import BROKER_ID_MAX, Address
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import GetMetaQBroker, GetMetaQBrokerResponse
+
+TIMERS_VERSION: Final = 413
+"""Version of the first release whose brokers have timers, 5.0.0, as an ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,19 @@ def ask_for_metaq(pool: SessionPool, broker_name: str, address: Address) -> Meta
         except ValueError as error:
             what = f"broker {broker_name!r} says where it serves MetaQ, and it cannot be there: {error}"
             raise ProtocolError(what, address=address) from None
+
+
+def require_timers(pool: SessionPool, broker_name: str, address: Address) -> None:
+    """Make sure that a broker delivers messages at a moment of their own: one of 5.x, or the bundled one.
+
+    Others would deliver such a message at once.
+
+    Raises:
+        ExtensionMissing: It is another.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+    """
+    command = to_request(GetMetaQBroker(), broker_name=broker_name)
+    with pool.lease(address) as session:
+        response = session.call(command, "the question which version it has")
+    if response.code != ResponseCode.SUCCESS and response.version < TIMERS_VERSION:
+        raise ExtensionMissing(address, "timers", "a message with delay or deliver_at")

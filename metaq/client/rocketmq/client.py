@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
+from weakref import WeakSet
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
+from metaq.backends.rocketmq.remoting import HEARTBEAT_S, member_client
 from metaq.client.browser import Start
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.browser import RocketBrowser
+from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.cluster import RocketClusterView
 from metaq.client.rocketmq.lookup import Lookup
-from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer
+from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings, TlsTransport
@@ -26,7 +30,7 @@ class RocketMQ:
 
     A proxy's remoting port is a name server, too. ``credentials`` are an account's keys, ``namespace`` is put in front
     of topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
-    Methods and what they return may be used by several threads, a producer or browser by one at a time.
+    Methods and what they return may be used by several threads, a browser by one at a time.
 
     Raises:
         ValueError: ``name_servers`` is no list of addresses.
@@ -48,9 +52,11 @@ class RocketMQ:
         tls: TlsSettings | None = None,
     ) -> None:
         self._name_servers = name_servers
+        self._credentials, self._timeouts, self._tls = credentials, timeouts, tls
         transport = TCP if tls is None else TlsTransport(tls)
         self._pool = SessionPool(timeouts, transport, credentials=credentials)
         self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
+        self._producers: WeakSet[RocketProducer] = WeakSet()
 
     def __repr__(self) -> str:
         return f"RocketMQ({self._name_servers!r})"
@@ -64,12 +70,47 @@ class RocketMQ:
         self.close()
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Send what producers have taken, have them leave their groups, and close idle connections."""
+        for producer in list(self._producers):
+            producer.close()
         self._pool.close()
 
-    def producer(self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP) -> RocketProducer:
-        """Return a producer for any topic; see ``RocketProducer`` and ``metaq.client.partitioners``."""
-        return RocketProducer(self._directory, self._pool, partitioner, group)
+    def producer(
+        self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
+    ) -> RocketProducer:
+        """Return a producer for any topic; see ``RocketProducer`` and ``metaq.client.partitioners``.
+
+        Raises:
+            ValueError: An option is outside of what is allowed.
+        """
+        made = RocketProducer(self._directory, self._pool, partitioner, group=group, **options)
+        self._producers.add(made)
+        return made
+
+    def transactional_producer(
+        self,
+        group: str,
+        check: Check,
+        partitioner: Partitioner | None = None,
+        *,
+        check_workers: int = CHECK_WORKERS,
+        heartbeat_s: float = HEARTBEAT_S,
+        **options: Unpack[SendOptions],
+    ) -> TransactionalProducer:
+        """Return a producer with transactions, a member of ``group``; see ``TransactionalProducer``.
+
+        Raises:
+            ValueError, TypeError: An option is outside of what is allowed.
+        """
+        client = member_client(self._timeouts, self._tls, self._credentials)
+        made = TransactionalProducer(
+            *(self._directory, self._pool, client, group, check, partitioner),
+            check_workers=check_workers,
+            heartbeat_s=heartbeat_s,
+            **options,
+        )
+        self._producers.add(made)
+        return made
 
     def browse(
         self,

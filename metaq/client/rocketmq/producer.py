@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Final, Self, TypedDict
 
-from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter, SendReceipt
-from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
+from metaq.backends.rocketmq.oneway import send_oneway
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
+from metaq.client.rocketmq.sending import Codec, Row, Sender
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, Submitted
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import FieldError, MetaqError, SendFailed
-from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
-from metaq.formats.rocketmq.message_ids import UniqueKeys, month_start_ms
-from metaq.formats.rocketmq.properties import write_properties
+from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
-from metaq.net.clock import wall_clock_ms
-
-BLOCK_BYTES_MAX: Final = 512 << 10
-"""Most bytes of one request of ``send_many``; a longer message goes alone, up to ``BATCH_BYTES_MAX``."""
-BLOCK_MESSAGES_MAX: Final = 1000
-"""Most messages of one request of ``send_many``."""
+from metaq.sizes import parse_size
 
 DEFAULT_GROUP: Final = "metaq-producer"
 """Producer group of this client, unless another is given. Brokers show it, and check permissions of it."""
 
+COMPRESS_FROM: Final = 4096
+"""Bytes of the shortest body that is compressed, if the program does not say otherwise. Java's, too."""
+
 Sendable = bytes | str | RocketMessage
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A message on its way: ``number`` is its place among those given."""
+class SendOptions(TypedDict, total=False):
+    """What may be said of a producer beside its partitioner and its group; see ``RocketProducer``."""
 
-    number: int
-    queue: Partition
-    message_id: str
-    is_delayed: bool
-    body: bytes
-    properties: str
-
-    @property
-    def size(self) -> int:
-        return OVERHEAD_BYTES + len(self.body) + len(self.properties.encode())
+    linger_s: float
+    window: int | str
+    on_overflow: OnOverflow[RocketMessage]
+    compression: Codec | None
+    compress_from: int | str
+    failover: bool | None
 
 
 class RocketProducer:
     """Sends messages to the queues that ``partitioner`` chooses (default: by key, in turn without one).
 
     A topic that does not exist is made by the first message, at brokers that allow that (``autoCreateTopicEnable``).
-    One thread at a time.
+    ``compression="zlib"`` compresses bodies of ``compress_from`` bytes and more; such messages are sent one by one.
+    ``failover``: when a broker does not take messages that have neither partition nor key, the partitioner chooses
+    again among the queues of the others; ``None`` means that this is so for the default partitioner only.
+    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``) and ``on_overflow`` are for ``submit``. Any number of
+    threads may use it.
+
+    Raises:
+        ValueError: An option is outside of what is allowed.
     """
 
     def __init__(
@@ -61,13 +58,73 @@ class RocketProducer:
         directory: NameServerDirectory,
         pool: SessionPool,
         partitioner: Partitioner | None = None,
+        *,
         group: str = DEFAULT_GROUP,
+        linger_s: float = 0.0,
+        window: int | str = WINDOW_BYTES,
+        on_overflow: OnOverflow[RocketMessage] = "block",
+        compression: Codec | None = None,
+        compress_from: int | str = COMPRESS_FROM,
+        failover: bool | None = None,
     ) -> None:
-        self._directory, self._pool, self._group = directory, pool, group
-        self._partitioner = partitioner or by_key()
-        # Not an address: ids must differ from those of every other producer, and say nothing of this machine.
-        self._ids = UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
-        self._queues: dict[str, list[Partition]] = {}
+        if not group:
+            raise ValueError("group '': expected the name of a producer group")
+        if compression not in ("zlib", None):
+            raise ValueError(f"compression {compression!r}: expected 'zlib' or None")
+        self._sender = Sender(
+            *(directory, pool, partitioner or by_key(), group),
+            codec=compression,
+            compress_from=_bytes(compress_from),
+            failover=partitioner is None if failover is None else failover,
+        )
+        self._submissions: Submissions[RocketMessage, Row, RocketSent] = Submissions(
+            lambda topic, some: self._sender.send(topic, [one.prepared for one in some]),
+            pool.clock,
+            linger_s=linger_s,
+            window_bytes=_bytes(window),
+            on_overflow=on_overflow,
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(group={self.group!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._sender.group
+
+    def publish(self, *topics: str) -> None:
+        """Check early that topics can be sent to.
+
+        Raises:
+            TopicNotFound: No name server knows one of them, and no broker would make it.
+            ValueError: One has no queue that may be written to.
+        """
+        for topic in topics:
+            self._sender.writable(topic)
+
+    def knows(self, topic: str) -> bool:
+        """Return whether the queues of a topic are known, so that ``submit`` asks nobody."""
+        return self._sender.knows(topic)
+
+    def require_timers(self, topic: str, partition: Partition | None = None) -> None:
+        """Check early that the brokers of a topic, or of one queue, wait for ``delay`` and ``deliver_at``.
+
+        Raises:
+            ExtensionMissing: One of them cannot.
+            ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+            TopicNotFound: No name server knows the topic.
+        """
+        for queue in self._sender.writable(topic) if partition is None else [partition]:
+            self._sender.require_timers(topic, queue)
 
     def send(
         self,
@@ -78,6 +135,8 @@ class RocketProducer:
         keys: Sequence[str] = (),
         properties: Mapping[str, str] = NO_PROPERTIES,
         delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
     ) -> RocketSent:
@@ -90,11 +149,12 @@ class RocketProducer:
         Raises:
             TopicNotFound: No name server knows the topic.
             ValueError, TypeError: The message cannot be sent as it is; nothing was sent.
+            ExtensionMissing: The broker cannot wait for ``delay`` or ``deliver_at``; nothing was sent.
             SendFailed: The broker refused the message or could not be reached.
             NameServersAway, RouteUnusable: Where the topic is could not be found out.
         """
-        message = RocketMessage(data=data, tag=tag, keys=keys, properties=dict(properties), delay_level=delay_level)
-        return self._send(topic, [message], partition, [key])[0]
+        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        return self._sender.send(topic, [self._sender.row(topic, message, partition, key)])[0]
 
     def send_many(
         self,
@@ -110,131 +170,109 @@ class RocketProducer:
         delayed ones are sent one by one.
 
         Raises:
-            TopicNotFound, ValueError, TypeError: As ``send``; nothing was sent.
+            TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent.
             SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
         listed = [one if isinstance(one, RocketMessage) else RocketMessage(data=one) for one in messages]
         if keys is not None and len(keys) != len(listed):
             raise ValueError(f"keys: expected one for each of {len(listed)} messages, got {len(keys)}")
-        return self._send(topic, listed, partition, keys or [None] * len(listed))
+        rows = []
+        for number, message in enumerate(listed):
+            try:
+                rows.append(self._sender.row(topic, message, partition, None if keys is None else keys[number]))
+            except ValueError as error:
+                raise ValueError(f"message {number}: {error}") from None
+        return self._sender.send(topic, rows) if rows else []
 
-    def _send(
+    def send_oneway(
         self,
         topic: str,
-        messages: Sequence[RocketMessage],
-        partition: Partition | None,
-        keys: Sequence[bytes | str | None],
-    ) -> list[RocketSent]:
-        queues = self._writable(topic)
-        now_ms = wall_clock_ms()
-        month_ms = month_start_ms(now_ms)
-        rows = []
-        for number, (message, key) in enumerate(zip(messages, keys, strict=True)):
-            message_id = self._ids.next(now_ms, month_ms)
-            rows.append(_row(number, self._choose(topic, queues, partition, key), message_id, message))
-        sent: list[RocketSent | None] = [None] * len(rows)
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> str:
+        """Send one message for which no broker answers; return its ``message_id``. It may be lost.
+
+        Nothing is tried again, and what the broker refuses, it refuses silently. Raises as ``send``; ``SendFailed``
+        means that the message could not be handed to the network.
+        """
+        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        row = self._sender.row(topic, message, partition, key)
         try:
-            self._write(topic, rows, sent)
+            send_oneway(
+                *(self._sender.pool, self._sender.directory, self.group, topic, row.queue),
+                *(row.body, row.properties, row.sys_flag),
+            )
         except MetaqError as error:
-            self._queues.pop(topic, None)  # its queues may be elsewhere by now
-            raise SendFailed(topic, _reason(error), error.retryable, tuple(sent)) from error
-        return [one for one in sent if one is not None]
+            raise SendFailed(topic, str(error), error.retryable, (None,)) from error
+        return row.message_id
 
-    def _write(self, topic: str, rows: Sequence[_Row], sent: list[RocketSent | None]) -> None:
-        """Send ``rows``, and note in ``sent`` what is acknowledged, also when this fails."""
-        by_broker: dict[str, dict[Partition, list[_Row]]] = {}
-        for row in rows:
-            by_broker.setdefault(row.queue.broker_name, {}).setdefault(row.queue, []).append(row)
-        with ExitStack() as stack:
-            writers = []
-            for broker_name, of_queues in by_broker.items():
-                writer = BatchWriter(self._pool, self._directory, broker_name, group=self._group)
-                stack.callback(writer.close)
-                writers.append((writer, requests := list[list[_Row]]()))
-                stack.callback(_note, topic, writer, requests, sent)
-                _post(topic, writer, requests, of_queues)
-            for writer, _ in writers:
-                writer.wait()
+    def submit(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Future[RocketSent]:
+        """Take a message to be sent in the background, and return a future of where it is stored.
 
-    def _choose(
-        self, topic: str, queues: list[Partition], partition: Partition | None, key: bytes | str | None
-    ) -> Partition:
-        if partition is None:
-            partition = self._partitioner(topic, queues, key.encode() if isinstance(key, str) else key)
-        if partition not in queues:  # a broker may have registered the topic since
-            self._queues.pop(topic, None)
-            self._directory.invalidate()
-            queues = self._writable(topic)
-        if partition not in queues:
-            raise ValueError(f"queue {partition}: {topic} has {', '.join(map(str, queues)) or 'none to write to'}")
-        return partition
+        The future is settled by the acknowledgement, whether anybody calls anything or not; its exception is that of
+        ``send``. Messages of one queue are stored in the order of their submission. What does not fit into the window
+        waits here, raises, or is given to a function, as ``on_overflow`` says.
 
-    def _writable(self, topic: str) -> list[Partition]:
-        found = self._queues.get(topic)
-        if not found:
-            found = self._directory.writable_or_new(topic)
-            if not found:
-                raise ValueError(f"topic {topic!r} has no queue that may be written to now")
-            self._queues[topic] = found
-        return found
+        Raises:
+            TopicNotFound, ValueError, TypeError, NameServersAway, RouteUnusable: As ``send``.
+            WindowFull: The window is full, with ``on_overflow="raise"``.
+        """
+        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        row = self._sender.row(topic, message, partition, key)
+        submitted: Submitted[RocketMessage, Row, RocketSent] = Submitted(topic, message, row, len(row.body))
+        self._submissions.put(submitted)
+        return submitted.future
 
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return self._submissions.flush(timeout)
 
-def _row(number: int, queue: Partition, message_id: str, message: RocketMessage) -> _Row:
-    try:
-        properties = write_properties(message.all_properties(message_id))
-    except FieldError as error:
-        raise ValueError(f"message {number}: {error}") from None
-    row = _Row(number, queue, message_id, message.delay_level > 0, message.body(), properties)
-    if row.size > BATCH_BYTES_MAX:
-        raise ValueError(f"message {number} takes {row.size} bytes, the most that brokers take is {BATCH_BYTES_MAX}")
-    return row
+    def close(self) -> None:
+        """Send what was submitted and wait for it. Further calls do nothing."""
+        self._submissions.close()
 
 
-def _post(
-    topic: str, writer: BatchWriter, requests: list[list[_Row]], of_queues: Mapping[Partition, list[_Row]]
-) -> None:
-    for queue, rows in of_queues.items():
-        for request in _requests(rows):
-            requests.append(request)
-            if request[0].is_delayed:
-                writer.send(topic, queue.index, request[0].body, request[0].properties)
-            else:
-                elements = (BatchElement(row.body, row.properties.encode()) for row in request)
-                writer.write(topic, queue.index, encode_batch(elements), len(request))
-
-
-def _requests(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yield rows of one queue as they are sent: batches up to the limits, delayed messages one by one."""
-    taken: list[_Row] = []
-    size = 0
-    for row in rows:
-        full = len(taken) == BLOCK_MESSAGES_MAX or size + row.size > BLOCK_BYTES_MAX
-        if taken and (full or row.is_delayed or taken[-1].is_delayed):
-            yield taken
-            taken, size = [], 0
-        taken.append(row)
-        size += row.size
-    if taken:
-        yield taken
-
-
-def _note(topic: str, writer: BatchWriter, requests: Sequence[list[_Row]], sent: list[RocketSent | None]) -> None:
-    for number, receipt in writer.take_receipts().items():
-        ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
-        for place, (row, message_id) in enumerate(zip(requests[number], ids, strict=False)):
-            sent[row.number] = _sent(topic, receipt, place, row, message_id)
-
-
-def _sent(topic: str, receipt: SendReceipt, place: int, row: _Row, message_id: str | None) -> RocketSent:
-    return RocketSent(
-        topic=topic,
-        partition=receipt.queue.partition,
-        offset=receipt.offset + place,
-        message_id=row.message_id,
-        offset_message_id=message_id,
-        is_durable=receipt.is_durable,
+def message_of(
+    data: bytes | str,
+    tag: str | None,
+    keys: Sequence[str],
+    properties: Mapping[str, str],
+    delay_level: int = 0,
+    delay: float | timedelta | None = None,
+    deliver_at: datetime | int | None = None,
+) -> RocketMessage:
+    """Return a message of its own: what the caller does with what was given does not change it."""
+    return RocketMessage(
+        data=bytes(data) if isinstance(data, bytearray | memoryview) else data,
+        tag=tag,
+        keys=keys if isinstance(keys, str) else tuple(keys),
+        properties=dict(properties),
+        delay_level=delay_level,
+        delay=delay,
+        deliver_at=deliver_at,
     )
 
 
-def _reason(error: MetaqError) -> str:
-    return error.reason if isinstance(error, WriterFailed) else str(error)
+def _bytes(size: int | str) -> int:
+    return parse_size(size) if isinstance(size, str) else size

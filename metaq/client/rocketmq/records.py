@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
-from metaq.formats.rocketmq.properties import DELAY, KEYS, RESERVED, TAGS, UNIQ_KEY
+from metaq.formats.rocketmq.properties import (
+    CHECK_IMMUNITY_S,
+    DELAY,
+    KEYS,
+    PRODUCER_GROUP,
+    RESERVED,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TRANSACTION_MESSAGE,
+    UNIQ_KEY,
+)
 from metaq.formats.rocketmq.records import Record
 from metaq.model import Partition
 
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 DELAY_LEVEL_MAX: Final = 18
+DELAY_S_MAX: Final = 366 * 86_400
+"""Longest ``delay`` that is sent; brokers allow three days unless they are configured otherwise."""
+
+_OWN_NAMES: Final = (
+    *(TAGS, KEYS, UNIQ_KEY, DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS),
+    *(TRANSACTION_MESSAGE, PRODUCER_GROUP, CHECK_IMMUNITY_S),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +39,13 @@ class RocketMessage:
 
     ``data``: a text is sent as UTF-8. ``tag`` is what consumers filter by, one word; ``keys`` are what the message can
     be found by. ``properties`` have names and values that are not empty. ``delay_level`` 1..18 makes the broker keep
-    the message back, 1 s to 2 h unless it is configured otherwise; 0 does not.
+    the message back, 1 s to 2 h unless it is configured otherwise; 0 does not. Brokers of 5.x and the bundled one also
+    wait for ``delay``, seconds or a ``timedelta``, or until ``deliver_at``, a ``datetime`` with a time zone or
+    milliseconds since 1970; a moment that has passed means now.
 
     Raises:
-        TypeError: ``data`` is neither bytes nor text.
-        ValueError: The tag, a key or the level cannot be sent; the text says why.
+        TypeError: ``data``, the tag, a key, or a property is not of the class that it must be.
+        ValueError: The tag, a key or a delay cannot be sent; the text says why.
     """
 
     data: bytes | str = field(repr=False)
@@ -32,26 +53,61 @@ class RocketMessage:
     keys: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     delay_level: int = 0
+    delay: float | timedelta | None = None
+    deliver_at: datetime | int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, bytes | bytearray | memoryview | str):
             raise TypeError(f"data: expected bytes or a text, got {type(self.data).__name__}")
-        if self.tag is not None and (not self.tag or "|" in self.tag or self.tag.strip() != self.tag):
-            raise ValueError(f"tag {self.tag!r}: expected a word without | and without blanks around it")
+        self._check_tag_and_keys()
+        self._check_delays()
+        for name, value in self.properties.items():
+            if name in _OWN_NAMES:
+                raise ValueError(f"property {name!r}: the client sets it itself, from the other fields of the message")
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"property {name!r}: expected a text, got {type(value).__name__}")
+
+    def _check_tag_and_keys(self) -> None:
+        if self.tag is not None:
+            _require_text("tag", self.tag)
+            if not self.tag or "|" in self.tag or self.tag.strip() != self.tag:
+                raise ValueError(f"tag {self.tag!r}: expected a word without | and without blanks around it")
         if isinstance(self.keys, str):
             raise ValueError(f"keys {self.keys!r}: expected a list of keys, not one text")
         for key in self.keys:
+            _require_text("key", key)
             if not key or " " in key:
                 raise ValueError(f"key {key!r}: expected a text without blanks that is not empty")
+
+    def _check_delays(self) -> None:
         if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
             raise ValueError(f"delay level {self.delay_level}: expected 0..{DELAY_LEVEL_MAX}")
-        for name in (TAGS, KEYS, UNIQ_KEY, DELAY):
-            if name in self.properties:
-                raise ValueError(f"property {name!r}: the client sets it itself, from tag, keys or delay_level")
+        if (self.delay_level > 0) + (self.delay is not None) + (self.deliver_at is not None) > 1:
+            raise ValueError("delay_level, delay and deliver_at: expected at most one of them")
+        if self.delay is not None and not 0 <= _seconds(self.delay) <= DELAY_S_MAX:
+            raise ValueError(f"delay {self.delay}: expected seconds, 0..{DELAY_S_MAX}")
+        if isinstance(self.deliver_at, datetime) and self.deliver_at.tzinfo is None:
+            raise ValueError(f"deliver_at {self.deliver_at}: expected a time with a time zone")
+        if self.deliver_at is not None and _milliseconds(self.deliver_at) < 0:
+            raise ValueError(f"deliver_at {self.deliver_at}: expected a time after 1970")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is to wait for a moment, which not all brokers can do."""
+        return self.delay is not None or self.deliver_at is not None
 
     def body(self) -> bytes:
-        """Return the bytes to send."""
-        return self.data.encode() if isinstance(self.data, str) else bytes(self.data)
+        """Return the bytes to send.
+
+        Raises:
+            ValueError: The text cannot be encoded.
+        """
+        if not isinstance(self.data, str):
+            return bytes(self.data)
+        try:
+            return self.data.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"data: the text cannot be written as UTF-8, {error.reason}") from None
 
     def all_properties(self, unique_key: str) -> dict[str, str]:
         """Return the properties with those that the other fields become."""
@@ -62,6 +118,10 @@ class RocketMessage:
             found[KEYS] = " ".join(self.keys)
         if self.delay_level:
             found[DELAY] = str(self.delay_level)
+        if self.delay is not None:
+            found[TIMER_DELAY_MS] = str(round(_seconds(self.delay) * 1000))
+        if self.deliver_at is not None:
+            found[TIMER_DELIVER_MS] = str(_milliseconds(self.deliver_at))
         found[UNIQ_KEY] = unique_key
         return found
 
@@ -72,7 +132,8 @@ class RocketSent:
 
     ``message_id`` is the id that this client gave (UNIQ_KEY), ``offset_message_id`` the broker's. Of a delayed message
     both ``partition`` and ``offset`` are those of the queue in which it waits. ``is_durable`` is false if the broker
-    stored it with less durability than it is configured for (a slave or the disk was too slow).
+    stored it with less durability than it is configured for (a slave or the disk was too slow). ``recall_handle`` is
+    what a message that waits for a moment is taken back with. ``offset`` is -1 for a message of a transaction.
     """
 
     topic: str
@@ -81,6 +142,7 @@ class RocketSent:
     message_id: str
     offset_message_id: str | None
     is_durable: bool
+    recall_handle: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +211,15 @@ class RocketReceived:
         """
         own = {name: value for name, value in self.properties.items() if name not in RESERVED}
         return RocketMessage(data=self.data, tag=self.tag, keys=self.keys, properties=own)
+
+def _require_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} {value!r}: expected a text, got {type(value).__name__}")
+
+
+def _seconds(delay: float | timedelta) -> float:
+    return delay.total_seconds() if isinstance(delay, timedelta) else delay
+
+
+def _milliseconds(moment: datetime | int) -> int:
+    return round(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment

@@ -1,0 +1,43 @@
+"""A ``RemotingClient`` for members of groups: brokers know its connections, and ask it on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq.model import Address
+from metaq.net.duplex import RemotingTls
+from metaq.net.remoting_client import RemotingClient
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
+from metaq.protocols.remoting.acl import Credentials, sign
+from metaq.protocols.remoting.command import RemotingCommand
+
+HEARTBEAT_S: Final = 30.0
+"""How often a member tells brokers that it is there; they forget it after 120 s of silence."""
+
+
+class Signing:
+    """Signs all requests of a client. A ``CallHook``."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def before(self, address: Address, command: RemotingCommand) -> RemotingCommand:
+        """Return ``command`` with the signature."""
+        return sign(command, self._credentials)
+
+    def after(self, address: Address, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Nothing is to be done with answers."""
+
+
+def member_client(
+    timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None, credentials: Credentials | None = None
+) -> RemotingClient:
+    """Return a client whose connections are secured and signed as those of a ``SessionPool`` are.
+
+    Raises:
+        ValueError: A file that ``tls`` names cannot be used.
+    """
+    secured = None if tls is None else RemotingTls(settings=tls)
+    hooks = [] if credentials is None else [Signing(credentials)]
+    return RemotingClient(timeouts=timeouts, tls=secured, hooks=hooks)

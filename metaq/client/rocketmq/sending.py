@@ -1,0 +1,341 @@
+"""How a producer's messages get to the brokers: rows, batches, and another broker where one takes nothing.
+
+A row is a message that is ready to be sent. Rows of one broker go over one connection, those of several brokers are
+under way together. What a broker refuses for a reason that may pass, or does not answer, is sent again: to the same
+broker, or, if all rows for it ``may_move``, at once to queues of brokers that have not failed yet. When none is left,
+each gets all tries that the policy allows.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter, SendReceipt
+from metaq.backends.rocketmq.bundled import require_timers as check_timers
+from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import FieldError, MetaqError, SendFailed
+from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
+from metaq.formats.rocketmq.compression import compress
+from metaq.formats.rocketmq.message_ids import UniqueKeys, month_start_ms
+from metaq.formats.rocketmq.properties import write_properties
+from metaq.formats.rocketmq.sys_flags import PREPARED
+from metaq.model import Address, Partition
+from metaq.net.clock import wall_clock_ms
+from metaq.net.retry import RetryPolicy
+
+BLOCK_BYTES_MAX: Final = 512 << 10
+"""Most bytes of one request; a longer message goes alone, up to ``BATCH_BYTES_MAX``."""
+BLOCK_MESSAGES_MAX: Final = 1000
+"""Most messages of one request."""
+
+Codec = Literal["zlib"]
+
+MONTH_AGE_MS_MAX: Final = 1000
+"""For how long the beginning of the month is not looked up again."""
+
+_ONE_TRY: Final = RetryPolicy(retries=0)
+
+
+@dataclass(slots=True)
+class Row:
+    """A message that is ready to be sent.
+
+    A row with ``alone`` is none of a batch: it is delayed, compressed, or a half message. ``may_move``: a queue of
+    another broker will do. ``number`` is its place among those that are sent together.
+    """
+
+    queue: Partition
+    message_id: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    alone: bool = False
+    may_move: bool = False
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the row in a batch."""
+        return OVERHEAD_BYTES + len(self.body) + len(self.properties.encode())
+
+
+class Sender:
+    """Chooses queues and sends. Thread-safe. ``compress_from``: bodies of that many bytes are compressed, if at all."""
+
+    def __init__(
+        self,
+        directory: NameServerDirectory,
+        pool: SessionPool,
+        partitioner: Partitioner,
+        group: str,
+        *,
+        codec: Codec | None,
+        compress_from: int,
+        failover: bool,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self.directory, self.pool, self.group = directory, pool, group
+        self._partitioner, self._failover = partitioner, failover
+        self._codec, self._compress_from = codec, compress_from
+        self._policy = RetryPolicy() if policy is None else policy
+        # Not an address: ids must differ from those of every other producer, and say nothing of this machine.
+        self._ids = UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
+        self._month_ms = self._month_until_ms = 0
+        self._lock = threading.Lock()  # around ids and the partitioner, which is the caller's
+        self._queues: dict[str, list[Partition]] = {}
+        self._with_timers: set[Address] = set()
+
+    def knows(self, topic: str) -> bool:
+        """Return whether the queues of a topic are known, so that ``choose`` asks nobody."""
+        return topic in self._queues
+
+    def writable(self, topic: str) -> list[Partition]:
+        """Return the queues that may be written to, or where a topic is made by the first message for it.
+
+        Raises:
+            TopicNotFound: No name server knows the topic.
+            ValueError: It has no such queue now.
+            NameServersAway, RouteUnusable: Where the topic is could not be found out.
+        """
+        found = self._queues.get(topic)
+        if not found:
+            found = self.directory.writable_or_new(topic)
+            if not found:
+                raise ValueError(f"topic {topic!r} has no queue that may be written to now")
+            self._queues[topic] = found
+        return found
+
+    def choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
+        """Return ``partition``, or what the partitioner says. Raises as ``writable``."""
+        queues = self.writable(topic)
+        if partition is None:
+            with self._lock:
+                partition = self._partitioner(topic, queues, _key_bytes(key))
+        if partition not in queues:  # a broker may have registered the topic since
+            self._forget(topic)
+            queues = self.writable(topic)
+        if partition not in queues:
+            raise ValueError(f"queue {partition}: {topic} has {', '.join(map(str, queues)) or 'none to write to'}")
+        return partition
+
+    def row(
+        self,
+        topic: str,
+        message: RocketMessage,
+        partition: Partition | None,
+        key: bytes | str | None,
+        more: Mapping[str, str] = NO_PROPERTIES,
+        *,
+        half: bool = False,
+    ) -> Row:
+        """Return a message as it is sent, with the properties ``more``; ``half``: as a half message.
+
+        Raises:
+            ValueError, TypeError: It cannot be sent as it is.
+            ExtensionMissing: It is to wait for a moment, which its broker cannot do.
+            TopicNotFound, NameServersAway, RouteUnusable: As ``writable``.
+        """
+        queue = self.choose(topic, partition, key)
+        if message.is_timed:
+            self.require_timers(topic, queue)
+        message_id = self._next_id()
+        try:
+            properties = write_properties({**message.all_properties(message_id), **more})
+            size = OVERHEAD_BYTES + len(properties.encode())
+        except FieldError as error:
+            raise ValueError(str(error)) from None
+        except UnicodeEncodeError as error:
+            raise ValueError(f"properties: a text cannot be written as UTF-8, {error.reason}") from None
+        body, sys_flag = message.body(), PREPARED if half else 0
+        if self._codec is not None and len(body) >= self._compress_from:
+            packed, flags = compress(body)
+            if len(packed) < len(body):
+                body, sys_flag = packed, sys_flag | flags
+        if size + len(body) > BATCH_BYTES_MAX:
+            raise ValueError(
+                f"the message takes {size + len(body)} bytes, the most that brokers take is {BATCH_BYTES_MAX}"
+            )
+        alone = bool(sys_flag or message.delay_level or message.is_timed)
+        may_move = self._failover and partition is None and key is None
+        return Row(queue, message_id, body, properties, sys_flag, alone, may_move)
+
+    def _next_id(self) -> str:
+        now_ms = wall_clock_ms()
+        with self._lock:
+            if not self._month_ms <= now_ms < self._month_until_ms:
+                self._month_ms, self._month_until_ms = month_start_ms(now_ms), now_ms + MONTH_AGE_MS_MAX
+            return self._ids.next(now_ms, self._month_ms)
+
+    def send(self, topic: str, rows: Sequence[Row]) -> list[RocketSent]:
+        """Store messages, and return where each is.
+
+        Raises:
+            SendFailed: A broker refused messages or could not be reached; ``sent`` is what was acknowledged.
+        """
+        for number, row in enumerate(rows):
+            row.number = number
+        sent: list[RocketSent | None] = [None] * len(rows)
+        failure = self._deliver(topic, rows, sent)
+        if failure is not None:
+            self._queues.pop(topic, None)  # its queues may be elsewhere by now
+            reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
+            raise SendFailed(topic, reason, _may_pass(failure), tuple(sent)) from failure
+        return [one for one in sent if one is not None]
+
+    def require_timers(self, topic: str, queue: Partition) -> None:
+        """Make sure that the broker of a queue delivers messages at moments of their own; it is asked once.
+
+        Raises:
+            ExtensionMissing: It does not.
+            ConnectionFailed, DeadlineExceeded, ProtocolError, BrokerAway, NameServersAway: It could not be asked.
+        """
+        address = self.directory.write_address(queue.broker_name, topic=topic)
+        if address not in self._with_timers:
+            check_timers(self.pool, queue.broker_name, address)
+            self._with_timers.add(address)
+
+    def _deliver(self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None]) -> MetaqError | None:
+        """Send ``rows``, and note in ``sent`` what is acknowledged; return why not all are."""
+        failed: set[str] = set()
+        while True:
+            by_broker: dict[str, list[Row]] = {}
+            for row in rows:
+                by_broker.setdefault(row.queue.broker_name, []).append(row)
+            quick = {name for name, some in by_broker.items() if self._may_move(topic, some, failed | {name})}
+            failures = self._write(topic, by_broker, sent, quick)
+            left = [row for row in rows if sent[row.number] is None]
+            if not left:
+                return None
+            for name, failure in failures.items():
+                if name not in quick or not _may_pass(failure):
+                    return failure
+            failed |= failures.keys()
+            rows = self._moved(topic, left, failed)
+
+    def _write(
+        self, topic: str, by_broker: Mapping[str, list[Row]], sent: list[RocketSent | None], quick: set[str]
+    ) -> dict[str, MetaqError]:
+        """Try each broker's rows, once if it is in ``quick``; return broker name -> what went wrong there."""
+        failures: dict[str, MetaqError] = {}
+        with ExitStack() as stack:
+            writers = {}
+            for name, some in by_broker.items():
+                policy = _ONE_TRY if name in quick else self._policy
+                writer = BatchWriter(self.pool, self.directory, name, group=self.group, policy=policy)
+                writers[name] = _BrokerRows(topic, writer, some)
+                stack.callback(writer.close)
+            for step in (_BrokerRows.post, _BrokerRows.wait):
+                for name, of_broker in writers.items():
+                    if name not in failures:
+                        try:
+                            step(of_broker)
+                        except MetaqError as error:
+                            failures[name] = error
+            for of_broker in writers.values():
+                of_broker.note(sent)
+        return failures
+
+    def _may_move(self, topic: str, rows: Iterable[Row], failed: set[str]) -> bool:
+        others = any(queue.broker_name not in failed for queue in self._queues.get(topic, ()))
+        return others and all(row.may_move for row in rows)
+
+    def _moved(self, topic: str, rows: list[Row], failed: set[str]) -> list[Row]:
+        """Return ``rows`` with queues of brokers that have not failed; as they are, if there are none."""
+        self._forget(topic)
+        try:
+            others = [queue for queue in self.writable(topic) if queue.broker_name not in failed]
+        except (MetaqError, ValueError):
+            others = []
+        if not others:
+            return rows
+        with self._lock:
+            return [replace(row, queue=self._partitioner(topic, others, None)) for row in rows]
+
+    def _forget(self, topic: str) -> None:
+        self._queues.pop(topic, None)
+        self.directory.invalidate()
+
+
+class _BrokerRows:
+    """The rows of one broker, and the requests that they become."""
+
+    def __init__(self, topic: str, writer: BatchWriter, rows: Sequence[Row]) -> None:
+        self._topic, self._writer = topic, writer
+        self._of_queues: dict[Partition, list[Row]] = {}
+        for row in rows:
+            self._of_queues.setdefault(row.queue, []).append(row)
+        self._requests: list[list[Row]] = []
+
+    def post(self) -> None:
+        """Send all requests; the last ones may still be on their way."""
+        for queue, rows in self._of_queues.items():
+            for request in _requests(rows):
+                self._requests.append(request)
+                first = request[0]
+                if first.alone:
+                    self._writer.send(self._topic, queue.index, first.body, first.properties, sys_flag=first.sys_flag)
+                else:
+                    elements = (BatchElement(row.body, row.properties.encode()) for row in request)
+                    self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
+
+    def wait(self) -> None:
+        """Wait for all acknowledgements."""
+        self._writer.wait()
+
+    def note(self, sent: list[RocketSent | None]) -> None:
+        """Note in ``sent`` what was acknowledged, also after a failure."""
+        for number, receipt in self._writer.take_receipts().items():
+            ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
+            for place, (row, message_id) in enumerate(zip(self._requests[number], ids, strict=False)):
+                sent[row.number] = _sent(self._topic, receipt, place, row, message_id)
+
+
+def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield rows of one queue as they are sent: batches up to the limits, and rows that go alone."""
+    taken: list[Row] = []
+    size = 0
+    for row in rows:
+        full = len(taken) == BLOCK_MESSAGES_MAX or size + row.size > BLOCK_BYTES_MAX
+        if taken and (full or row.alone or taken[-1].alone):
+            yield taken
+            taken, size = [], 0
+        taken.append(row)
+        size += row.size
+    if taken:
+        yield taken
+
+
+def _sent(topic: str, receipt: SendReceipt, place: int, row: Row, message_id: str | None) -> RocketSent:
+    return RocketSent(
+        topic=topic,
+        partition=receipt.queue.partition,
+        offset=receipt.offset + place,
+        message_id=row.message_id,
+        offset_message_id=message_id,
+        is_durable=receipt.is_durable,
+        recall_handle=receipt.recall_handle,
+    )
+
+
+def _may_pass(failure: MetaqError) -> bool:
+    """Whether what a writer gave up for may not be so another time, or at another broker."""
+    cause = failure.__cause__ if isinstance(failure, WriterFailed) else failure
+    return isinstance(cause, MetaqError) and cause.retryable
+
+
+def _key_bytes(key: object) -> bytes | None:
+    if isinstance(key, str):
+        return key.encode()
+    if key is not None and not isinstance(key, bytes | bytearray | memoryview):
+        raise TypeError(f"key: expected bytes or a text, got {type(key).__name__}")
+    return None if key is None else bytes(key)

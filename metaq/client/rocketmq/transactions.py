@@ -1,0 +1,292 @@
+"""Transactions of RocketMQ: half messages, which the broker delivers when it hears that they are committed.
+
+Each message is a transaction of its own for its broker; it hears of the end of each. A broker that hears nothing asks
+a member of the producer group (``check_backs``). So whatever dies in between, the message is delivered if the program
+can still say that its own work was done, and only then::
+
+    transaction.send     half message ── stored ──▶ │ killed here: asked, "rollback"
+    the program's work   done                       │ killed here: asked, "commit"
+    transaction.commit   end of each ──────────────▶ delivered
+
+Source: docs/client.md, "RocketMQ's transactions".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Literal, Self, Unpack
+from weakref import WeakValueDictionary
+
+from metaq.backends.rocketmq.half_messages import HalfMessage, end_half_message
+from metaq.backends.rocketmq.heartbeats import Heartbeats, producer_groups
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.remoting import HEARTBEAT_S
+from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.check_backs import Check, CheckBacks
+from metaq.client.rocketmq.producer import RocketProducer, SendOptions, message_of
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketSent
+from metaq.client.rocketmq.sending import Sender
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError, TransactionError
+from metaq.formats.rocketmq.message_ids import OffsetMessageId
+from metaq.formats.rocketmq.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP, TRANSACTION_MESSAGE
+from metaq.model import Address, Partition
+from metaq.net.remoting_client import RemotingClient
+
+CHECK_WORKERS: Final = 4
+"""Most calls of ``check`` at a time, if the program does not say otherwise."""
+
+State = Literal["open", "committed", "rolled back", "left open"]
+"""``left open``: the broker was not told of the end, or not known to be; it asks."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class TransactionalProducer(RocketProducer):
+    """A member of a producer group, for a ``with`` block: as ``RocketProducer``, and with transactions.
+
+    ``check`` is called with a message of the group, in a thread, when a broker asks what became of its transaction; it
+    returns ``"commit"``, ``"rollback"`` or ``"unknown"``. What it raises is logged, and means ``"unknown"``. All
+    members of the group must be able to answer for all of its messages. At most ``check_workers`` calls run at a time.
+    Brokers know the producer from the beginning of the ``with`` block, or from its first transaction.
+    """
+
+    def __init__(
+        self,
+        directory: NameServerDirectory,
+        pool: SessionPool,
+        client: RemotingClient,
+        group: str,
+        check: Check,
+        partitioner: Partitioner | None = None,
+        *,
+        check_workers: int = CHECK_WORKERS,
+        heartbeat_s: float = HEARTBEAT_S,
+        **options: Unpack[SendOptions],
+    ) -> None:
+        super().__init__(directory, pool, partitioner, group=group, **options)
+        if not callable(check):
+            raise TypeError(f"check: expected a function, got {type(check).__name__}")
+        if not 0 < heartbeat_s <= HEARTBEAT_S:
+            raise ValueError(f"heartbeat_s {heartbeat_s}: expected seconds above 0, at most {HEARTBEAT_S:g}")
+        self._client, self._starting = client, threading.Lock()
+        self._open: WeakValueDictionary[str, RocketTransaction] = WeakValueDictionary()
+        self._group_name = with_namespace(group, directory.namespace)
+        self._check_backs = CheckBacks(
+            *(client, self._group_name, check),
+            workers=check_workers,
+            is_open=self._open.__contains__,
+            broker_name=self._broker_name,
+            namespace=directory.namespace,
+        )
+        groups = producer_groups(self._group_name)
+        self._heartbeats = Heartbeats(client, directory.masters, groups, heartbeat_s)
+        self._started = self._ended = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Become a member of the group, so that brokers ask; returns at once. Further calls do nothing.
+
+        Raises:
+            ValueError: The producer is closed.
+        """
+        with self._starting:
+            if self._ended:
+                raise ValueError("the producer is closed")
+            if not self._started:
+                self._started = True
+                self._heartbeats.start()
+
+    @property
+    def reached(self) -> frozenset[str]:
+        """Names of the brokers that know that this producer is there."""
+        return self._heartbeats.reached
+
+    def transaction(self, ask_after: int | None = None) -> RocketTransaction:
+        """Return a transaction for a ``with`` block.
+
+        Brokers ask about it no earlier than after ``ask_after`` seconds (default: as they are configured, 6).
+
+        Raises:
+            ValueError: ``ask_after`` is no whole number of seconds above 0, or the producer is closed.
+        """
+        if ask_after is not None and (not isinstance(ask_after, int) or ask_after < 1):
+            raise ValueError(f"ask_after {ask_after!r}: expected whole seconds, 1 or more")
+        self.start()
+        properties = {TRANSACTION_MESSAGE: "true", PRODUCER_GROUP: self._group_name}
+        if ask_after is not None:
+            properties[CHECK_IMMUNITY_S] = str(ask_after)
+        return RocketTransaction(self._sender, self._heartbeats, self._open, properties)
+
+    def close(self) -> None:
+        """Send what was submitted and wait for it, and leave the group. Further calls do nothing."""
+        super().close()
+        with self._starting:
+            started, self._ended = self._started and not self._ended, True
+        if started:
+            self._heartbeats.close()
+        self._check_backs.close()
+        self._client.close()
+
+    def _broker_name(self, address: Address) -> str:
+        brokers = self._sender.directory.brokers()
+        return next((name for name, ids in brokers.items() if address in ids.values()), str(address))
+
+
+class RocketTransaction:
+    """Leaving the ``with`` block commits it, an exception rolls it back.
+
+    ``KeyboardInterrupt`` and other exceptions that are no ``Exception`` leave it open: nobody knows what was done, and
+    the broker asks ``check``. A lost connection leaves it open, too. Consumers get the messages one by one, as each is
+    committed. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        heartbeats: Heartbeats,
+        open_ones: WeakValueDictionary[str, RocketTransaction],
+        properties: Mapping[str, str],
+    ) -> None:
+        self._sender, self._heartbeats, self._open_ones = sender, heartbeats, open_ones
+        self._properties = properties
+        self._halves: list[HalfMessage] = []
+        self._ids: list[str] = []
+        self._state: State = "open"
+
+    def __repr__(self) -> str:
+        return f"<RocketTransaction of {len(self._halves)} messages, {self._state}>"
+
+    @property
+    def state(self) -> State:
+        """What became of it: ``open``, ``committed``, ``rolled back``, or ``left open`` to the question of a broker."""
+        return self._state
+
+    def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> RocketSent:
+        """Store a half message. Its ``offset`` is -1: it has none before the commit.
+
+        ``check`` gets the same ``message_id``, keys and properties. Raises as ``RocketProducer.send``; after
+        ``SendFailed`` the message may be stored all the same, and be asked about.
+
+        Raises:
+            ValueError: The transaction has ended.
+        """
+        self._require_open()
+        message = message_of(data, tag, keys, properties)
+        row = self._sender.row(topic, message, partition, key, self._properties, half=True)
+        self._open_ones[row.message_id] = self
+        self._ids.append(row.message_id)
+        (sent,) = self._sender.send(topic, [row])
+        if sent.offset_message_id is None:
+            raise self._error(sent, "send", "the answer to a half message has no message id")
+        try:
+            physical_offset = OffsetMessageId.parse(sent.offset_message_id).physical_offset
+        except ValueError as error:
+            raise self._error(sent, "send", str(error)) from None
+        half = HalfMessage(
+            topic=with_namespace(topic, self._sender.directory.namespace),
+            group=self._properties[PRODUCER_GROUP],
+            broker_name=sent.partition.broker_name,
+            message_id=row.message_id,
+            queue_offset=sent.offset,
+            physical_offset=physical_offset,
+        )
+        self._halves.append(half)
+        self._heartbeats.expect(half.broker_name)
+        return replace(sent, offset=-1, offset_message_id=None)
+
+    def commit(self) -> None:
+        """Have the messages delivered. If a broker does not answer, the state is ``left open``, and it asks.
+
+        Raises:
+            TransactionError: A broker refuses, as for a half message that it has given up or rolled back since.
+            ValueError: The transaction has ended.
+        """
+        self._end("commit", "committed")
+
+    def rollback(self) -> None:
+        """Have the messages dropped. If a broker does not answer, the state is ``left open``, and it asks.
+
+        Raises:
+            TransactionError: A broker refuses.
+            ValueError: The transaction has ended.
+        """
+        self._end("rollback", "rolled back")
+
+    def leave(self) -> None:
+        """Say nothing: the broker asks ``check``.
+
+        Raises:
+            ValueError: The transaction has ended.
+        """
+        self._require_open()
+        self._ended("left open")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != "open":
+            return
+        if kind is None:
+            self.commit()
+        elif issubclass(kind, Exception):
+            with suppress(MetaqError):  # the broker asks; what went wrong first is raised
+                self.rollback()
+        else:
+            self.leave()
+
+    def _require_open(self) -> None:
+        if self._state != "open":
+            raise ValueError("the transaction has ended")
+
+    def _end(self, how: Literal["commit", "rollback"], state: State) -> None:
+        self._require_open()
+        refusals: list[MetaqError] = []
+        try:
+            for half in self._halves:
+                try:
+                    address = self._sender.directory.write_address(half.broker_name)
+                    end_half_message(self._sender.pool, address, half, how)
+                except TransactionError as error:
+                    refusals.append(error)
+                except MetaqError as error:
+                    state = "left open"
+                    _LOG.warning("a %s is not known to have arrived, the broker will ask: %s", how, error)
+            if refusals:
+                state = "left open"
+                raise refusals[0]
+        except BaseException:
+            state = "left open"
+            raise
+        finally:
+            self._ended(state)
+
+    def _ended(self, state: State) -> None:
+        self._state = state
+        for message_id in self._ids:
+            self._open_ones.pop(message_id, None)
+
+    def _error(self, sent: RocketSent, action: str, reason: str) -> TransactionError:
+        return TransactionError(sent.partition.broker_name, action, 0, reason)

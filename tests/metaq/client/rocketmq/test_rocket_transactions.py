@@ -1,0 +1,258 @@
+"""Transactions of RocketMQ with the bundled broker: commit, rollback, check-backs, and members that die between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import transaction_steps
+from fix_broker import launch, system_section, wait_until
+from fix_eager_broker import EAGER, EagerBroker, rocketmq_address
+
+from metaq.backends.rocketmq.half_messages import Outcome
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
+from metaq.errors import SendFailed, TransactionError
+from metaq.model import Partition
+from metaq.net.transport import Timeouts
+
+pytestmark = pytest.mark.process
+
+HELPER = Path(transaction_steps.__file__)
+QUICK = 0.1
+
+
+@pytest.fixture
+def mq(eager_broker: EagerBroker) -> Iterator[RocketMQ]:
+    with RocketMQ(eager_broker.name_servers, timeouts=Timeouts(5.0, 5.0)) as made:
+        yield made
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t-{uuid4().hex[:8]}"
+
+
+def never(message: RocketReceived) -> Outcome:
+    raise AssertionError(f"asked about {message.data!r}")
+
+
+class Checks:
+    """A ``check`` that gives answers in turn, the last one for ever, and remembers what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.asked = list(answers), list[RocketReceived]()
+
+    def __call__(self, message: RocketReceived) -> Outcome:
+        self.asked.append(message)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        outcome: Outcome = answer
+        return outcome
+
+
+def texts(mq: RocketMQ, topic: str) -> list[str]:
+    return sorted(message.data.decode() for message in mq.browse(topic))
+
+
+def test_leaving_the_block_commits_and_an_exception_rolls_back(mq: RocketMQ, topic: str) -> None:
+    with mq.transactional_producer("g-" + topic, never, heartbeat_s=QUICK) as producer:
+        with producer.transaction(ask_after=60) as transaction:
+            sent = transaction.send(topic, "paid", tag="hot", keys=["k1"], properties={"p": "1"}, key="x")
+            transaction.send(topic, b"packed")
+            assert (sent.offset, sent.offset_message_id, transaction.state) == (-1, None, "open")
+            producer.send(topic, "plain")
+            assert texts(mq, topic) == ["plain"]
+        assert transaction.state == "committed"
+        failing = producer.transaction(ask_after=60)
+        with pytest.raises(ZeroDivisionError):
+            _fail(failing, topic, ZeroDivisionError())
+        assert failing.state == "rolled back"
+    assert texts(mq, topic) == ["packed", "paid", "plain"]
+    (message,) = (one for one in mq.browse(topic) if one.data == b"paid")
+    assert (message.message_id, message.tag, message.keys) == (sent.message_id, "hot", ("k1",))
+    assert message.properties["p"] == "1"
+
+
+def test_a_transaction_ends_once(mq: RocketMQ, topic: str) -> None:
+    with mq.transactional_producer("g-" + topic, never) as producer:
+        transaction = producer.transaction(ask_after=60)
+        transaction.send(topic, "once")
+        transaction.commit()
+        for step in (transaction.commit, transaction.rollback, transaction.leave, lambda: transaction.send(topic, "x")):
+            with pytest.raises(ValueError, match="the transaction has ended"):
+                step()
+        with producer.transaction() as empty:
+            pass
+        assert empty.state == "committed"
+        assert repr(transaction) == "<RocketTransaction of 1 messages, committed>"
+    assert texts(mq, topic) == ["once"]
+    with pytest.raises(ValueError, match="the producer is closed"):
+        producer.transaction()
+
+
+def test_ctrl_c_leaves_it_to_the_check(mq: RocketMQ, topic: str) -> None:
+    check = Checks("commit")
+    with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+        transaction = producer.transaction()
+        with pytest.raises(KeyboardInterrupt):
+            _fail(transaction, topic, KeyboardInterrupt())
+        assert transaction.state == "left open"
+        wait_until(lambda: texts(mq, topic) == ["x"], "the check-back committed it")
+    (asked,) = check.asked
+    assert (asked.topic, asked.partition, asked.data) == (topic, Partition("metaq", 0), b"x")
+    assert (asked.message_id, asked.keys) == (transaction._halves[0].message_id, ("order-7",))
+
+
+def _fail(transaction: RocketTransaction, topic: str, error: BaseException) -> None:
+    with transaction:
+        transaction.send(topic, "x", keys=["order-7"], partition=Partition("metaq", 0))
+        raise error
+
+
+def test_unknown_errors_and_wrong_answers_are_asked_again(
+    mq: RocketMQ, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    check = Checks("unknown", LookupError("no database"), "maybe", "rollback")
+    with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+        producer.transaction().send(topic, "forgotten")  # nobody ends it, and nobody has it any more
+        wait_until(lambda: len(check.asked) == 4, "it was asked four times")
+        with producer.transaction() as later:
+            later.send(topic, "later")
+        wait_until(lambda: not _half_messages_asked(check, 4), "rolled back, it is asked about no more")
+    assert texts(mq, topic) == ["later"]
+    assert "LookupError: no database" in caplog.text
+    assert "check returned 'maybe'" in caplog.text
+
+
+def _half_messages_asked(check: Checks, count: int) -> bool:
+    threading.Event().wait(0.5)  # several intervals of the broker
+    return len(check.asked) > count
+
+
+def test_no_check_while_the_transaction_is_open_here(mq: RocketMQ, topic: str) -> None:
+    check = Checks("rollback")
+    with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+        with producer.transaction() as transaction:
+            transaction.send(topic, "slow")
+            wait_until(lambda: bool(producer.reached), "the broker knows it")
+            threading.Event().wait(0.5)  # the broker asks several times meanwhile
+        assert check.asked == []
+    assert texts(mq, topic) == ["slow"]
+
+
+def test_a_slow_check_is_not_called_twice_and_keeps_no_other_waiting(mq: RocketMQ, topic: str) -> None:
+    release, calls = threading.Event(), list[bytes]()
+
+    def check(message: RocketReceived) -> Outcome:
+        calls.append(message.data)
+        if message.data == b"slow":
+            release.wait(20)
+        return "commit"
+
+    with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK, check_workers=2) as producer:
+        for text in ("slow", "quick"):
+            transaction = producer.transaction()
+            transaction.send(topic, text)
+            transaction.leave()
+        wait_until(lambda: texts(mq, topic) == ["quick"], "the quick one came")
+        threading.Event().wait(0.5)
+        assert calls.count(b"slow") == 1
+        release.set()
+        wait_until(lambda: texts(mq, topic) == ["quick", "slow"], "the slow one came")
+
+
+@pytest.mark.parametrize("step", ["sent", "done", "told", "asked"])
+def test_another_member_answers_for_one_that_died(
+    eager_broker: EagerBroker, mq: RocketMQ, topic: str, step: str, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    command = [sys.executable, str(HELPER), eager_broker.name_servers, topic, step, str(done)]
+    assert subprocess.run(command, timeout=30, check=False).returncode == 9
+    asked: list[str] = []
+
+    def check(message: RocketReceived) -> Outcome:
+        asked.append(message.message_id)
+        return "commit" if done.exists() and done.read_text() == message.message_id else "rollback"
+
+    with mq.transactional_producer(f"group-{topic}", check, heartbeat_s=QUICK):
+        if step == "sent":
+            wait_until(lambda: len(asked) == 1, "it is asked")
+            threading.Event().wait(0.3)
+            assert (texts(mq, topic), len(asked)) == ([], 1)
+        else:
+            wait_until(lambda: texts(mq, topic) == [step], "it is delivered")
+    assert len(asked) == (0 if step == "told" and not asked else 1)
+    assert texts(mq, topic) == ([] if step == "sent" else [step])
+
+
+def test_a_message_that_was_rolled_back_meanwhile_cannot_be_committed(mq: RocketMQ, topic: str) -> None:
+    elsewhere = Checks("rollback")
+    with mq.transactional_producer("g-" + topic, never) as producer:
+        transaction = producer.transaction()
+        transaction.send(topic, "x")
+        wait_until(lambda: bool(producer.reached), "the broker knows it")
+        producer._client.close()  # this member is not reached any more; another one is asked
+        with mq.transactional_producer("g-" + topic, elsewhere, heartbeat_s=QUICK):
+            wait_until(lambda: bool(elsewhere.asked), "the other is asked")
+            threading.Event().wait(0.3)
+            with pytest.raises(TransactionError, match=r"refused the commit of message .* was ended before"):
+                transaction.commit()
+        assert transaction.state == "left open"
+    assert texts(mq, topic) == []
+
+
+def test_what_a_transaction_cannot_have_is_refused(mq: RocketMQ, topic: str) -> None:
+    make: Callable[..., TransactionalProducer] = mq.transactional_producer
+    with pytest.raises(TypeError, match="check: expected a function, got str"):
+        make("g", "commit")
+    with pytest.raises(ValueError, match=r"check_workers 0: expected 1\.\.1000"):
+        make("g", never, check_workers=0)
+    with pytest.raises(ValueError, match="heartbeat_s 0: expected seconds"):
+        make("g", never, heartbeat_s=0)
+    with make("g", never) as producer:
+        with pytest.raises(ValueError, match=r"ask_after 0\.5: expected whole seconds"):
+            producer.transaction(ask_after=0.5)  # type: ignore[arg-type]
+        with producer.transaction() as transaction:
+            with pytest.raises(TypeError, match="data: expected bytes or a text"):
+                transaction.send(topic, 5)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="the message takes"):
+                transaction.send(topic, bytes(5 << 20))
+
+
+def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    check = Checks("commit")
+    ini = tmp_path / "server.ini"
+
+    def start(port: int) -> Any:
+        ini.write_text(system_section(dataPath=tmp_path / "data") + EAGER.replace("port=0", f"port={port}"))
+        return launch(["start", "-f", ini], tmp_path / "broker.log")
+
+    broker = start(0)
+    try:
+        address = rocketmq_address(broker)
+        with RocketMQ(str(address), timeouts=Timeouts(2.0, 2.0)) as mq:
+            producer = mq.transactional_producer("g", check, heartbeat_s=QUICK)
+            with producer:
+                with producer.transaction() as transaction:
+                    transaction.send("orders", "x")
+                    wait_until(lambda: bool(producer.reached), "the broker knows it")
+                    broker.kill()
+                    broker.end()
+                    wait_until(lambda: not producer.reached, "its heartbeats fail")
+                assert transaction.state == "left open"
+                with pytest.raises(SendFailed), producer.transaction() as failing:
+                    failing.send("orders", "nobody is there")
+                broker = start(address.port)
+                wait_until(lambda: texts(mq, "orders") == ["x"], "asked again, it is committed")
+                assert producer.send("orders", "y").message_id
+    finally:
+        broker.end()
