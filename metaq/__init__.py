@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaq.client.async_metaq import AsyncMetaQ
     from metaq.client.metaq import MetaQ
+    from metaq.client.rocketmq.async_client import AsyncRocketMQ
     from metaq.client.rocketmq.client import RocketMQ
 
-__all__ = ["AsyncMetaQ", "MetaQ", "RocketMQ", "__version__"]
+__all__ = ["AsyncMetaQ", "AsyncRocketMQ", "MetaQ", "RocketMQ", "__version__"]
 __version__ = "0.1.0"
 
 
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> object:
         from metaq.client.rocketmq.client import RocketMQ
 
         return RocketMQ
+    if name == "AsyncRocketMQ":
+        from metaq.client.rocketmq.async_client import AsyncRocketMQ
+
+        return AsyncRocketMQ
     raise AttributeError(f"module 'metaq' has no attribute {name!r}")

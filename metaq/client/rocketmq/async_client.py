@@ -1,0 +1,164 @@
+"""``AsyncRocketMQ``: ``RocketMQ`` for asyncio, with the same names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from itertools import islice
+from types import TracebackType
+from typing import Final, Self, Unpack
+
+from metaq.backends.rocketmq.pool import Credentials
+from metaq.backends.rocketmq.pulls import GROUP
+from metaq.backends.rocketmq.remoting import HEARTBEAT_S
+from metaq.client.browser import Start
+from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.cluster import QueueInfo, QueueLag, RocketClusterView
+from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.client.rocketmq.transactions import CHECK_WORKERS
+from metaq.model import Address, Partition
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
+
+_BROWSED_AT_ONCE: Final = 500
+"""Messages that a browser brings from its thread to the loop at a time."""
+
+
+class AsyncRocketMQ:
+    """As ``RocketMQ``, for ``async with``. The loop is the one that awaits; nothing is opened before.
+
+    Raises:
+        ValueError: ``name_servers`` is no list of addresses.
+
+    Examples:
+        >>> async with AsyncRocketMQ("127.0.0.1:9876") as mq:
+        ...     await mq.producer().send("orders", "one tea", tag="hot")
+        ...     async for message in mq.browse("orders", tags="hot || cold"):
+        ...         print(message.tag, message.data)
+    """
+
+    def __init__(
+        self,
+        name_servers: str,
+        *,
+        credentials: Credentials | None = None,
+        namespace: str | None = None,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        self._mq = RocketMQ(name_servers, credentials=credentials, namespace=namespace, timeouts=timeouts, tls=tls)
+
+    def __repr__(self) -> str:
+        return f"Async{self._mq!r}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Send what producers have taken, have them leave their groups, and close idle connections."""
+        await asyncio.to_thread(self._mq.close)
+
+    def producer(
+        self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]
+    ) -> AsyncRocketProducer:
+        """Return a producer for any topic. Raises as ``RocketMQ.producer``; with ``block`` a full window is awaited."""
+        waits = _awaits_window(options)
+        return AsyncRocketProducer(self._mq.producer(partitioner, group=group, **options), wait_for_window=waits)
+
+    def transactional_producer(
+        self,
+        group: str,
+        check: AsyncCheck,
+        partitioner: Partitioner | None = None,
+        *,
+        check_workers: int = CHECK_WORKERS,
+        heartbeat_s: float = HEARTBEAT_S,
+        **options: Unpack[SendOptions],
+    ) -> AsyncTransactionalProducer:
+        """Return a producer with transactions, for ``async with``. Raises as ``RocketMQ.transactional_producer``.
+
+        ``check`` may be a coroutine function.
+        """
+        waits = _awaits_window(options)
+        return AsyncTransactionalProducer(
+            lambda check: self._mq.transactional_producer(
+                *(group, check, partitioner), check_workers=check_workers, heartbeat_s=heartbeat_s, **options
+            ),
+            check,
+            waits=waits,
+        )
+
+    async def browse(
+        self,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        tags: str = "*",
+        sql: str | None = None,
+        group: str = GROUP,
+    ) -> AsyncIterator[RocketReceived]:
+        """Yield the messages of ``topic`` that are there. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
+        messages = iter(self._mq.browse(topic, partitions=partitions, start=start, tags=tags, sql=sql, group=group))
+        try:
+            while some := await asyncio.to_thread(lambda: list(islice(messages, _BROWSED_AT_ONCE))):
+                for message in some:
+                    yield message
+        finally:
+            await asyncio.to_thread(messages.close)
+
+    @property
+    def cluster(self) -> AsyncRocketClusterView:
+        """What the cluster holds: topics, queues, offsets, and the lag of groups."""
+        return AsyncRocketClusterView(self._mq.cluster)
+
+
+class AsyncRocketClusterView:
+    """As ``RocketClusterView``, which see; every call asks the servers in a thread."""
+
+    def __init__(self, view: RocketClusterView) -> None:
+        self._view = view
+
+    async def brokers(self) -> dict[str, Address]:
+        """Return broker name -> address to read from, of the brokers that have a topic of users."""
+        return await asyncio.to_thread(self._view.brokers)
+
+    async def topics(self) -> dict[str, list[Partition]]:
+        """Return each topic with its queues that may be read."""
+        return await asyncio.to_thread(self._view.topics)
+
+    async def describe(self, topic: str) -> list[QueueInfo]:
+        """Return the queues of a topic that may be read, sorted."""
+        return await asyncio.to_thread(self._view.describe, topic)
+
+    async def offsets_at(self, topic: str, time_ms: int) -> dict[Partition, int]:
+        """Return the offset of each queue's first message stored at or after ``time_ms`` (since 1970), else its end."""
+        return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
+
+    async def lag(self, group: str, topics: Collection[str]) -> list[QueueLag]:
+        """Return how far ``group`` is behind in ``topics``."""
+        return await asyncio.to_thread(self._view.lag, group, topics)
+
+    async def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
+        """Make a topic with ``queues`` queues at the master of every broker; return the brokers."""
+        return await asyncio.to_thread(self._view.create_topic, topic, queues)
+
+    async def delete_topic(self, topic: str) -> dict[str, Address]:
+        """Delete a topic at the master of every broker, with its messages; return the brokers."""
+        return await asyncio.to_thread(self._view.delete_topic, topic)
+
+
+def _awaits_window(options: SendOptions) -> bool:
+    """Whether a full window is awaited; the producer behind must then raise, as its thread must not wait."""
+    waits = options.get("on_overflow", "block") == "block"
+    if waits:
+        options["on_overflow"] = "raise"
+    return waits

@@ -1,0 +1,238 @@
+"""The asyncio twins of ``RocketProducer`` and ``TransactionalProducer``.
+
+Messages are stored by the producer's one sending thread; the loop awaits them. No call blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self, cast
+
+from metaq.backends.rocketmq.half_messages import Outcome
+from metaq.client.async_submissions import AwaitedWindow
+from metaq.client.rocketmq.check_backs import Check
+from metaq.client.rocketmq.producer import RocketProducer, Sendable
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
+from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
+from metaq.model import Partition
+
+AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
+"""A function, which runs in a thread, or a coroutine function, which runs in the loop."""
+
+
+class AsyncRocketProducer:
+    """As ``RocketProducer``, which see. Made by ``AsyncRocketMQ.producer``; any number of tasks may use it."""
+
+    def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
+        self._producer = producer
+        self._window: AwaitedWindow[RocketSent] = AwaitedWindow(waits=wait_for_window)
+
+    def __repr__(self) -> str:
+        return f"Async{self._producer!r}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def group(self) -> str:
+        """The producer group."""
+        return self._producer.group
+
+    async def publish(self, *topics: str) -> None:
+        """Check early that topics can be sent to. Raises as ``RocketProducer.publish``."""
+        await asyncio.to_thread(self._producer.publish, *topics)
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> RocketSent:
+        """Store one message and return where it is, once the broker has acknowledged it.
+
+        Many sends that are awaited at the same time share batches. Raises as ``RocketProducer.send``.
+        """
+        future = await self.submit(
+            *(topic, data), tag=tag, keys=keys, properties=properties, delay_level=delay_level, delay=delay,
+            deliver_at=deliver_at, partition=partition, key=key,
+        )  # fmt: skip
+        return await future
+
+    async def submit(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> asyncio.Future[RocketSent]:
+        """Take a message, as soon as the window has space, and return a future of where it is stored.
+
+        Raises as ``RocketProducer.submit``.
+        """
+        if not self._producer.knows(topic):
+            await self.publish(topic)
+        if delay is not None or deliver_at is not None:  # its broker may have to be asked whether it can wait
+            await asyncio.to_thread(self._producer.require_timers, topic, partition)
+        return await self._window.submit(
+            lambda: self._producer.submit(
+                *(topic, data), tag=tag, keys=keys, properties=properties, delay_level=delay_level, delay=delay,
+                deliver_at=deliver_at, partition=partition, key=key,
+            )
+        )  # fmt: skip
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Iterable[Sendable],
+        *,
+        partition: Partition | None = None,
+        keys: Sequence[bytes | str | None] | None = None,
+    ) -> list[RocketSent]:
+        """Store messages in batches, and return where each is, in order. Raises as ``RocketProducer.send_many``."""
+        return await asyncio.to_thread(self._producer.send_many, topic, messages, partition=partition, keys=keys)
+
+    async def send_oneway(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        delay_level: int = 0,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> str:
+        """Send one message for which no broker answers; return its ``message_id``. See ``RocketProducer``."""
+        return await asyncio.to_thread(
+            self._producer.send_oneway, topic, data, tag=tag, keys=keys, properties=properties,
+            delay_level=delay_level, delay=delay, deliver_at=deliver_at, partition=partition, key=key,
+        )  # fmt: skip
+
+    async def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
+        return await asyncio.to_thread(self._producer.flush, timeout)
+
+    async def close(self) -> None:
+        """Send what was submitted and wait for it."""
+        await asyncio.to_thread(self._producer.close)
+
+
+class AsyncTransactionalProducer(AsyncRocketProducer):
+    """As ``TransactionalProducer``, for ``async with``. Made by ``AsyncRocketMQ.transactional_producer``.
+
+    A ``check`` that is a coroutine function runs in the loop that entered the block.
+    """
+
+    def __init__(self, make: Callable[[Check], TransactionalProducer], check: AsyncCheck, *, waits: bool) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transactional = make(self._in_loop(check))
+        super().__init__(self._transactional, wait_for_window=waits)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._transactional.start()
+        return self
+
+    @property
+    def reached(self) -> frozenset[str]:
+        """Names of the brokers that know that this producer is there."""
+        return self._transactional.reached
+
+    def transaction(self, ask_after: int | None = None) -> AsyncRocketTransaction:
+        """Return a transaction for an ``async with`` block; see ``TransactionalProducer.transaction``."""
+        if self._loop is None:
+            raise ValueError("a transactional producer is used inside of its async with block")
+        return AsyncRocketTransaction(self._transactional.transaction(ask_after))
+
+    def _in_loop(self, check: AsyncCheck) -> Check:
+        if not inspect.iscoroutinefunction(check):
+            return cast("Check", check)
+        ask = cast("Callable[[RocketReceived], Coroutine[object, object, Outcome]]", check)
+
+        def wait_for(message: RocketReceived) -> Outcome:
+            if self._loop is None or self._loop.is_closed():
+                return "unknown"
+            return asyncio.run_coroutine_threadsafe(ask(message), self._loop).result()
+
+        return wait_for
+
+
+class AsyncRocketTransaction:
+    """As ``RocketTransaction``: leaving the ``async with`` block commits it, an exception rolls it back.
+
+    A task that is cancelled leaves it open: the broker asks ``check``.
+    """
+
+    def __init__(self, transaction: RocketTransaction) -> None:
+        self._transaction = transaction
+
+    def __repr__(self) -> str:
+        return f"Async{self._transaction!r}"
+
+    @property
+    def state(self) -> State:
+        """What became of it."""
+        return self._transaction.state
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> RocketSent:
+        """Store a half message; see ``RocketTransaction.send``."""
+        return await asyncio.to_thread(
+            self._transaction.send, topic, data, tag=tag, keys=keys, properties=properties, partition=partition, key=key
+        )
+
+    async def commit(self) -> None:
+        """Have the messages delivered. Raises as ``RocketTransaction.commit``."""
+        await asyncio.to_thread(self._transaction.commit)
+
+    async def rollback(self) -> None:
+        """Have the messages dropped. Raises as ``RocketTransaction.rollback``."""
+        await asyncio.to_thread(self._transaction.rollback)
+
+    def leave(self) -> None:
+        """Say nothing: the broker asks ``check``."""
+        self._transaction.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._transaction.__exit__, kind, error, trace)

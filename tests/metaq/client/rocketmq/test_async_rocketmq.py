@@ -1,0 +1,133 @@
+"""``AsyncRocketMQ``: the names of ``RocketMQ``, in a loop that stays free."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import metaq
+from metaq import AsyncRocketMQ
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.errors import SendFailed, TopicNotFound, WindowFull
+from metaq.model import Partition
+from metaq.net.transport import Timeouts
+from metaq.testing.rocketmq_server import ScriptedCluster
+
+A0, A1 = Partition("broker-a", 0), Partition("broker-a", 1)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster() as cluster:
+        cluster.create_topic("orders", queues=2)
+        yield cluster
+
+
+def run(cluster: ScriptedCluster, main: Callable[[AsyncRocketMQ], Awaitable[None]]) -> None:
+    """Run a coroutine with a client; a callback that fails, or a task that is forgotten, fails the test."""
+    problems: list[dict[str, Any]] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        async with AsyncRocketMQ(str(cluster.name_servers[0]), timeouts=Timeouts(2.0, 2.0)) as mq:
+            await asyncio.wait_for(main(mq), 60)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(watched())
+    assert problems == []
+
+
+def test_it_is_exported_and_opens_nothing() -> None:
+    assert metaq.AsyncRocketMQ is AsyncRocketMQ
+    before = threading.active_count()
+    mq = AsyncRocketMQ("127.0.0.1:1")  # no loop runs here
+    assert repr(mq) == "AsyncRocketMQ('127.0.0.1:1')"
+    assert repr(mq.producer(group="g")) == "AsyncRocketProducer(group='g')"
+    assert threading.active_count() == before
+    with pytest.raises(ValueError, match="name server"):
+        AsyncRocketMQ("nowhere")
+    with pytest.raises(ValueError, match="window 0"):
+        mq.producer(window=0)
+
+
+def test_sends_share_batches_and_come_back(cluster: ScriptedCluster) -> None:
+    async def main(mq: AsyncRocketMQ) -> None:
+        async with mq.producer(linger_s=0.005) as producer:
+            sent = await asyncio.gather(*(producer.send("orders", b"%d" % n, key=b"%d" % (n % 9)) for n in range(500)))
+            many = await producer.send_many("orders", ["a", "b"], partition=A0)
+            assert many[1].offset == many[0].offset + 1
+            one = await (await producer.submit("orders", "c", tag="hot", keys=["k"]))
+        assert len([each for each in cluster.broker().requests if each.code == 320]) < 100
+        found = {message.message_id: message async for message in mq.browse("orders")}
+        assert len(found) == 503
+        assert all(found[each.message_id].data == b"%d" % n for n, each in enumerate(sent))
+        assert [m.keys async for m in mq.browse("orders", tags="hot")] == [("k",)]
+        assert found[one.message_id].tag == "hot"
+
+    run(cluster, main)
+
+
+def test_a_full_window_is_awaited_and_the_loop_stays_free(cluster: ScriptedCluster) -> None:
+    cluster.broker().latency_s = lambda command: 0.1 if command.code == 320 else 0.0
+
+    async def main(mq: AsyncRocketMQ) -> None:
+        async with mq.producer(window=1000) as producer:
+            sends = asyncio.gather(*(producer.send("orders", b"x" * 900, partition=A0) for _ in range(5)))
+            gaps, last = [], time.monotonic()
+            while not sends.done():
+                await asyncio.sleep(0.01)
+                gaps.append(time.monotonic() - last)
+                last = time.monotonic()
+            assert sorted(one.offset for one in await sends) == [0, 1, 2, 3, 4]
+            assert sorted(gaps)[len(gaps) // 2] < 0.1
+        strict = mq.producer(window=100, linger_s=60, on_overflow="raise")
+        await strict.submit("orders", "first")
+        with pytest.raises(WindowFull):
+            await strict.submit("orders", "x" * 100)
+        assert await strict.flush(10)
+
+    run(cluster, main)
+
+
+def test_failures_are_exceptions_of_the_await(cluster: ScriptedCluster) -> None:
+    del cluster.broker().store.topics["TBW102"]
+
+    async def main(mq: AsyncRocketMQ) -> None:
+        producer = mq.producer()
+        with pytest.raises(TopicNotFound):
+            await producer.send("nothing", "x")
+        with pytest.raises(TypeError, match="data: expected bytes or a text"):
+            await producer.send("orders", 5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="queue broker-a:9"):
+            await producer.send_oneway("orders", "x", partition=Partition("broker-a", 9))
+        cluster.broker().refuse(320, 13, "bad", times=1)
+        with pytest.raises(SendFailed, match="bad"):
+            await producer.send("orders", "x")
+        assert len(await producer.send_oneway("orders", "x", partition=A1)) == 32
+
+    run(cluster, main)
+
+
+def test_the_cluster_is_described(cluster: ScriptedCluster) -> None:
+    cluster.append("orders", A0, [b"a", b"b"], store_ms=1000)
+
+    async def main(mq: AsyncRocketMQ) -> None:
+        view = mq.cluster
+        assert await view.topics() == {"orders": [A0, A1]}
+        assert await view.brokers() == {"broker-a": cluster.broker().address()}
+        assert [one.messages for one in await view.describe("orders")] == [2, 0]
+        assert await view.offsets_at("orders", 500) == {A0: 0, A1: 0}
+        assert [one.messages_behind for one in await view.lag("g", ["orders"])] == [2, 0]
+        assert list(await view.create_topic("made", 3)) == ["broker-a"]
+        assert len(await view.describe("made")) == 3
+        async for message in mq.browse("orders"):
+            assert isinstance(message, RocketReceived)
+            break  # the connection is given back all the same
+
+    run(cluster, main)
