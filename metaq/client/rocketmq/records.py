@@ -212,6 +212,7 @@ class RocketReceived:
         own = {name: value for name, value in self.properties.items() if name not in RESERVED}
         return RocketMessage(data=self.data, tag=self.tag, keys=self.keys, properties=own)
 
+
 def _require_text(what: str, value: object) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{what} {value!r}: expected a text, got {type(value).__name__}")
