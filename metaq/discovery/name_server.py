@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.batch_writer import NEW_TOPIC_QUEUES, TEMPLATE_TOPIC
+from metaq.backends.rocketmq.bundled import MetaQBroker
 from metaq.backends.rocketmq.errors import BrokerAway, NameServersAway, RouteUnusable
 from metaq.backends.rocketmq.names import is_derived_topic, is_system_name, with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
@@ -89,6 +90,7 @@ class NameServerDirectory:
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
         self._current = 0
         self._brokers: dict[str, dict[int, Address]] = {}
+        self._bundled: dict[Address, MetaQBroker] = {}
         self._avoided: dict[Address, float] = {}
 
     @property
@@ -156,6 +158,11 @@ class NameServerDirectory:
             raise BrokerAway(broker_name, "the master", list(map(str, self._servers)))
         return master
 
+    def metaq_broker(self, address: Address) -> MetaQBroker | None:
+        """See ``Routes``: as the route says that was asked for last."""
+        with self._brokers_lock:
+            return self._bundled.get(address)
+
     def brokers(self) -> dict[str, Addresses]:
         """Where the brokers are that were named in any answer so far."""
         with self._brokers_lock:
@@ -221,6 +228,10 @@ class NameServerDirectory:
         if route is None:
             raise TopicNotFound(topic, unknown_at)
         self._remember(route.brokers)
+        with self._brokers_lock:
+            for address in (each for addresses in route.brokers.values() for each in addresses.values()):
+                self._bundled.pop(address, None)
+            self._bundled.update(route.bundled)
         return route
 
     def _fetch_topics(self) -> list[str]:

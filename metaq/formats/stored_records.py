@@ -25,6 +25,7 @@ from metaq.formats.rocketmq.properties import BYTES_MAX, TAGS
 from metaq.formats.rocketmq.records import MAGIC_V1, MAGIC_V2, TOPIC_BYTES_MAX_V1
 from metaq.formats.rocketmq.sys_flags import STORE_HOST_IPV6
 from metaq.formats.stored_form import HEAD_BYTES_MIN, SEPARATOR, STORED_FORM, fields_fit, head_end
+from metaq.model import Buffer
 
 TAG_BYTES_MAX: Final = 32_000
 """Of the attribute of a MetaQ message, so many bytes become the tag at most: properties have a limit."""
@@ -36,6 +37,21 @@ _TAGS_NAME: Final = f"{TAGS}\x01".encode()
 _IPV4_FIELDS_BYTES: Final = 36
 _KIND_IPV4: Final = ord("4")
 _NOWHERE: Final = bytes(IPV4_BYTES)
+
+
+class FrameRun(NamedTuple):
+    """Whole frames back to back, in ``data``: the messages with the queue offsets ``[start, end)``.
+
+    The first frame is at ``physical_offset``, the others follow. ``known_ms`` is the store time of messages whose ids
+    tell none; ``store_host`` (8 or 20 bytes) is the address of the broker that has them.
+    """
+
+    start: int
+    end: int
+    data: Buffer
+    physical_offset: int
+    known_ms: int
+    store_host: bytes
 
 
 class Wanted(NamedTuple):

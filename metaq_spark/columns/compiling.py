@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType
 
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.native_crc import crc32_address
+from metaq.formats.stored_records import FrameRun
 from metaq.model import Message, Partition, TopicPartition
 from metaq_spark.columns.blocks import OpenBlock
 from metaq_spark.columns.decode import RunDecoder
@@ -48,9 +49,10 @@ def compile_kernels() -> Compiled | None:
     _decode(kernels)
     _encode(kernels)
     _records_and_elements()
-    from metaq_spark.columns.rocketmq import element_kernels, record_kernels
+    from metaq_spark.columns.rocketmq import element_kernels, frame_kernels, record_kernels
 
-    loops = {id(loop): loop for module in (kernels, record_kernels, element_kernels) for loop in vars(module).values()}
+    modules = kernels, record_kernels, frame_kernels, element_kernels
+    loops = {id(loop): loop for module in modules for loop in vars(module).values()}
     statistics = [loop.stats for loop in loops.values() if getattr(loop, "stats", None) and loop.signatures]
     kept = [each for each in statistics if each.cache_path]
     return Compiled(
@@ -86,7 +88,7 @@ def _encode_one(kernels: ModuleType, value: VariableColumn, attribute: Any) -> N
 
 def _records_and_elements() -> None:
     """RocketMQ's loops."""
-    from metaq_spark.columns.rocketmq import record_kernels
+    from metaq_spark.columns.rocketmq import frame_kernels, record_kernels
     from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
     from metaq_spark.columns.rocketmq.checks import Queue
     from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder
@@ -95,8 +97,10 @@ def _records_and_elements() -> None:
     maker = RecordBatchMaker(TopicPartition("t", Partition("b", 0)), pa.schema(list(RAW_TYPES.items())), BinaryType())
     decoder = CompiledRecordDecoder(Queue(b"t", 0, dense=False), maker, 1, 1)
     assert list(decoder.decode(b"", 0, 1, lambda *_: None)) == []
+    assert list(decoder.decode_frames(FrameRun(0, 0, b"", 0, 0, bytes(8)))) == []
     nothing = np.zeros(0, dtype=np.uint8)
     nothing.flags.writeable = False
+    assert frame_kernels.measure_frames(nothing, 1) == (0, 0)
     assert record_kernels.measure_records(nothing, nothing, 0, 0, 1)[2] == 0
     encoder = ElementEncoder(RowColumns(pa.array([b"payload"])), b"0" * 20, 0, "", Engine(0))
     block = OpenBlock(100, 1)

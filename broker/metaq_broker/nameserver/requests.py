@@ -160,6 +160,7 @@ class NameServerRequests:
             header.broker_id,
             header.ha_server_addr,
             header.heartbeat_timeout_millis or BROKER_TIMEOUT_MS,
+            body.filter_server_list,
         )
         known = self._routes.data_version(who.cluster, who.address)
         master = self._routes.register(who, topics.topic_config_table, topics.data_version, call.session)

@@ -16,7 +16,7 @@ Source: RocketMQ's name server document; recordings of RocketMQ 4.9.7 in tests/g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,6 +38,9 @@ BROKER_TIMEOUT_MS: Final = 120_000
 NAME_CHARACTERS_MAX: Final = 255
 """Of the names of topics, brokers and clusters, and of addresses."""
 
+FILTER_SERVERS_MAX: Final = 16
+"""Of one broker."""
+
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
 """Bits of ``topic_sys_flag``."""
@@ -53,7 +56,10 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Who registers. ``broker_id`` 0 is a master; ``timeout_ms``: how long it may be silent."""
+    """Who registers. ``broker_id`` 0 is a master; ``timeout_ms``: how long it may be silent.
+
+    ``filter_servers`` are texts that clients get with routes.
+    """
 
     cluster: str
     name: str
@@ -61,6 +67,7 @@ class Registration:
     broker_id: int
     ha_address: str = ""
     timeout_ms: int = BROKER_TIMEOUT_MS
+    filter_servers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         named = {"clusterName": self.cluster, "brokerName": self.name, "brokerAddr": self.address}
@@ -71,6 +78,10 @@ class Registration:
             raise FieldError("REGISTER_BROKER", "brokerId", self.broker_id, "0 (master) or more")
         if self.timeout_ms < 1:
             raise FieldError("REGISTER_BROKER", "heartbeatTimeoutMillis", self.timeout_ms, "1 or more")
+        servers = self.filter_servers
+        if len(servers) > FILTER_SERVERS_MAX or any(len(each) > NAME_CHARACTERS_MAX for each in servers):
+            allowed = f"at most {FILTER_SERVERS_MAX}, of at most {NAME_CHARACTERS_MAX} characters each"
+            raise FieldError("REGISTER_BROKER", "filterServerList", f"{len(servers)} texts", allowed)
 
 
 @dataclass(slots=True)
@@ -184,7 +195,11 @@ class RouteTable:
         if not queues or not names:
             return None
         brokers = tuple(self._broker_data(name) for name in names)
-        return TopicRouteData(queue_datas=tuple(queues[name] for name in names), broker_datas=brokers)
+        return TopicRouteData(
+            queue_datas=tuple(queues[name] for name in names),
+            broker_datas=brokers,
+            filter_server_table=self._filter_servers(brokers),
+        )
 
     def cluster_info(self) -> ClusterInfo:
         """Return all brokers."""
@@ -322,6 +337,13 @@ class RouteTable:
         broker = self._brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
         return BrokerData(broker_name=name, cluster=broker.cluster, broker_addrs=addresses)
+
+    def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
+        """Return what brokers gave for their clients, by address."""
+        places = ((broker.cluster, address) for broker in brokers for address in broker.broker_addrs.values())
+        lives = (self._live.get(place) for place in places)
+        found = (live.registration for live in lives if live is not None)
+        return {who.address: who.filter_servers for who in found if who.filter_servers}
 
     def __iter__(self) -> Iterator[Live]:
         """Iterate over the brokers that are alive."""

@@ -21,6 +21,7 @@ from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
 from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
     RegisterBrokerBody,
@@ -50,11 +51,17 @@ MASTER_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Who registers: ``address`` is where clients reach it."""
+    """Who registers: ``address`` is where clients reach it, ``metaq`` where it serves MetaQ's protocol."""
 
     cluster: str
     name: str
     address: Address
+    metaq: MetaQBroker
+
+    def registration(self) -> Registration:
+        """Return what the name server in this process is told."""
+        announced = (self.metaq.announcement(),)
+        return Registration(self.cluster, self.name, str(self.address), MASTER_ID, filter_servers=announced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,7 @@ class NameServerRegistration:
         self._task.cancel()
         await asyncio.wait([self._task])
         who = self._who
-        self._routes.unregister(Registration(who.cluster, who.name, str(who.address), MASTER_ID))
+        self._routes.unregister(who.registration())
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
@@ -119,10 +126,9 @@ class NameServerRegistration:
         self._thread.shutdown(wait=False)
 
     def _register_here(self) -> None:
-        who, topics = self._who, self._topics()
-        registration = Registration(who.cluster, who.name, str(who.address), MASTER_ID)
+        topics = self._topics()
         self._forget_removed(topics)
-        self._routes.register(registration, topics.topic_config_table, topics.data_version, self)
+        self._routes.register(self._who.registration(), topics.topic_config_table, topics.data_version, self)
 
     def _register_one_here(self, topic: str) -> None:
         """Tell the name server in this process of one topic: there may be thousands, and as many changes."""
@@ -130,8 +136,7 @@ class NameServerRegistration:
         if config is None:
             self._routes.delete_topic_of(self._who.name, topic)
             return
-        who = Registration(self._who.cluster, self._who.name, str(self._who.address), MASTER_ID)
-        self._routes.register(who, {topic: config}, self._version(), self)
+        self._routes.register(self._who.registration(), {topic: config}, self._version(), self)
 
     def _forget_removed(self, topics: TopicConfigs) -> None:
         for topic in self._routes.topics_of_broker(self._who.name) - topics.topic_config_table.keys():
@@ -157,7 +162,8 @@ class NameServerRegistration:
 
     def _request(self) -> RemotingCommand:
         who = self._who
-        topics = RegisterBrokerBody(topic_config_serialize_wrapper=self._topics())
+        announced = (who.metaq.announcement(),)
+        topics = RegisterBrokerBody(topic_config_serialize_wrapper=self._topics(), filter_server_list=announced)
         body = write_registration(topics, compressed=False, version=VERSION)
         header = RegisterBroker(
             broker_name=who.name,

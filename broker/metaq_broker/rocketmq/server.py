@@ -19,6 +19,7 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.model import Address
+from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import TopicConfig
 from metaq.protocols.remoting.channel import ChannelLimits
 from metaq_broker.accounts.accounts_file import AccountsFile
@@ -40,6 +41,7 @@ from metaq_broker.frontends.remoting.administration import (
 from metaq_broker.frontends.remoting.bundled import BundledBroker
 from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
+from metaq_broker.frontends.remoting.frame_pulls import FramePulls
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import MemberRequests
 from metaq_broker.frontends.remoting.message_store import MessageStore
@@ -134,7 +136,9 @@ class BrokerServer:
         self._parts, self._config, self._listeners = parts, config, listeners
         self.state = state
         port = int(listeners[0].getsockname()[1])
-        self.address = Address(config.ip or _ip_of(parts.config.system.host_name), port)
+        system = parts.config.system
+        self.address = Address(config.ip or _ip_of(system.host_name), port)
+        self._metaq = MetaQBroker(system.broker_id, Address(system.host_name, parts.engine.port))
         built_in = built_in_topics(
             config.broker_name,
             config.cluster_name,
@@ -175,7 +179,7 @@ class BrokerServer:
         )
         self._running = RunningFigures(self._totals, self._moment, clock.monotonic, clock.now_ms)
         self._add_handlers()
-        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address)
+        identity = BrokerIdentity(config.cluster_name, config.broker_name, self.address, self._metaq)
         interval_s = config.registration_interval_ms / 1000
         self._registration = NameServerRegistration(
             identity, topic_source(self.topics), self.routes, config.name_servers, interval_s
@@ -214,9 +218,10 @@ class BrokerServer:
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
         system = self._parts.config.system
-        BundledBroker(system.broker_id, Address(system.host_name, self._parts.engine.port)).mount(dispatcher)
+        BundledBroker(self._metaq).mount(dispatcher)
         self.sends.add_to(dispatcher)
         self.pulls.add_to(dispatcher)
+        FramePulls(self.store, self.pulls, lambda: system.local_reads).add_to(dispatcher)
         for interceptor in self.waiting.interceptors:
             self.sends.intercept(interceptor)
         self.waiting.mount(dispatcher)

@@ -12,26 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import stat
 from typing import Final, NamedTuple
 
 from metaq.backends.metaq.fetch import GROUP
 from metaq.backends.metaq.session import Session
+from metaq.backends.segment_files import open_segment
 from metaq.errors import BrokerError
 from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, parse_file_location
 from metaq.protocols.text.commands import GetOffset
 from metaq.protocols.text.extensions import EXT_FILE
-from metaq.protocols.text.file_location import FileLocation, parse_file_location
 
 BYTES_MIN: Final = 512 << 10
 """From so many bytes on, asking for the file and opening it costs less than having them sent."""
 
 PIECE_BYTES: Final = 512 << 10
 """Read at a time, at most: what is read is still in the core's cache when it is decoded. More would not be."""
-
-_SEGMENT_NAME: Final = re.compile(r"\d{20}\.meta(\.new)?", re.ASCII)
-"""Of segment files; with the suffix, before it has its final name."""
 
 _UNAVAILABLE: Final = 503
 
@@ -82,7 +78,7 @@ class LocalFile:
     def _open(self, offset: int) -> _Opened | None:
         self.close()
         place = self._ask(offset)
-        fd = None if place is None else _open_same(place, f"{self._topic}-{self._index}")
+        fd = None if place is None else open_segment(place, f"{self._topic}-{self._index}")
         if place is None or fd is None:
             return None
         self._opened = _Opened(fd, offset, offset + place.length, place.position)
@@ -104,24 +100,3 @@ class LocalFile:
             raise session.protocol_error(f"the file of a partition: {fault}") from None
         session.may_share_files = place.boot == boot_id()
         return place if session.may_share_files else None
-
-
-def _open_same(place: FileLocation, folder: str) -> int | None:
-    """The file that the broker means, open for reading; ``None`` if there is none here, or another one.
-
-    Whoever listens at the broker's address is not to choose what this process opens: only a regular file that has the
-    name of a segment, lies in the folder of the partition that was asked for and has no second name is opened.
-    """
-    parent, _, name = place.path.rpartition("/")
-    if not _SEGMENT_NAME.fullmatch(name) or parent.rpartition("/")[2] != folder:
-        return None
-    try:
-        fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return None
-    status = os.fstat(fd)
-    named = (status.st_dev, status.st_ino) == (place.device, place.inode)
-    if named and stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
-        return fd
-    os.close(fd)
-    return None

@@ -6,27 +6,21 @@ message each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.errors import ExtensionMissing, MetaqError, ProtocolError
 from metaq.model import BROKER_ID_MAX, Address
+from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import GetMetaQBroker, GetMetaQBrokerResponse
 
+__all__ = ["MetaQBroker", "NotBundled", "ask_for_metaq", "require_timers"]
+
 TIMERS_VERSION: Final = 413
 """Version of the first release whose brokers have timers, 5.0.0, as an ordinal."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetaQBroker:
-    """A broker as MetaQ's clients know it: queue ``i`` of its RocketMQ name is partition ``i`` of ``broker_id``."""
-
-    broker_id: int
-    address: Address
 
 
 class NotBundled(MetaqError):

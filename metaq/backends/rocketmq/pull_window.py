@@ -14,6 +14,7 @@ that. An answer that goes further than was asked, as with a filter, makes the pu
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.pulls import Found, Moved, NotYet, PulledQueue, describe, read_outcome
@@ -36,15 +37,26 @@ class Asked(NamedTuple):
     is_first: bool
 
 
-class PullWindow:
-    """Pulls of ``queue`` over ``session``, which may change. ``position`` is the offset behind what was collected."""
+class RequestWindow:
+    """Requests for messages over ``session``, which may change. ``position`` is the offset behind what was collected.
 
-    def __init__(self, queue: PulledQueue, position: int, messages_max: int, in_flight: int, bytes_max: int) -> None:
-        self._queue, self.position = queue, position
+    ``make`` gives the request for messages from an offset on, at most so many. ``stride`` are asked for at a time.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, int], RemotingCommand],
+        position: int,
+        messages_max: int,
+        in_flight: int,
+        bytes_max: int,
+        stride: int,
+        answer_bytes: int,
+    ) -> None:
+        self._make, self.position = make, position
         self._messages_max, self._in_flight, self._bytes_max = messages_max, in_flight, bytes_max
-        self._stride = messages_max
-        self._full_answers = 0
-        self._answer_bytes = float(_ANSWER_BYTES_START)
+        self._stride = stride
+        self._answer_bytes = float(answer_bytes)
         self._asked: deque[Asked] = deque()
 
     def ask(self, session: Session, end: int) -> None:
@@ -61,7 +73,7 @@ class PullWindow:
                 ahead += planned[-1][1]
         if not planned:
             return
-        commands = [self._queue.pull(offset, self._count(count)) for offset, count in planned]
+        commands = [self._make(offset, count) for offset, count in planned]
         opaques = session.post_all(commands, describe(commands[0]))
         is_first = not self._asked
         sent = [
@@ -72,15 +84,12 @@ class PullWindow:
             self._asked.appendleft(sent.pop(0))
         self._asked.extend(sent)
 
-    def collect(self, session: Session) -> tuple[Asked, Found | NotYet | Moved]:
-        """Wait for the answer to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
+    def take(self, session: Session) -> tuple[Asked, RemotingCommand]:
+        """Wait for the answer to the first request. Raises as ``Session.wait``."""
         first = self._asked[0]
         response = session.wait(first.opaque)
         self._asked.popleft()
-        outcome = read_outcome(session, first.command, response)
-        if isinstance(outcome, Found):
-            self._learn(first, outcome)
-        return first, outcome
+        return first, response
 
     def advance(self, session: Session, position: int) -> None:
         """All below ``position`` was collected: pulls for what lies before it are dropped."""
@@ -95,12 +104,34 @@ class PullWindow:
                 session.abandon(asked.opaque)
         self._asked.clear()
 
-    def _count(self, count: int) -> int:
+    def note_bytes(self, byte_count: int) -> None:
+        """Take note of how many an answer had: so many are under way less for each."""
+        self._answer_bytes += (byte_count - self._answer_bytes) / 8
+
+
+class PullWindow(RequestWindow):
+    """Pulls of ``queue``."""
+
+    def __init__(self, queue: PulledQueue, position: int, messages_max: int, in_flight: int, bytes_max: int) -> None:
+        super().__init__(self._pull, position, messages_max, in_flight, bytes_max, messages_max, _ANSWER_BYTES_START)
+        self._queue = queue
+        self._full_answers = 0
+
+    def collect(self, session: Session) -> tuple[Asked, Found | NotYet | Moved]:
+        """Wait for the answer to the first pull. Raises as ``read_outcome`` and ``Session.wait``."""
+        first, response = self.take(session)
+        outcome = read_outcome(session, first.command, response)
+        if isinstance(outcome, Found):
+            self._learn(first, outcome)
+        return first, outcome
+
+    def _pull(self, offset: int, count: int) -> RemotingCommand:
         # A filter leaves out most of what it looks at, so its pulls always ask for as many as there may be.
-        return count if self._queue.subscription.is_all else self._messages_max
+        return self._queue.pull(offset, count if self._queue.subscription.is_all else self._messages_max)
 
     def _learn(self, asked: Asked, found: Found) -> None:
-        self._answer_bytes += (len(found.data) - self._answer_bytes) / 8 if found.data else 0
+        if found.data:
+            self.note_bytes(len(found.data))
         covered = found.next_offset - asked.offset
         if covered < asked.messages or not self._queue.subscription.is_all:
             self._stride, self._full_answers = max(1, covered), 0

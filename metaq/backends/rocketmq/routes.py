@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from metaq.model import Address
+from metaq.protocols.remoting.announcement import MetaQBroker
 
 MASTER_ID: Final = 0
 """The broker id of a master; its slaves have others."""
@@ -34,6 +35,9 @@ class Routes(Protocol):
             BrokerAway: It has none now.
             NameServersAway: None could be asked.
         """
+
+    def metaq_broker(self, address: Address) -> MetaQBroker | None:
+        """What the broker at an address is to MetaQ's clients, by its registration; ``None``: nothing, or not known."""
 
     def avoid(self, address: Address) -> None:
         """Take note that nobody answers there: others of its broker are read from for a while."""

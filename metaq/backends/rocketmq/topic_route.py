@@ -6,13 +6,14 @@ A broker is a name with addresses by broker id: 0 is the master, others are its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused, RouteUnusable, TopicListMissing
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import FieldError, MetaqError
 from metaq.model import Address, Partition
+from metaq.protocols.remoting.announcement import MetaQBroker, announced
 from metaq.protocols.remoting.bodies.routes import (
     MASTER_ID,
     READABLE,
@@ -48,10 +49,11 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Which brokers have queues of a topic, and where those brokers are."""
+    """Which brokers have queues of a topic, and where those brokers are; ``bundled``: which are this project's."""
 
     counts: Mapping[str, QueueCounts]
     brokers: Mapping[str, Addresses]
+    bundled: Mapping[Address, MetaQBroker] = field(default_factory=dict)
 
     def readable(self) -> list[Partition]:
         """The queues that may be read, sorted."""
@@ -143,7 +145,11 @@ def check_route(data: TopicRouteData) -> TopicRoute:
     """
     if data.topic_queue_mapping_by_broker:
         raise ValueError("it is a static topic, whose queues move between brokers; those are not supported")
-    return TopicRoute({row.broker_name: _counts(row) for row in data.queue_datas}, check_brokers(data.broker_datas))
+    brokers = check_brokers(data.broker_datas)
+    found = {address: announced(texts) for address, texts in data.filter_server_table.items()}
+    addresses = {address for each in brokers.values() for address in each.values()}
+    bundled = {each: this for each in addresses if (this := found.get(str(each))) is not None}
+    return TopicRoute({row.broker_name: _counts(row) for row in data.queue_datas}, brokers, bundled)
 
 
 def check_brokers(rows: Iterable[BrokerData]) -> dict[str, Addresses]:

@@ -95,6 +95,7 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
     GET_METAQ_BROKER = 31001  # not RocketMQ's: only the bundled broker answers it, others say that it is unknown
+    PULL_FRAMES = 31002  # not RocketMQ's either
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     CHANGE_MESSAGE_INVISIBLETIME = 200053

@@ -86,7 +86,7 @@ class GetOffset(NamedTuple):
     ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
     messages are before that boundary. "message": the offset of the message before which there are ``offset`` others.
     "incarnation": the partition's UUID; ``offset`` means nothing. "file": where the bytes from ``offset`` on are on the
-    disk, for readers on the broker's machine; ``metaq.protocols.text.file_location`` describes the text.
+    disk, for readers on the broker's machine; ``metaq.protocols.file_location`` describes the text.
     """
 
     topic: str

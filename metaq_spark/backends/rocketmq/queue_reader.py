@@ -6,6 +6,8 @@
                   │ moved, missing             │                                │ damaged
                   ▼                            ▼                                ▼
               data loss                   onCorrupt: fail, skip, deadletter
+
+From the bundled broker come frames instead of records, where that does; what a frame cannot tell, a pull tells.
 """
 
 from __future__ import annotations
@@ -20,20 +22,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from metaq.backends.rocketmq.errors import AccessDenied, OffsetOutOfRange
+from metaq.backends.rocketmq.frame_reader import PULLED_AFTER_FAULT, Measures, read_range
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings, ReadFrom, pull_range
 from metaq.backends.rocketmq.pulls import Subscription
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import DataMissing, MetaqError, ProtocolError
+from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.damage import DamageHandler, damage_handler
 from metaq_spark.backends.rocketmq.options import SourceOptions
-from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
+from metaq_spark.backends.rocketmq.record_measure import RecordMeasure, measure_frames
 from metaq_spark.columns.memory import keep_freed_memory
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.checks import CorruptRecord, Queue
+from metaq_spark.columns.rocketmq.checks import CorruptRecord, FrameUnusable, Queue
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.rocketmq.repeated import RepeatedMessages
 from metaq_spark.columns.schema import arrow_schema
@@ -91,7 +95,7 @@ class QueueTask:
         directory: NameServerDirectory,
     ) -> None:
         self._source, self._options, self._pool, self._directory = source, options, pool, directory
-        self.position, self._end = offsets.start, offsets.end
+        self.position, self._end, self._pulled_until = offsets.start, offsets.end, 0
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._handler: DamageHandler = damage_handler(options, pool, directory)
         subscription = options.subscription
@@ -121,6 +125,9 @@ class QueueTask:
         while self.position < self._end:
             try:
                 yield from self._pulled()
+            except FrameUnusable as found:
+                self.position = found.offset
+                self._pulled_until = found.offset + PULLED_AFTER_FAULT
             except CorruptRecord as damage:
                 if self._handler.fails:
                     raise
@@ -136,15 +143,19 @@ class QueueTask:
 
     def _pulled(self) -> Iterator[pa.RecordBatch]:
         first, bytes_seen = self.position, 0
-        runs = pull_range(
+        runs = read_range(
             self._pool, self._directory, self._source.topic, self._source.partition,
-            OffsetRange(self.position, self._end), self._settings, measure=self._measure,
+            OffsetRange(self.position, self._end), self._settings,
+            measures=Measures(self._measure, measure_frames), pulled_until=self._pulled_until,
         )  # fmt: skip
         with closing(runs):
             for run in runs:
                 bytes_seen += len(run.data)
                 left = bytes_seen * (self._end - run.start) // max(1, run.end - first)
-                yield from self._decoder.decode(run.data, run.start, run.end, left)
+                if isinstance(run, FrameRun):
+                    yield from self._decoder.decode_frames(run, left)
+                else:
+                    yield from self._decoder.decode(run.data, run.start, run.end, left)
                 self.position = run.end
 
     def _look_back(self, repeated: RepeatedMessages) -> None:

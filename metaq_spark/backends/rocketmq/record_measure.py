@@ -1,13 +1,27 @@
-"""Which records in the answer to a pull are wanted, by the fastest loop that this process has loaded."""
+"""Which records in the answer to a pull are wanted, by the fastest loop that this process has loaded. And frames."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from metaq.backends.rocketmq import frame_pulls
 from metaq.backends.rocketmq.record_walk import Measured, Wanted, measure_records
+from metaq.model import Buffer
 from metaq_spark.columns.engine import shared_engine
 from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue
 from metaq_spark.columns.rocketmq.plain import Unusable, read_record
+
+
+def measure_frames(data: Buffer, frames_max: int) -> tuple[int, int]:
+    """A ``Measure`` of the frame reader."""
+    if shared_engine().kernels_for(0) is None:
+        return frame_pulls.measure_frames(data, frames_max)
+    from metaq_spark.columns.rocketmq import frame_kernels
+
+    run = np.frombuffer(data, dtype=np.uint8)
+    run.flags.writeable = False
+    count, size = frame_kernels.measure_frames(run, frames_max)
+    return int(count), int(size)
 
 
 class RecordMeasure:

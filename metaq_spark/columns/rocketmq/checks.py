@@ -35,6 +35,14 @@ class CorruptRecord(CorruptFrame):
         return f"corrupt record in {self.where} at queue offset {self.offset}: {self.reason}"
 
 
+class FrameUnusable(Exception):
+    """The frame of the message at queue offset ``offset`` does not do; its record says what the message is."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        super().__init__(offset)
+
+
 ReportGap = Callable[[int, int], None]
 """Called with queue offsets ``[start, end)`` of which no record came although every message was asked for."""
 

@@ -11,19 +11,29 @@ Text that is not valid UTF-8 comes out with U+FFFD for each byte sequence that i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from metaq.errors import CorruptFrame
 from metaq.formats.native_crc import crc32_address
+from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import Buffer
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import address_of, empty_array
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.bodies import decompressed
-from metaq_spark.columns.rocketmq.checks import REASONS, RECORD_BYTES_KEPT, CorruptRecord, Queue, ReportGap
+from metaq_spark.columns.rocketmq.checks import (
+    REASONS,
+    RECORD_BYTES_KEPT,
+    CorruptRecord,
+    FrameUnusable,
+    Queue,
+    ReportGap,
+)
 from metaq_spark.columns.rocketmq.hosts import host_texts
 from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
 from metaq_spark.columns.text import text_of
@@ -63,12 +73,45 @@ class RecordDecoder:
             CorruptRecord: A record cannot be used. The rows before it are kept inside, and the decoder is ready for
             the records behind it, which have to be fetched again: what is behind in ``data`` is not looked at.
         """
+        yield from self._move_on(len(data), task_bytes_left)
+        yield from self._decoder.decode(data, start, end, self._report_gap)
+
+    def decode_frames(self, run: FrameRun, task_bytes_left: int = 0) -> Iterator[pa.RecordBatch]:
+        """Take in messages as the bundled broker stores them: the rows are those of the records that it makes of them.
+
+        Raises:
+            FrameUnusable: A message is damaged, or one of a few that are decoded from records only. The rows before it
+            are kept inside, and the decoder is ready for what follows.
+        """
+        yield from self._move_on(len(run.data), task_bytes_left)
         if isinstance(self._decoder, PlainRecordDecoder):
-            kernels = self._engine.kernels_for(len(data), task_bytes_left)
+            yield from self._plain_frames(self._decoder, run)
+        else:
+            yield from self._decoder.decode_frames(run)
+
+    def _move_on(self, byte_count: int, task_bytes_left: int) -> Iterator[pa.RecordBatch]:
+        """Change to the compiled decoder when it is time; then, what the other has not given out."""
+        if isinstance(self._decoder, PlainRecordDecoder):
+            kernels = self._engine.kernels_for(byte_count, task_bytes_left)
             if kernels is not None:
                 yield from self._decoder.flush()
                 self._decoder = CompiledRecordDecoder(self._queue, self._maker, *self._limits)
-        yield from self._decoder.decode(data, start, end, self._report_gap)
+
+    def _plain_frames(self, decoder: PlainRecordDecoder, run: FrameRun) -> Iterator[pa.RecordBatch]:
+        count = run.end - run.start
+        collected = Collected(Wanted(count, 1 << 62, count))
+        maker = QueueRecords(self._queue.topic.decode(), self._queue.queue_id, run.store_host)
+        with suppress(CorruptFrame):  # the first frame; others end the work
+            maker.of_run(
+                bytes(run.data), 0, run.start, run.physical_offset, run.known_ms, collected, str(self._maker.source)
+            )
+        end = run.start + collected.looked_at
+        try:
+            yield from decoder.decode(b"".join(collected.records), run.start, end, self._report_gap)
+        except CorruptRecord as error:
+            raise FrameUnusable(error.offset) from None
+        if end < run.end:
+            raise FrameUnusable(end)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows still inside, if any."""
@@ -87,6 +130,8 @@ class CompiledRecordDecoder:
         self._rows_max, self._bytes_max = rows_max, bytes_max
         self._topic, self._crc, self._tables = _bytes_of(queue.topic), crc32_address(), CRC_TABLES
         self._parsed = np.empty(kernels.PAIRS_OF_RECORD_MAX * kernels.PARSED_WIDTH, np.int64)
+        self._scratch: np.ndarray[Any, Any] | None = None
+        self._inflated = b""  # kept while its address is in use
         self._start_batch(bytes_max)
 
     def _start_batch(self, value_bytes: int) -> None:
@@ -145,21 +190,16 @@ class CompiledRecordDecoder:
         """Take in records; see ``RecordDecoder``."""
         k, run = self._k, _bytes_of(data)
         self._state[[k.POSITION, k.NEXT, k.END, k.INFLATED_AT]] = 0, start, end, 0
-        inflated: bytes | None = None  # kept while its address is in use
         while (status := self._run_kernel(run)) != k.DONE:
             state = self._state
             position, expected = int(state[k.POSITION]), int(state[k.NEXT])
             if status == k.FULL:
-                kept = {place: int(state[place]) for place in (k.POSITION, k.NEXT, k.END, k.INFLATED_AT)}
-                needed, size = int(state[k.NEEDED]), int(state[k.INFLATED_BYTES])
-                yield from self._take()
-                self._start_batch(max(needed, self._bytes_max))
-                self._state[list(kept)] = list(kept.values())
-                self._state[k.INFLATED_BYTES] = size
+                yield from self._next_batch()
             elif status == k.BODY_COMPRESSED:
-                inflated = self._decompress(run, position)
-                state[k.INFLATED_AT] = address_of(np.frombuffer(inflated or b"\0", np.uint8))
-                state[k.INFLATED_BYTES] = len(inflated)
+                try:
+                    self._decompress(run)
+                except ValueError as error:
+                    raise self._corrupt(run, position, str(error)) from None
             elif status == k.GAP:
                 report_gap(expected, int(state[k.RECORD_OFFSET]))
                 state[k.NEXT] = state[k.RECORD_OFFSET]
@@ -168,13 +208,52 @@ class CompiledRecordDecoder:
         if self._queue.dense and self._state[k.NEXT] < end:
             report_gap(int(self._state[k.NEXT]), end)
 
-    def _decompress(self, run: np.ndarray[Any, Any], position: int) -> bytes:
+    def decode_frames(self, run: FrameRun) -> Iterator[pa.RecordBatch]:
+        """Take in frames; see ``RecordDecoder``."""
+        from metaq_spark.columns.rocketmq import frame_kernels
+
+        if self._scratch is None:
+            self._scratch = np.zeros(frame_kernels.SCRATCH_BYTES, np.uint8)
+        k, data, store_host = self._k, _bytes_of(run.data), _bytes_of(run.store_host)
+        self._state[[k.POSITION, k.NEXT, k.END, k.INFLATED_AT]] = 0, run.start, run.end, 0
+        while True:
+            status = frame_kernels.decode_frames(
+                data, self._crc, self._tables, frame_kernels.DIGITS, self._table, self._state,
+                run.physical_offset, run.known_ms, store_host, self._scratch,
+            )  # fmt: skip
+            if status == k.FULL:
+                yield from self._next_batch()
+            elif status == k.BODY_COMPRESSED:
+                try:
+                    self._decompress(data)
+                except ValueError:
+                    raise FrameUnusable(int(self._state[k.NEXT])) from None
+            elif status != k.DONE or self._state[k.NEXT] < run.end:
+                raise FrameUnusable(int(self._state[k.NEXT]))
+            else:
+                return
+
+    def _next_batch(self) -> Iterator[pa.RecordBatch]:
+        """Hand out what is gathered, and go on where the loop stopped for lack of space."""
+        k, state = self._k, self._state
+        kept = {place: int(state[place]) for place in (k.POSITION, k.NEXT, k.END, k.INFLATED_AT, k.INFLATED_BYTES)}
+        needed = int(state[k.NEEDED])
+        yield from self._take()
+        self._start_batch(max(needed, self._bytes_max))
+        self._state[list(kept)] = list(kept.values())
+
+    def _decompress(self, run: np.ndarray[Any, Any]) -> None:
+        """Decompress the body that the loop stopped at, and tell the loop where it is.
+
+        Raises:
+            ValueError: It cannot be decompressed.
+        """
         k, state = self._k, self._state
         at = int(state[k.BODY_AT])
-        try:
-            return decompressed(run[at : at + int(state[k.BODY_BYTES])].tobytes(), int(state[k.SYS_FLAG]))
-        except ValueError as error:
-            raise self._corrupt(run, position, str(error)) from None
+        body = run[at : at + int(state[k.BODY_BYTES])].tobytes()
+        self._inflated = inflated = decompressed(body, int(state[k.SYS_FLAG]))
+        state[k.INFLATED_AT] = address_of(np.frombuffer(inflated or b"\0", np.uint8))
+        state[k.INFLATED_BYTES] = len(inflated)
 
     def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> CorruptRecord:
         k, state = self._k, self._state

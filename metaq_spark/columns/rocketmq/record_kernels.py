@@ -61,10 +61,11 @@ BAD_OFFSET: Final = 8
 BAD_CHECKSUM: Final = 9
 BAD_KIND: Final = 10
 AT_END: Final = 11
+UNUSUAL: Final = 12
 """What the loop returns; ``state`` says where it stopped.
 
 ``FULL``: the columns have no space for the record. ``BODY_COMPRESSED``: the body has to be decompressed first.
-``GAP``: the record's queue offset is behind the one expected.
+``GAP``: the record's queue offset is behind the one expected. ``UNUSUAL``: the frame is for other code to look at.
 """
 
 (
@@ -160,7 +161,7 @@ def _same(one, other, length):
 
 
 @numba.njit(inline="always")
-def _put_end(table, row, end):
+def put_end(table, row, end):
     """``end`` behind row ``row`` into a column of Arrow's int32 offsets."""
     store(table + 4 * (row + 1), np.int32(end))
 
@@ -208,7 +209,7 @@ def _put_text(table, state, ends, texts, present, used, without, non_ascii, row,
     else:
         state[without] += 1
     store(table[present] + row, np.uint8(length > 0))
-    _put_end(table[ends], row, state[used])
+    put_end(table[ends], row, state[used])
 
 
 @numba.njit(inline="always")
@@ -229,7 +230,7 @@ def _put_hexadecimal(to, at, length):
 
 
 @numba.njit(inline="always")
-def _put_properties(table, state, row, at, length):
+def put_properties(table, state, row, at, length):
     """The columns that are made of the properties."""
     parsed = table[PARSED_AT]
     count = _parse(at, length, parsed)
@@ -249,11 +250,11 @@ def _put_properties(table, state, row, at, length):
             state[NON_ASCII_PROPERTIES] |= copy_text(table[PROPERTIES_AT] + state[PROPERTY_BYTES], value, value_bytes)
             state[NAME_BYTES] += size
             state[PROPERTY_BYTES] += value_bytes
-            _put_end(table[NAME_ENDS_AT], state[PAIRS], state[NAME_BYTES])
-            _put_end(table[PROPERTY_ENDS_AT], state[PAIRS], state[PROPERTY_BYTES])
+            put_end(table[NAME_ENDS_AT], state[PAIRS], state[NAME_BYTES])
+            put_end(table[PROPERTY_ENDS_AT], state[PAIRS], state[PROPERTY_BYTES])
             state[PAIRS] += 1
     if table[NAMES_AT]:
-        _put_end(table[PAIR_ENDS_AT], row, state[PAIRS])
+        put_end(table[PAIR_ENDS_AT], row, state[PAIRS])
     if table[KEYS_AT]:
         _put_text(
             table, state, KEY_ENDS_AT, KEYS_AT, KEYS_PRESENT_AT, KEY_BYTES, WITHOUT_KEYS, NON_ASCII_KEYS, row,
@@ -271,7 +272,7 @@ def _put_properties(table, state, row, at, length):
 
 
 @numba.njit(inline="always")
-def _has_space(table, state, value_bytes, properties_bytes):
+def has_space(table, state, value_bytes, properties_bytes):
     """Whether the columns can take another record."""
     return (
         state[ROW] < state[ROWS_MAX]
@@ -334,7 +335,7 @@ def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_addr
 
 
 @numba.njit(inline="always")
-def _put_fixed(record, behind, table, state, row):
+def put_fixed(record, behind, table, state, row):
     """The columns of numbers, times and hosts."""
     born_bytes = 20 if int32_at(record + 36) & BORN_HOST_V6 else 8
     host_bytes = behind - record - 56 - born_bytes
@@ -352,13 +353,13 @@ def _put_fixed(record, behind, table, state, row):
     if table[HOSTS_AT]:
         copy(table[HOSTS_AT] + state[HOST_BYTES], record + 48, born_bytes)
         state[HOST_BYTES] += born_bytes
-        _put_end(table[HOST_ENDS_AT], row, state[HOST_BYTES])
+        put_end(table[HOST_ENDS_AT], row, state[HOST_BYTES])
     if table[OFFSET_IDS_AT]:
         to = table[OFFSET_IDS_AT] + state[OFFSET_ID_BYTES]
         _put_hexadecimal(to, stored_at + 8, host_bytes)
         _put_hexadecimal(to + 2 * host_bytes, record + 28, 8)
         state[OFFSET_ID_BYTES] += 2 * host_bytes + 16
-        _put_end(table[OFFSET_ID_ENDS_AT], row, state[OFFSET_ID_BYTES])
+        put_end(table[OFFSET_ID_ENDS_AT], row, state[OFFSET_ID_BYTES])
 
 
 @compiled
@@ -385,18 +386,18 @@ def decode_records(run, topic, crc_address, tables, table, state):
                 state[BODY_AT], state[BODY_BYTES], state[SYS_FLAG] = value - run_at, value_bytes, sys_flag
                 return BODY_COMPRESSED
             value, value_bytes = state[INFLATED_AT], state[INFLATED_BYTES]
-        if not _has_space(table, state, value_bytes, properties_bytes):
+        if not has_space(table, state, value_bytes, properties_bytes):
             state[NEEDED] = value_bytes
             return FULL
         row = state[ROW]
         if table[VALUES_AT]:
             copy(table[VALUES_AT] + state[VALUE_BYTES], value, value_bytes)
             state[VALUE_BYTES] += value_bytes
-            _put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
+            put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
         state[INFLATED_AT] = 0
-        _put_fixed(record, behind, table, state, row)
+        put_fixed(record, behind, table, state, row)
         if table[PARSED_AT]:
-            _put_properties(table, state, row, properties, properties_bytes)
+            put_properties(table, state, row, properties, properties_bytes)
         state[ROW], state[NEXT] = row + 1, state[RECORD_OFFSET] + 1
         state[POSITION] += size
     return DONE

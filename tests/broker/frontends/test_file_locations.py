@@ -13,9 +13,9 @@ from fix_broker import RunningBroker, StartBroker, WireClient, system_section
 from metaq.backends.metaq.puts import encode_block
 from metaq.model import Message
 from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, parse_file_location
 from metaq.protocols.text.commands import PutBatch
 from metaq.protocols.text.encode import encode
-from metaq.protocols.text.file_location import FileLocation, parse_file_location
 
 pytestmark = pytest.mark.process
 

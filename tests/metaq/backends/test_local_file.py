@@ -19,10 +19,10 @@ from metaq.errors import BrokerError, ConnectionFailed, CorruptFrame, DataMissin
 from metaq.formats.frames import walk
 from metaq.model import Message, OffsetRange
 from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.commands import Result, Stats
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import version_text
-from metaq.protocols.text.file_location import FileLocation, encode_file_location
 from metaq.testing.scripted import Expect, Say
 
 pytestmark = pytest.mark.process

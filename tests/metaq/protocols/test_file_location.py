@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.model import INT64_MAX
+from metaq.protocols.file_location import FileLocation, encode_file_location, parse_file_location
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.decode import ReplyDecoder
 from metaq.protocols.text.encode import encode
-from metaq.protocols.text.file_location import FileLocation, encode_file_location, parse_file_location
 
 NUMBERS = st.integers(0, INT64_MAX)
 PATHS = st.binary(max_size=60).map(lambda name: "/" + name.replace(b"\0", b"0").decode("utf-8", "surrogateescape"))

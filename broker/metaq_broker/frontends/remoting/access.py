@@ -6,7 +6,7 @@ Requests are looked at before they are carried out. Two things must both let a r
   key gives, but those that a name server answers. Then the account's permissions count::
 
       send (10, 310, 320, 370), end a transaction (37)   PUB on the topic, of each message of a batch: they are one's
-      pull (11, 361), committed offsets (14, 15)         SUB on topic and group
+      pull (11, 361, 31002), committed offsets (14, 15)  SUB on topic and group
       heartbeat (34), filters (46), locks (41, 42)       SUB on each group, and on each topic in it
       goodbye (35), members (38), send back (36),
       questions to a client (307, 309)                   SUB on the group
@@ -94,6 +94,7 @@ _OF_QUEUES: Final = frozenset(
 _OF_TOPIC_AND_GROUP: Final[dict[int, str]] = {
     _CODE.PULL_MESSAGE: "consumerGroup",
     _CODE.LITE_PULL_MESSAGE: "consumerGroup",
+    _CODE.PULL_FRAMES: "consumerGroup",
     _CODE.QUERY_CONSUMER_OFFSET: "consumerGroup",
     _CODE.UPDATE_CONSUMER_OFFSET: "consumerGroup",
     _CODE.INVOKE_BROKER_TO_RESET_OFFSET: "group",

@@ -5,7 +5,7 @@ A client that has the answer can write in transactions over many messages: those
 
 from __future__ import annotations
 
-from metaq.model import Address
+from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetMetaQBrokerResponse
@@ -13,10 +13,10 @@ from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 
 
 class BundledBroker:
-    """Answers with ``broker_id`` and ``address``, where MetaQ's clients connect."""
+    """Answers what this broker is to MetaQ's clients."""
 
-    def __init__(self, broker_id: int, address: Address) -> None:
-        self._answer = GetMetaQBrokerResponse(broker_id=broker_id, address=str(address)).ext()
+    def __init__(self, this: MetaQBroker) -> None:
+        self._answer = GetMetaQBrokerResponse(broker_id=this.broker_id, address=str(this.address)).ext()
 
     def mount(self, dispatcher: Dispatcher) -> None:
         """Take over the request."""

@@ -19,6 +19,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
     from metaq_broker.frontends.remoting.session import RemotingSession
+    from metaq_broker.storage.reads import Slice
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,6 +45,12 @@ class Call:
         if self._open:
             self._open = False
             self.session.send_response(frame)
+
+    def answer_file(self, response: RemotingCommand, body: Slice) -> None:
+        """The same with a response whose body is in a file: it goes from there to the socket."""
+        if self._open:
+            self._open = False
+            self.session.send_file(response, body)
 
     def refusal_to_read(self, topic: str) -> RemotingCommand | None:
         """Return the refusal of a request that found a message by its place; ``None`` if its client may read it."""

@@ -32,7 +32,7 @@ from metaq_broker.engine.outcomes import (
 )
 from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.storage.partition_log import PartitionLog
-from metaq_broker.storage.reads import AtEnd, Moved, Slice
+from metaq_broker.storage.reads import AtEnd, Boundary, Moved, Slice
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -105,6 +105,22 @@ class Batch(NamedTuple):
     min_offset: int
     max_offset: int
     looked_at: int = 0
+
+
+class StoredRun(NamedTuple):
+    """Messages as they are stored, whole frames in ``file``: those with queue offsets from ``begin`` to below ``end``.
+
+    The queue has offsets from ``min_offset`` to below ``max_offset``. The first frame is at ``physical_offset``;
+    ``known_ms`` is the store time of messages whose id has none.
+    """
+
+    file: Slice
+    begin: int
+    end: int
+    min_offset: int
+    max_offset: int
+    physical_offset: int
+    known_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +261,62 @@ class MessageStore:
             offset, ordinal, run_bytes = offset + passed, ordinal + collected.looked_at - before, 0
         self._ordinals.remember(log, ordinal, offset)
         return Batch(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
+
+    def stored(
+        self, topic: str, queue: int, queue_offset: int, messages_max: int, bytes_max: int
+    ) -> StoredRun | Batch | Refusal:
+        """Return where messages from ``queue_offset`` on are stored: no work is done for each of them.
+
+        At least one message, then at most so many and so many bytes, as far as they are in one file and not known to be
+        damaged. An empty batch if ``queue_offset`` is not one of the queue's.
+        """
+        log = self._log(topic, queue)
+        if isinstance(log, Refusal):
+            return log
+        nothing = Batch([], queue_offset, first_ordinal(log), log.durable_ordinal)
+        if not nothing.min_offset <= queue_offset < nothing.max_offset:
+            return nothing
+        try:
+            return self._stored(log, nothing, messages_max, bytes_max)
+        except (OSError, CorruptFrame) as error:
+            return StorageFailed(str(error))
+
+    def _stored(self, log: PartitionLog, nothing: Batch, messages_max: int, bytes_max: int) -> StoredRun | Refusal:
+        at = self._ordinals.find(log, nothing.next_offset)
+        found = log.read(at.offset, bytes_max)
+        if isinstance(found, Moved):  # into damage
+            at = boundary_at(log, found.offset)
+            found = log.read(at.offset, bytes_max)
+        if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:
+            return StorageFailed(f"{log.directory.name}: message {nothing.next_offset} is not where the index says")
+        base = self._numbers.base(log, at.offset)
+        if base is None:
+            return NumberPending(log.topic, log.index, at.offset)
+        end = self._whole_frames(log, at, found, messages_max)
+        self._ordinals.remember(log, end.ordinal, end.offset)
+        return StoredRun(
+            found._replace(length=end.offset - at.offset),
+            at.ordinal,
+            end.ordinal,
+            nothing.min_offset,
+            nothing.max_offset,
+            base + at.offset,
+            time_before(log, at.offset),
+        )
+
+    def _whole_frames(self, log: PartitionLog, at: Boundary, found: Slice, messages_max: int) -> Boundary:
+        """Return where whole frames end in a slice that begins with one, at most so many, and one at least.
+
+        Raises:
+            CorruptFrame: The first is longer than what is there.
+        """
+        limit = min(at.offset + found.length, at.offset + STRETCH_BYTES - at.offset % STRETCH_BYTES)
+        end = self._ordinals.find(log, at.ordinal + messages_max)
+        if end.offset > limit:
+            end = boundary_at(log, limit)
+        if end.offset > at.offset:
+            return end
+        return Boundary(at.offset + _longer(log, at.offset, found._replace(length=HEADER_BYTES).read()), at.ordinal + 1)
 
     def when_numbered(self, pending: NumberPending, then: Callable[[Refusal | None], None]) -> None:
         """Call ``then`` when the partition has its number, with ``None``, or with why it gets none."""

@@ -118,6 +118,11 @@ class Pulls:
             self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, asked.commit_offset)
         return _Pull(self, call, asked, refused.tags).start()
 
+    def refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | None:
+        """Check a pull; return why it is refused."""
+        found = self._refusal(command, asked)
+        return found if isinstance(found, Refused) else None
+
     def _refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | _Tags:
         """Check a pull in RocketMQ's order; return why it is refused, or the tags that it wants."""
         group = self._groups.settings.find(asked.consumer_group)

@@ -21,10 +21,11 @@ from metaq.model import Buffer
 from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, Response
 from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode
-from metaq_broker.frontends.net.replies import ReplyQueue
+from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
+from metaq_broker.frontends.net.replies import FileReply, ReplyQueue
 from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.storage.reads import Slice
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -198,6 +199,16 @@ class RemotingSession:
         self._unanswered -= 1
         self._server.requests.give()
         self._replies.push(_frame(response) if isinstance(response, RemotingCommand) else response or b"", 1)
+
+    def send_file(self, response: RemotingCommand, file: Slice) -> None:
+        """The same with a response whose body is in a file."""
+        if self._lost:
+            return
+        self._unanswered -= 1
+        self._server.requests.give()
+        reply = FileReply(encode_start(response, file.length), file)
+        self._replies.ask(lambda: reply)
+        self._replies.push(b"", 1)  # it is counted twice else
 
     def expire(self, now: float) -> None:
         """Fail the futures of requests that the client did not answer by ``now``."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 from metaq.errors import ProtocolError
 from metaq.formats.message_types import encode_single_head
 from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.codes import FAILED, OK, UNAVAILABLE
 from metaq.protocols.text.commands import (
     Copy,
@@ -38,7 +39,6 @@ from metaq.protocols.text.commands import (
 )
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
-from metaq.protocols.text.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.framed_puts import FramedPuts
 from metaq.protocols.text.put_runs import PutRun
 from metaq_broker.engine.blocks import Block

@@ -67,6 +67,47 @@ class PullMessageResponse(Response):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullFrames(Request):
+    """Read messages of a queue from ``queue_offset`` on as they are stored. Only the bundled broker knows this request.
+
+    Up to ``max_msg_nums`` of them, in at most ``max_msg_bytes`` unless one alone is larger. The body of the answer is
+    frames, one behind the other; with ``as_file``, a text that says where they are on the disk, if the client may know.
+    """
+
+    CODE = RequestCode.PULL_FRAMES
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    max_msg_bytes: I32
+    as_file: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullFramesResponse(Response):
+    """Which messages these are, and what their frames do not say.
+
+    They have the queue offsets from ``begin_offset`` to below ``next_begin_offset``, the queue those from
+    ``min_offset`` to below ``max_offset``. The first frame is at ``physical_offset``, the others follow it without
+    gaps. ``store_host`` is 8 or 20 bytes in hexadecimal digits, ``store_timestamp`` (ms) that of messages whose ids
+    tell none. ``as_file``: the body is the place of the frames in a file of this machine.
+    """
+
+    CODE = RequestCode.PULL_FRAMES
+
+    next_begin_offset: I64
+    min_offset: I64
+    max_offset: I64
+    begin_offset: I64
+    physical_offset: I64
+    store_host: str
+    store_timestamp: I64
+    as_file: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMessage(Request):
     """Find messages of ``topic`` by one of their keys, or with ``unique_key`` by their UNIQ_KEY."""
 

@@ -1,0 +1,253 @@
+"""Reads a range of a queue from the bundled broker as it is stored; where that does not do, by pulls.
+
+::
+
+    is the broker the bundled one? ──no──────────────────────────────────▶ pulls (``pull_reader``)
+      │ yes, its registration says so                                        ▲
+      ▼                                                                      │ messages that are missing, refusals,
+    frames, several requests under way ──▶ those asked for, whole ones? ─no──┘ a lost connection, anything else
+      │ the body of an answer, or this machine's file
+
+What is pulled after a fault is a few messages, and then frames are asked for again; after several faults in a row it is
+the rest of the range. So everything that can happen to a range means what it means to pulls, and nothing depends on
+frames.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.backends.rocketmq.frame_pulls import (
+    FilePart,
+    FrameQueue,
+    FrameWindow,
+    measure_frames,
+)
+from metaq.backends.rocketmq.frame_pulls import Measure as MeasureFrames
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pull_reader import PullSettings, RecordRun, pull_range
+from metaq.backends.rocketmq.record_walk import Measure, measure_records
+from metaq.backends.rocketmq.routes import Routes
+from metaq.backends.rocketmq.session import Session
+from metaq.backends.segment_files import open_segment
+from metaq.errors import MetaqError
+from metaq.formats.stored_records import FrameRun
+from metaq.model import OffsetRange, Partition
+from metaq.net.machine import boot_id
+from metaq.protocols.file_location import FileLocation
+from metaq.protocols.remoting.codes import ResponseCode
+
+PULLED_AFTER_FAULT: Final = 32
+"""Messages that are pulled where frames did not do."""
+
+FAULTS_MAX: Final = 3
+"""In a row; then the rest is pulled."""
+
+PIECE_BYTES: Final = 512 << 10
+"""Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
+
+IN_FLIGHT_MAX: Final = 8
+FILE_FRAME_BYTES_MAX: Final = 128 << 20
+_HEADER_BYTES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How records and frames are counted: pass compiled ones for speed."""
+
+    records: Measure = measure_records
+    frames: MeasureFrames = measure_frames
+
+
+def read_range(
+    pool: SessionPool,
+    routes: Routes,
+    topic: str,
+    queue: Partition,
+    offset_range: OffsetRange,
+    settings: PullSettings | None = None,
+    *,
+    measures: Measures | None = None,
+    pulled_until: int = 0,
+) -> Generator[RecordRun | FrameRun, None, None]:
+    """Yield the messages of ``queue`` with offsets in ``offset_range``, in order, as runs of records or of frames.
+
+    Frames are of all messages, whatever the subscription's tags say: look at them. Checksums are left to the caller.
+    Messages below ``pulled_until`` come as records. The data of a run is there until the next one is asked for.
+
+    Raises as ``pull_range``.
+    """
+    settings = PullSettings() if settings is None else settings
+    reader = _FrameReader(pool, routes, topic, queue, offset_range, settings, measures or Measures(), pulled_until)
+    return reader.runs()
+
+
+class _FrameReader:
+    """See the module."""
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        routes: Routes,
+        topic: str,
+        queue: Partition,
+        offset_range: OffsetRange,
+        settings: PullSettings,
+        measures: Measures,
+        pulled_until: int,
+    ) -> None:
+        self._pool, self._routes, self._topic, self._queue = pool, routes, topic, queue
+        self._position, self._end = offset_range.start, offset_range.end
+        self._settings, self._measures, self._pulled_until = settings, measures, pulled_until
+        names = [with_namespace(name, routes.namespace) for name in (topic, settings.group)]
+        self._asked_queue = FrameQueue(names[0], queue.broker_name, queue.index, names[1])
+        self._files = _SegmentFiles(f"{names[0]}-{queue.index}")
+        self._as_file = boot_id() is not None
+        self._window = self._new_window()
+        self._lease = ExitStack()
+        self._session: Session | None = None
+        self._pulls_only = settings.subscription.type != "TAG"
+        self._faults = 0
+
+    def runs(self) -> Generator[RecordRun | FrameRun, None, None]:
+        try:
+            while self._position < self._end:
+                if not self._pulls_only and self._position >= self._pulled_until and self._is_bundled():
+                    yield from self._frames()
+                    continue
+                stop = min(self._end, self._pulled_until) if self._position < self._pulled_until else self._end
+                for run in self._pulled(stop):
+                    yield run
+                    self._position = run.end
+        finally:
+            self._leave()
+            self._files.close()
+
+    def _is_bundled(self) -> bool:
+        """Whether to ask the broker for frames; if not, the rest is pulled."""
+        if self._session is not None and not self._session.closed:
+            return True
+        name = self._queue.broker_name
+        try:
+            address = self._routes.read_address(name, topic=self._topic)
+            if self._routes.metaq_broker(address) is not None:
+                self._leave()
+                self._session = self._lease.enter_context(self._pool.lease(address))
+                return True
+        except MetaqError:
+            pass  # a pull tries again
+        self._pulls_only = True
+        return False
+
+    def _pulled(self, stop: int) -> Iterator[RecordRun]:
+        wanted = OffsetRange(self._position, stop)
+        return pull_range(
+            self._pool, self._routes, self._topic, self._queue, wanted, self._settings, measure=self._measures.records
+        )
+
+    def _frames(self) -> Iterator[FrameRun]:
+        """Yield what the next answer has."""
+        assert self._session is not None
+        try:
+            self._window.ask(self._session, self._end)
+            found = self._window.collect(self._session)
+        except RequestRefused as refusal:
+            self._pulls_only = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            found = None
+        except MetaqError:
+            found = None
+        if found is None or (found.run if isinstance(found, FilePart) else found).start != self._position:
+            self._pull_some()
+        elif isinstance(found, FilePart):
+            yield from self._pieces(found)
+        elif self._measures.frames(found.data, found.end - found.start) != (found.end - found.start, len(found.data)):
+            self._pull_some()
+        else:
+            yield found
+            self._passed(found.end)
+
+    def _pieces(self, part: FilePart) -> Iterator[FrameRun]:
+        """Yield what is in a file, piece by piece."""
+        run, place = part
+        if not self._files.open(place):
+            self._leave()
+            self._as_file, self._window = False, self._new_window()
+            return
+        at, start, piece_bytes = 0, run.start, PIECE_BYTES
+        while start < run.end:
+            data = self._files.read(place.position + at, min(piece_bytes, place.length - at))
+            count, size = self._measures.frames(data, run.end - start)
+            if not count:
+                frame_bytes = _HEADER_BYTES + int.from_bytes(data[:4], signed=True)
+                if not len(data) < frame_bytes <= min(place.length - at, FILE_FRAME_BYTES_MAX):
+                    self._pull_some()
+                    return
+                piece_bytes = frame_bytes
+                continue
+            yield FrameRun(start, start + count, data[:size], run.physical_offset + at, run.known_ms, run.store_host)
+            at, start, piece_bytes = at + size, start + count, PIECE_BYTES
+            self._passed(start)
+
+    def _passed(self, position: int) -> None:
+        self._position, self._faults = position, 0
+        if self._session is not None:
+            self._window.advance(self._session, position)
+
+    def _pull_some(self) -> None:
+        """Have the next few messages pulled, or all that are left."""
+        self._leave()
+        self._faults += 1
+        self._pulls_only |= self._faults > FAULTS_MAX
+        self._pulled_until = self._position + PULLED_AFTER_FAULT
+        self._window = self._new_window()
+
+    def _new_window(self) -> FrameWindow:
+        in_flight = max(1, min(IN_FLIGHT_MAX, self._settings.in_flight))
+        return FrameWindow(self._asked_queue, self._position, in_flight, self._settings.bytes_max, self._as_file)
+
+    def _leave(self) -> None:
+        """Give the session back."""
+        self._window.abandon(self._session)
+        self._lease.close()
+        self._session = None
+
+
+class _SegmentFiles:
+    """The segment files of one partition, in ``folder``, one open at a time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fd: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._buffer = memoryview(b"")
+
+    def open(self, place: FileLocation) -> bool:
+        """Open the file, if it is not the one that is; say whether it is open."""
+        if (place.device, place.inode) == self._identity:
+            return True
+        self.close()
+        self._fd = open_segment(place, self._folder)
+        self._identity = None if self._fd is None else (place.device, place.inode)
+        return self._fd is not None
+
+    def read(self, position: int, byte_count: int) -> memoryview:
+        """Return what is there, up to so many bytes; they are there until the next call."""
+        if len(self._buffer) < byte_count:
+            self._buffer = memoryview(bytearray(max(byte_count, PIECE_BYTES)))
+        assert self._fd is not None
+        try:
+            return self._buffer[: os.preadv(self._fd, [self._buffer[:byte_count]], position)]
+        except OSError:
+            return self._buffer[:0]
+
+    def close(self) -> None:
+        """Close the open file, if any."""
+        fd, self._fd, self._identity = self._fd, None, None
+        if fd is not None:
+            os.close(fd)
