@@ -37,6 +37,11 @@ lint: $(READY)  ## Check style (ruff) and types (mypy)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
+.PHONY: test-databases
+test-databases: java $(READY)  ## Run the tests of stored offsets with real PostgreSQL and MariaDB, if they are installed: docs/testing.md
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[databases]"
+	@METAQ_DATABASES=1 $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/databases $(PYTEST_ARGS)
+
 test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
 	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq tests/rocketmq_broker $(PYTEST_ARGS)
 

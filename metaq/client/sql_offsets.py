@@ -84,19 +84,24 @@ class DbApiOffsets:
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``. All of them, or none."""
-        offset, message_id, *key = self._quoted("offset", "msg_id", *_COLUMNS)
-        insert = f"INSERT INTO {self._table} ({offset}, {message_id}, {', '.join(key)}) VALUES ({self._parameters(5)})"
         with self._cursor() as cursor:
-            update = (
-                f"UPDATE {self._table} SET {offset} = {self._parameter(1)}, {message_id} = {self._parameter(2)} "
-                f"WHERE {self._condition(3)}"
-            )
+            update, insert = self._statements()
             for where, at in offsets.items():
                 values = (at.offset, at.message_id, where.topic, str(where.partition), group)
                 cursor.execute(update, values)
                 # MySQL counts the rows that were changed: none, if the row is there and says the same.
                 if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
                     cursor.execute(insert, values)
+
+    def _statements(self) -> tuple[str, str]:
+        """How an offset is changed, and how it is added; the values of both are in the same order."""
+        offset, message_id, *key = self._quoted("offset", "msg_id", *_COLUMNS)
+        columns = ", ".join([offset, message_id, *key])
+        update = (
+            f"UPDATE {self._table} SET {offset} = {self._parameter(1)}, {message_id} = {self._parameter(2)} "
+            f"WHERE {self._condition(3)}"
+        )
+        return update, f"INSERT INTO {self._table} ({columns}) VALUES ({self._parameters(5)})"
 
     def close(self) -> None:
         """See ``OffsetStorage``."""
@@ -134,7 +139,7 @@ class DbApiOffsets:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-                self._learn_driver(type(self._connection).__module__.partition(".")[0])
+                self._learn_driver(type(self._connection).__module__)
             cursor = self._connection.cursor()
             try:
                 yield cursor
@@ -145,13 +150,15 @@ class DbApiOffsets:
             self.close()
             raise StoreFailed(self._name, f"{type(error).__name__}: {error}") from error
 
-    def _learn_driver(self, package: str) -> None:
-        """Find out how statements are written for it."""
+    def _learn_driver(self, module: str) -> None:
+        """Find out how statements are written for the driver whose connections are of a class in ``module``."""
         if self._paramstyle is None:
-            style = getattr(sys.modules.get(package), "paramstyle", None)
-            self._paramstyle = style if style in _PARAMETERS else "qmark"
+            parts = module.split(".")
+            modules = (sys.modules.get(".".join(parts[:count])) for count in range(len(parts), 0, -1))
+            styles = (getattr(one, "paramstyle", None) for one in modules)
+            self._paramstyle = next((style for style in styles if style in _PARAMETERS), "qmark")
         if self._quote is None:
-            self._quote = "`" if package in _BACKTICKS else '"'
+            self._quote = "`" if module.partition(".")[0] in _BACKTICKS else '"'
 
 
 class SqliteOffsets(DbApiOffsets):

@@ -6,16 +6,18 @@ Both are kept outside the repository, in ``$METAQ_ROCKETMQ_CACHE/VERSION`` or, w
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from peers import maven
+from peers.maven import Unavailable, alone, fetched
+
+__all__ = ["MODULES", "Release", "Unavailable", "alone", "cache", "release"]
 
 MODULES: Final = {
     "4.9.7": ("client", "namesrv", "broker", "acl", "tools"),
@@ -23,27 +25,8 @@ MODULES: Final = {
 }
 """The releases that are tested against, and the packages ``org.apache.rocketmq:rocketmq-NAME`` of each."""
 
-FETCH_DEADLINE_S: Final = 600
 COMPILE_DEADLINE_S: Final = 120
 PROGRAMS: Final = Path(__file__).with_name("java")
-
-POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>metaq-spark</groupId><artifactId>rocketmq-peer</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-{dependencies}
-  </dependencies>
-</project>
-"""
-DEPENDENCY: Final = (
-    "    <dependency><groupId>org.apache.rocketmq</groupId>"
-    "<artifactId>rocketmq-{module}</artifactId><version>{version}</version></dependency>"
-)
-
-
-class Unavailable(Exception):
-    """A release cannot be had here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +48,7 @@ def cache() -> Path:
     named = os.environ.get("METAQ_ROCKETMQ_CACHE")
     if named:
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metaq-spark" / "rocketmq"
+    return maven.cache() / "rocketmq"
 
 
 def release(version: str) -> Release:
@@ -80,38 +63,10 @@ def release(version: str) -> Release:
         if shutil.which(tool) is None:
             raise Unavailable(f"RocketMQ {version}: there is no {tool} on this machine")
     folder = cache() / version
-    folder.mkdir(parents=True, exist_ok=True)
+    packages = [f"org.apache.rocketmq:rocketmq-{each}:{version}" for each in MODULES[version]]
+    lib = fetched(f"RocketMQ {version}", folder, packages)
     with alone(folder / "lock"):
-        lib = folder / "lib"
-        if not (folder / "complete").exists():
-            _fetch(version, folder, lib)
-            (folder / "complete").touch()
         return Release(version, lib, _compiled(folder, lib))
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process is in here."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _fetch(version: str, folder: Path, lib: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Unavailable(f"RocketMQ {version}: it is not in {folder}, and there is no Maven (mvn) to fetch it")
-    dependencies = "\n".join(DEPENDENCY.format(module=each, version=version) for each in MODULES[version])
-    (folder / "pom.xml").write_text(POM.format(dependencies=dependencies))
-    shutil.rmtree(lib, ignore_errors=True)
-    command = [maven, "--quiet", "--batch-mode", "dependency:copy-dependencies", f"-DoutputDirectory={lib}"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"RocketMQ {version}: Maven did not end within {FETCH_DEADLINE_S} s") from None
-    if done.returncode:
-        said = " ".join(done.stdout.split()[:60])
-        raise Unavailable(f"RocketMQ {version}: Maven could not fetch it: {said}")
 
 
 def _compiled(folder: Path, lib: Path) -> Path:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from storage_contract import P0, P1, check_by_group_and_partition
 
 from metaq.client.offsets import GroupOffset, OffsetStorage, file, memory
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
 from metaq.errors import StoreFailed
-from metaq.model import Partition, TopicPartition
-
-P0, P1 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
-OTHER = TopicPartition("other", Partition(3, 0))
 
 
 def _dbapi(folder: Path) -> DbApiOffsets:
@@ -40,20 +39,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetStorage:
 
 
 def test_what_was_saved_is_loaded_by_group_and_partition(storage: OffsetStorage) -> None:
-    assert storage.load("g", [P0, P1, OTHER]) == {}
-    storage.save("g", {P0: GroupOffset(120, -5468926877571731456), OTHER: GroupOffset(0)})
-    storage.save("h", {P0: GroupOffset(7, 8)})
-    storage.save("g", {P1: GroupOffset(2**62, 9), P0: GroupOffset(130, 11)})
-    expected = {P0: GroupOffset(130, 11), P1: GroupOffset(2**62, 9), OTHER: GroupOffset(0, -1)}
-    assert storage.load("g", [P0, P1, OTHER]) == expected
-    storage.close()
-    if not isinstance(storage, type(memory())):
-        assert storage.load("g", [P1, OTHER]) == {P1: GroupOffset(2**62, 9), OTHER: GroupOffset(0)}
-    assert storage.load("h", [P0, P1]) == {P0: GroupOffset(7, 8)}
-    assert storage.load("nobody", [P0]) == {}
-    storage.save("g", {})
-    storage.save("g", {P0: GroupOffset(130, 11)})
-    storage.close()
+    """Databases have the same test in tests/databases."""
+    check_by_group_and_partition(storage, lasting=not isinstance(storage, type(memory())))
 
 
 def test_the_file_has_the_form_of_the_java_client(tmp_path: Path) -> None:
@@ -144,6 +131,18 @@ def test_a_row_that_stays_as_it_is_is_not_inserted_again() -> None:
     recorder.row = (5, 6)
     dbapi(lambda: recorder).save("g", {P0: GroupOffset(5, 6)})
     assert [statement.split()[0] for statement, _ in recorder.said] == ["UPDATE", "SELECT"]
+
+
+@pytest.mark.parametrize("first", ["load", "save"])
+def test_the_style_of_a_driver_is_known_from_the_first_call_on(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """Some drivers have it in a package of their own, some in one below another."""
+    outer, inner, own = (types.ModuleType(name) for name in ("imaginary", "imaginary.db", "imaginary.db.pure"))
+    inner.paramstyle = "pyformat"  # type: ignore[attr-defined]
+    for module in (outer, inner, own):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    connection = type("Connection", (Recorder,), {"__module__": own.__name__})()
+    getattr(dbapi(lambda: connection), first)("g", {P0: GroupOffset(5, 6)})
+    assert all("= %s AND" in statement or "(%s, %s" in statement for statement, _ in connection.said)
 
 
 def test_after_an_error_of_the_driver_the_next_call_connects_again() -> None:

@@ -1,0 +1,1 @@
+"""MetaQ's own Java client, fetched by package name."""

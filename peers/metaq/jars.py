@@ -1,0 +1,42 @@
+"""Fetches MetaQ's Java client, and a driver with which it keeps offsets in MariaDB, by package name with Maven.
+
+They are kept outside the repository, in ``~/.cache/metaq-spark/java-metaq`` (``$XDG_CACHE_HOME``). A folder named by
+``METAQ_JAVA_LIB`` is used instead if it has both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from peers.maven import Unavailable, cache, fetched
+
+CLIENT: Final = "com.taobao.metamorphosis:metamorphosis-client:1.4.6.2"
+DRIVER: Final = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
+COMPILE_DEADLINE_S: Final = 180
+
+
+def client_jars() -> Path:
+    """Return the folder with the jars of the client and the driver.
+
+    Raises:
+        Unavailable: There is no JDK, or Maven is missing or did not get the packages.
+    """
+    for tool in ("java", "javac"):
+        if shutil.which(tool) is None:
+            raise Unavailable(f"MetaQ's Java client: there is no {tool} on this machine")
+    named = os.environ.get("METAQ_JAVA_LIB")
+    if named and any(Path(named).glob("mariadb-java-client-*.jar")):
+        return Path(named)
+    return fetched("MetaQ's Java client", cache() / "java-metaq", [CLIENT, DRIVER])
+
+
+def compiled(sources: Sequence[Path], folder: Path, lib: Path) -> str:
+    """Compile programs against the jars in ``lib``; return the class path to run them with."""
+    command = ["javac", "-nowarn", "-cp", f"{lib}/*", "-d", str(folder), *map(str, sources)]
+    subprocess.run(command, check=True, timeout=COMPILE_DEADLINE_S)
+    return f"{lib}/*:{folder}"

@@ -1,0 +1,29 @@
+"""What every storage of offsets does, called by the tests of each."""
+
+from __future__ import annotations
+
+from metaq.client.offsets import GroupOffset, OffsetStorage
+from metaq.model import Partition, TopicPartition
+
+P0, P1 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
+OTHER = TopicPartition("other", Partition(3, 0))
+
+
+def check_by_group_and_partition(storage: OffsetStorage, *, lasting: bool = True) -> None:
+    """What was saved is loaded, by group and partition; ``lasting``: after a close, too."""
+    assert storage.load("g", [P0, P1, OTHER]) == {}
+    storage.save("g", {P0: GroupOffset(120, -5468926877571731456), OTHER: GroupOffset(0)})
+    storage.save("h", {P0: GroupOffset(7, 8)})
+    storage.save("g", {P1: GroupOffset(2**62, 9), P0: GroupOffset(130, 11)})
+    expected = {P0: GroupOffset(130, 11), P1: GroupOffset(2**62, 9), OTHER: GroupOffset(0, -1)}
+    assert storage.load("g", [P0, P1, OTHER]) == expected
+    storage.close()
+    if lasting:
+        assert storage.load("g", [P1, OTHER]) == {P1: GroupOffset(2**62, 9), OTHER: GroupOffset(0)}
+        assert storage.load("h", [P0, P1]) == {P0: GroupOffset(7, 8)}
+    assert storage.load("nobody", [P0]) == {}
+    storage.save("g", {})
+    storage.save("g", {P0: GroupOffset(130, 11)})
+    storage.save("g", {P0: GroupOffset(130, 11)})
+    assert storage.load("g", [P0]) == {P0: GroupOffset(130, 11)}
+    storage.close()
