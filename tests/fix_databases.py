@@ -11,15 +11,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from metaq.client.sql_offsets import DbApiOffsets, dbapi
 from peers.databases.servers import SERVERS, DatabaseServer, MariaServer, Unavailable
 
-
-only_if_asked = pytest.mark.skipif(
+ONLY_IF_ASKED: Final = pytest.mark.skipif(
     not os.environ.get("METAQ_DATABASES"),
     reason="METAQ_DATABASES is not set (make test-databases; docs/testing.md, Databases)",
 )

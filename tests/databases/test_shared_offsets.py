@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_databases import Database, only_if_asked
+from fix_databases import ONLY_IF_ASKED, Database
 from fix_zookeeper import SESSION_S, ZooKeeperRoot
 from fix_zookeeper_brokers import Brokers
 
@@ -21,7 +21,7 @@ from metaq.model import Partition, TopicPartition
 from peers.maven import Unavailable
 from peers.metaq.jars import client_jars, compiled
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, only_if_asked]
+pytestmark = [pytest.mark.process, pytest.mark.slow, ONLY_IF_ASKED]
 
 FAST: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1, "save_s": 1000}
 DEADLINE_S = 60.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_databases import Database, only_if_asked
+from fix_databases import ONLY_IF_ASKED, Database
 from storage_contract import P0, P1, check_by_group_and_partition
 
 from metaq.client.offsets import GroupOffset
@@ -15,7 +15,7 @@ from metaq.client.sql_offsets import dbapi
 from metaq.errors import StoreFailed
 from metaq.testing.memory_server import MemoryServer
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, only_if_asked]
+pytestmark = [pytest.mark.process, pytest.mark.slow, ONLY_IF_ASKED]
 
 QUICK: dict[str, Any] = {"poll_max_s": 0.05, "retry_max_s": 0.01, "save_s": 0.1}
 
