@@ -19,8 +19,11 @@ from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
 FOUND_MAX: Final = 64
 """Most messages of one answer: what a Java broker gives for a key."""
 
-_NOT_THERE: Final = "can not find message"
-"""How brokers begin the text of an answer where no message begins; its code is that of any other failure."""
+_NOT_THERE: Final = ("can not find message", "java.lang.IllegalArgumentException: newLimit")
+"""How brokers begin the text of an answer where no message begins; its code is that of any other failure.
+
+The second one is of brokers that took bytes in the middle of a message for a length.
+"""
 
 
 def view_message(
