@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.output import json_value, note, print_rows, time_text
+from metaq.cli.output import counted, json_value, note, print_rows, time_text
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -65,7 +65,7 @@ def _parked(mq: MetaQ, options: argparse.Namespace) -> None:
         case _:
             _require_choice(options)
             gone = sum(parked.discard(one.number) for one in list(parked) if not numbers or one.number in numbers)
-            note(f"{gone} messages discarded")
+            note(f"{counted(gone)} discarded")
 
 
 def _number(text: str) -> int:
@@ -102,7 +102,7 @@ def _resend_parked(mq: MetaQ, parked: ParkedMessages, numbers: frozenset[int], o
                 parked.discard(one.number)
                 count += 1
     finally:
-        note(f"{count} messages sent again")
+        note(f"{counted(count)} sent again")
 
 
 # ---- RocketMQ: the group's topic of dead letters
@@ -176,7 +176,7 @@ def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
             producer.send_many(topic, [_again(message, topic)])
             count += 1
     finally:
-        note(f"{count} messages sent again; they stay in {DEAD}{options.group}")
+        note(f"{counted(count)} sent again; {'it stays' if count == 1 else 'they stay'} in {DEAD}{options.group}")
 
 
 def _again(message: RocketReceived, topic: str) -> RocketMessage:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.output import note, print_rows, time_text
+from metaq.cli.output import counted, note, print_rows, time_text
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -90,5 +90,4 @@ def _print(mirror: Mirror, options: argparse.Namespace) -> None:
         for one in mirror.copied
     ]
     print_rows(rows, ("topic", "partition", "target", "messages", "position"), as_json=options.json)
-    count = sum(one.messages for one in mirror.copied)
-    note(f"{count:,} message{'' if count == 1 else 's'} copied")
+    note(f"{counted(sum(one.messages for one in mirror.copied))} copied")

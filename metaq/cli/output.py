@@ -51,3 +51,8 @@ def json_value(data: bytes) -> dict[str, str]:
 def note(text: str) -> None:
     """Print a line for the user that is not part of the output."""
     print(text, file=sys.stderr)
+
+
+def counted(count: int, noun: str = "message") -> str:
+    """Return a number with its noun: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.line_format import Line, line_parser
-from metaq.cli.output import note
+from metaq.cli.output import counted, note
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
                 if options.verbose:
                     _print_sent(sent)
         finally:
-            note(f"{count:,} message{'' if count == 1 else 's'} sent to {options.topic}")
+            note(f"{counted(count)} sent to {options.topic}")
     return 0
 
 

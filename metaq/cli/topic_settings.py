@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _PERMISSIONS: Final = ("rw", "r", "w", "none")
 _COLUMNS: Final = ("broker", "read_queues", "write_queues", "permissions")
 _INSTEAD: Final = {
-    "create": "add a section [topic={0}] to server.ini and have the broker read it again (metaq-broker ctl reload)",
-    "alter": "change numPartitions of [topic={0}] in server.ini and have the broker read it again "
-    "(metaq-broker ctl reload)",
+    "create": "add a section [topic={0}] to the broker's server.ini and reload it, with metaq-broker ctl reload",
+    "alter": "change [topic={0}] in the broker's server.ini and reload it, with metaq-broker ctl reload",
     "delete": "metaq-broker ctl delete {0} INDEX, on the broker's machine, deletes partitions",
 }
 

@@ -276,6 +276,7 @@ class ScriptedCluster:
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
         store_ms: int | None = None,
+        reconsume_times: int = 0,
     ) -> int:
         """Store messages in a queue, as if they had been sent one by one; return the offset of the first."""
         common = {**(properties or {}), **({"TAGS": tag} if tag else {})}
@@ -292,6 +293,7 @@ class ScriptedCluster:
                 born_ms=now_ms,
                 born=(IP, 1),
                 store_ms=store_ms,
+                reconsume_times=reconsume_times,
             )[0]
 
         return self._do(append)

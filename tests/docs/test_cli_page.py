@@ -14,6 +14,7 @@ from fix_broker import StartBroker, system_section, wait_until
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.client.metaq import MetaQ
+from metaq.model import Partition
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -39,20 +40,42 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
     zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
     environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
     found = examples()
-    assert len(found) == 18
+    assert len(found) == 29
+    _write_checkpoint(tmp_path / "progress" / "query")
     with ScriptedCluster() as rocketmq:
-        rocketmq.create_topic("orders")
+        _fill(rocketmq)
         name_server = str(rocketmq.name_servers[0])
         for line, says in found:
             shell = line.replace("zk://127.0.0.1:2181/meta", registered).replace("127.0.0.1:9876", name_server)
-            _compare(shell, says, environment, str(broker.address))
+            shell = shell.replace("127.0.0.1:8123", str(broker.address))
+            _compare(shell, says, environment, str(broker.address), tmp_path)
 
 
-def _compare(shell: str, says: str, environment: dict[str, str], address: str) -> None:
+def _fill(rocketmq: ScriptedCluster) -> None:
+    """The topics of the page, and a message that a group gave up."""
+    for topic in ("orders", "east-orders", "%DLQ%billing"):
+        rocketmq.create_topic(topic)
+    properties = {"RETRY_TOPIC": "orders", "UNIQ_KEY": "7F00000100002A9F0000000000000007"}
+    queue = Partition("broker-a", 0)
+    rocketmq.append("%DLQ%billing", queue, [b"two scones"], properties=properties, reconsume_times=16)
+
+
+def _write_checkpoint(folder: Path) -> None:
+    """A query that has read the first message."""
+    for name, lines in (
+        ("offsets", ['{"v": 2, "topics": {"orders": {"0-0": 27}}, "incarnations": {}}']),
+        ("commits", []),
+    ):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0").write_text("\n".join(["v1", "{}", *lines]))
+
+
+def _compare(shell: str, says: str, environment: dict[str, str], address: str, folder: Path) -> None:
     """Run a line, and compare what it prints with what the page says."""
     ran = subprocess.run(
         ["sh", "-c", shell],
         env=environment,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

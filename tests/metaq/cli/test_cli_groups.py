@@ -117,7 +117,7 @@ def test_parked_messages_are_listed_sent_again_and_discarded(metaq: Command) -> 
     numbers = [str(row["number"]) for row in rows]
     assert "2 messages sent again" in metaq("dlq", "resend", "g", numbers[0], numbers[2])[2]
     assert metaq("consume", "orders", "--from", str(6 * SIZE), "-p", "3-0")[1] == ["a", "c"]
-    assert "1 messages discarded" in metaq("dlq", "discard", "g", numbers[1])[2]
+    assert "1 message discarded" in metaq("dlq", "discard", "g", numbers[1])[2]
     assert metaq("dlq", "discard", "g")[0] == EXIT_USAGE
     assert "3 messages discarded" in metaq("dlq", "discard", "g", "--all")[2]
     assert metaq("dlq", "list", "g")[1] == ["number  topic  partition  offset  parked  reason"]
