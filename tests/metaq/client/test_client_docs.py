@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker
+from fix_eager_broker import rocketmq_address
 from fix_tls import Certificates
 
 from metaq.backends.metaq.pool import shared_pool
@@ -29,8 +30,10 @@ def test_the_examples_run(
     mine.private_key_and_cert_chain_pem.write_to_path("me.pem")
     Path("ca.pem").write_text(Path(certificates.ca_file).read_text())
     names: dict[str, object] = {}
+    rocketmq = str(rocketmq_address(dev_broker))
     for example in EXAMPLES:
-        exec(compile(example.replace("127.0.0.1:8123", str(dev_broker.address)), str(PAGE), "exec"), names)
+        text = example.replace("127.0.0.1:8123", str(dev_broker.address)).replace("127.0.0.1:10911", rocketmq)
+        exec(compile(text, str(PAGE), "exec"), names)
     shared_pool().close()
     printed = capsys.readouterr().out
     assert "0-0 0 created b'first order'" in printed
@@ -38,4 +41,6 @@ def test_the_examples_run(
     assert printed.count("created b'first order'") == 5, "once as one of all, once by its type"
     assert "messages; the middle one is at" in printed
     assert re.search(r"handled b'.*' at attempt 2", printed)
-    assert len(EXAMPLES) == 20
+    assert "hot ('order-1',) b'one tea'" in printed
+    assert "\ncommitted\n" in printed
+    assert len(EXAMPLES) == 23

@@ -21,6 +21,7 @@ from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
 from metaq.errors import SendFailed, TransactionError
 from metaq.model import Partition
+from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 
 pytestmark = pytest.mark.process
@@ -241,6 +242,7 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
         address = rocketmq_address(broker)
         with RocketMQ(str(address), timeouts=Timeouts(2.0, 2.0)) as mq:
             producer = mq.transactional_producer("g", check, heartbeat_s=QUICK)
+            producer._sender._policy = RetryPolicy(1, 0.01)
             with producer:
                 with producer.transaction() as transaction:
                     transaction.send("orders", "x")
