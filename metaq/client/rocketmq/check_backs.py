@@ -66,7 +66,8 @@ class CheckBacks:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
-        for thread in self._threads:
+            threads, self._threads = self._threads, []
+        for thread in threads:
             thread.join(_JOIN_S)
 
     def _received(self, question: CheckQuestion) -> None:
