@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -15,7 +16,9 @@ import transaction_steps
 from fix_broker import launch, system_section, wait_until
 from fix_eager_broker import EAGER, EagerBroker, rocketmq_address
 
+from metaq import AsyncRocketMQ
 from metaq.backends.rocketmq.half_messages import Outcome
+from metaq.client.rocketmq.async_producer import AsyncRocketTransaction
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
@@ -209,6 +212,49 @@ def test_a_message_that_was_rolled_back_meanwhile_cannot_be_committed(mq: Rocket
                 transaction.commit()
         assert transaction.state == "left open"
     assert texts(mq, topic) == []
+
+
+def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
+    asked: list[tuple[bytes, bool]] = []
+
+    async def check(message: RocketReceived) -> Outcome:
+        await asyncio.sleep(0)
+        asked.append((message.data, threading.current_thread() is threading.main_thread()))
+        return "commit"
+
+    async def cancelled(transaction: AsyncRocketTransaction, begun: asyncio.Event) -> None:
+        async with transaction:
+            await transaction.send(topic, "left")
+            begun.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with AsyncRocketMQ(eager_broker.name_servers) as mq:
+            unused = mq.transactional_producer("g-" + topic, check)
+            with pytest.raises(ValueError, match="inside of its async with block"):
+                unused.transaction()
+            async with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+                async with producer.transaction(ask_after=60) as committed:
+                    sent = await committed.send(topic, "committed", key="x")
+                    assert sent.offset == -1
+                async with producer.transaction(ask_after=60) as dropped:
+                    await dropped.send(topic, "dropped")
+                    await dropped.rollback()
+                assert (committed.state, dropped.state) == ("committed", "rolled back")
+                begun, transaction = asyncio.Event(), producer.transaction()
+                task = asyncio.create_task(cancelled(transaction, begun))
+                await begun.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert transaction.state == "left open"
+                async with asyncio.timeout(20):
+                    while {message.data async for message in mq.browse(topic)} != {b"committed", b"left"}:
+                        await asyncio.sleep(0.05)
+                await producer.send(topic, "plain")
+            assert asked == [(b"left", True)]
+
+    asyncio.run(main())
 
 
 def test_what_a_transaction_cannot_have_is_refused(mq: RocketMQ, topic: str) -> None:
