@@ -11,8 +11,8 @@ from fix_client import TIMEOUTS
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.group_consumer import GroupConsumer
-from metaq.client.groups.core import Cluster
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.metaq_group import Cluster
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.offsets import GroupOffset, MemoryOffsets
 from metaq.client.producer import Producer

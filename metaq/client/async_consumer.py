@@ -1,319 +1,62 @@
-"""The asyncio twin of ``GroupConsumer``: the same parts, the same rules, waiting in the program's loop.
-
-Fetching, waiting and handing out are tasks of the loop that entered the consumer. Joining the group and saving are done
-by the coordinator's thread, as ZooKeeper's client has threads of its own, and files and databases block.
-"""
+"""The asyncio twin of ``GroupConsumer``: its brokers are asked by tasks of the loop that entered the consumer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from inspect import isawaitable
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from metaq.backends.metaq.async_session import AsyncSession
 from metaq.backends.metaq.polls import Polled
-from metaq.client.groups.core import Cluster, Verdict
+from metaq.client.groups.async_reader import AsyncGroupReader, from_any_thread
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import REQUESTS_MAX, Asked, FetchLog
-from metaq.client.groups.member import GroupMember
+from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
-from metaq.client.producer import Producer
-from metaq.errors import MetaqError, SendFailed
-from metaq.model import Message, TopicPartition
+from metaq.errors import MetaqError
 
 if TYPE_CHECKING:
     import ssl
 
-CLOSE_S: Final = 10.0
-"""Longest wait at the end for positions to be saved."""
 
-_LOOK_S: Final = 0.5
-
-Handler = Callable[[Delivery], Awaitable[object]]
-
-
-class AsyncGroupConsumer(GroupMember):
+class AsyncGroupConsumer(AsyncGroupReader[Delivery]):
     """As ``GroupConsumer``, which see, for ``async with`` and ``async for``. One task reads; use it in one loop.
 
     ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
     """
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(cluster, options)
-        self._tls = tls
-        self._handed: list[Delivery] = []
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._waiters: set[asyncio.Event] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = self._closed = False
-
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
-        return f"<AsyncGroupConsumer {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
-
-    async def __aenter__(self) -> Self:
-        if self._closed or self._loop is not None:
-            raise ValueError("the consumer is closed, or in use")
-        self._loop = loop = asyncio.get_running_loop()
-        self._state.wakers.append(lambda: _from_any_thread(loop, self._wake))
-        self._state.on_brokers = lambda broker_ids: _from_any_thread(loop, self._start_tasks, broker_ids)
-        self._core.coordinator.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._close(settle=kind is None)
-
-    # reading
-
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Yield messages as they come, until ``stop`` is called."""
-        while (delivery := await self._next(None)) is not None:
-            yield delivery
-
-    async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[Delivery]:
-        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
-        if max_messages < 1 or timeout < 0:
-            raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
-        first = await self._next(timeout)
-        if first is None:
-            return []
-        found = [first]
-        while len(found) < max_messages and (more := await self._take()) is not None:
-            found.append(more)
-        return found
-
-    async def run(self, handler: Handler, workers: int = 1) -> None:
-        """Await ``handler`` for each message until ``stop`` is called; see ``GroupConsumer.run``.
-
-        ``workers``: how many partitions are handled at the same time.
-        """
-        if workers < 1:
-            raise ValueError(f"workers {workers}: expected 1 or more")
-        async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work(handler))
-            group.create_task(self._tell_changes())
-
-    def stop(self) -> None:
-        """Have the iteration, or ``run``, end behind the message in hand."""
-        self._stopped = True
-        self._wake()
-
-    # settling
-
-    async def commit(self) -> None:
-        """Settle everything that was handed out, and store the positions before returning. See ``GroupConsumer``."""
-        self._settle_handed()
-        await asyncio.to_thread(self._core.coordinator.save)
-
-    async def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
-        """Have what was handed out and is not settled delivered again, after a pause; return how many messages."""
-        places = list(self._state.partitions) if partitions is None else partitions
-        self._handed = [one for one in self._handed if TopicPartition(one.topic, one.partition) not in places]
-        return self._state.roll_back(places, self._core.clock.monotonic())
-
-    async def seek(self, where: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, a message's first byte.
-
-        Raises:
-            PartitionLost: The partition is not this consumer's (any more).
-        """
-        self._seek(where, offset)
-
-    # what is visible
-
-    async def lag(self) -> dict[TopicPartition, int]:
-        """Return how many bytes each partition has behind its position; asks the brokers."""
-        return await asyncio.to_thread(self._core.lag)
+        self._metaq, self._tls = MetaqCore(cluster, options), tls
+        super().__init__(self._metaq)
+        self._tasks: dict[int | str, asyncio.Task[None]] = {}
 
     @property
     def parked(self) -> ParkedMessages:
         """The messages that this group gave up on this machine."""
-        return self._core.parked
+        return self._metaq.parked
 
-    async def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group."""
-        await self._close(settle=True)
+    def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._state.on_brokers = lambda brokers: from_any_thread(loop, self._start_tasks, brokers)
 
-    async def _close(self, *, settle: bool) -> None:
-        if self._closed:
-            return
-        self._closed = self._stopped = True
-        if settle and self._options.auto_ack:
-            self._settle_handed()
-        if self._loop is None:
-            return
-        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
-            await _maybe(self._options.on_revoked(assigned))
-        with self._state.lock:
-            self._state.closing = True
-            self._state.pause("the consumer is closed")
-        await asyncio.to_thread(self._core.coordinator.close, CLOSE_S)
+    async def _stop_fetching(self) -> None:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # how a message is taken
+    def _start_tasks(self, brokers: set[int | str]) -> None:
+        for broker in brokers - set(self._tasks):
+            self._tasks[broker] = asyncio.create_task(self._fetch(broker), name=f"metaq-fetch-{broker}")
 
-    async def _next(self, timeout: float | None, *, free_only: bool = False) -> Delivery | None:
-        if self._loop is None or self._closed:
-            raise ValueError("the consumer is not open; use it in an async with block")
-        if self._options.auto_ack and not free_only:
-            self._settle_handed()
-        if not (self._stopped or self._state.changes) and (found := await self._take(free_only=free_only)) is not None:
-            return found  # without the cost of getting ready to wait
-        clock = self._core.clock
-        deadline_s = None if timeout is None else clock.monotonic() + timeout
-        waiter = asyncio.Event()
-        self._waiters.add(waiter)
+    async def _fetch(self, broker: int | str) -> None:
+        log, session = FetchLog(self._core.group, broker), None
         try:
-            while not self._stopped:
-                waiter.clear()
-                if not free_only:
-                    await self._run_changes()
-                if (delivery := await self._take(free_only=free_only)) is not None:
-                    return delivery
-                left_s = _LOOK_S if deadline_s is None else min(_LOOK_S, deadline_s - clock.monotonic())
-                if left_s <= 0:
-                    return None
-                await self._wait(waiter, left_s)
-        finally:
-            self._waiters.discard(waiter)
-        return None
-
-    async def _wait(self, waiter: asyncio.Event, left_s: float) -> None:
-        with self._state.lock:
-            due_s = self._state.next_retry_s()
-        if due_s is not None:
-            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
-        try:
-            async with asyncio.timeout(left_s):
-                await waiter.wait()
-        except TimeoutError:
-            pass
-
-    async def _take(self, *, free_only: bool = False) -> Delivery | None:
-        while not self._stopped:
-            with self._state.lock:
-                if self._state.failure is not None:
-                    raise self._state.failure
-                delivery = self._state.take(self._core.clock.monotonic(), free_only=free_only)
-                if delivery is not None and free_only:
-                    self._state.partitions[TopicPartition(delivery.topic, delivery.partition)].busy = True
-            if delivery is None or free_only:
-                return delivery
-            if self._core.is_exhausted(delivery):
-                await self._reject(delivery, None)
-            elif not self._is_wanted(delivery):
-                self._core.acknowledge(delivery)
-            else:
-                self._handed.append(delivery)
-                return delivery
-        return None
-
-    def _is_wanted(self, delivery: Delivery) -> bool:
-        if self._options.where is None:
-            return True
-        try:
-            return bool(self._options.where(delivery))
-        except BaseException:
-            self._core.refused(delivery)
-            raise
-
-    def _settle_handed(self) -> None:
-        handed, self._handed = self._handed, []
-        for delivery in handed:
-            self._core.acknowledge(delivery)
-
-    async def _run_changes(self) -> None:
-        if not self._state.changes:
-            return
-        with self._state.lock:
-            calls = self._core.changes()
-        try:
-            for function, partitions in calls:
-                await _maybe(function(partitions))
-        finally:
-            self._core.changes_done()
-
-    async def _tell_changes(self) -> None:
-        waiter = asyncio.Event()
-        self._waiters.add(waiter)
-        try:
-            while not self._stopped:
-                waiter.clear()
-                await self._run_changes()
-                await self._wait(waiter, _LOOK_S)
-        finally:
-            self._waiters.discard(waiter)
-
-    # handlers
-
-    async def _work(self, handler: Handler) -> None:
-        while (delivery := await self._next(None, free_only=True)) is not None:
-            where = TopicPartition(delivery.topic, delivery.partition)
-            try:
-                await self._handle(handler, delivery)
-            finally:
-                with self._state.lock:
-                    partition = self._state.partitions.get(where)
-                    if partition is not None:
-                        partition.busy = False
-                        self._state.notify()
-
-    async def _handle(self, handler: Handler, delivery: Delivery) -> None:
-        try:
-            if self._options.where is None or self._options.where(delivery):
-                await handler(delivery)
-                if not self._options.auto_ack:
-                    return
-        except Exception as error:  # of the program: any
-            if self._core.refused(delivery) is Verdict.REJECT:
-                await self._reject(delivery, error)
-            return
-        self._core.acknowledge(delivery)
-
-    async def _reject(self, delivery: Delivery, error: BaseException | None) -> None:
-        topic = self._options.reject_topic
-        if topic is None:
-            await asyncio.to_thread(self._core.reject_here, delivery, error)
-        elif not await asyncio.to_thread(self._send_away, topic, delivery):
-            return
-        self._core.acknowledge(delivery)
-
-    def _send_away(self, topic: str, delivery: Delivery) -> bool:
-        producer = Producer(self._core.cluster.directory, self._core.cluster.pool)
-        try:
-            producer.send_many(topic, [Message(delivery.data, delivery.attribute)])
-        except SendFailed:
-            self._state.schedule_retry(delivery, self._core.clock.monotonic())
-            return False
-        return True
-
-    # fetching
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            waiter.set()
-
-    def _start_tasks(self, broker_ids: set[int]) -> None:
-        for broker_id in broker_ids - set(self._tasks):
-            self._tasks[broker_id] = asyncio.create_task(self._fetch(broker_id), name=f"metaq-fetch-{broker_id}")
-
-    async def _fetch(self, broker_id: int) -> None:
-        log, session = FetchLog(self._core.group, broker_id), None
-        try:
-            while asked := await self._due(broker_id):
+            while asked := await self._due(broker):
                 outcomes: Sequence[Polled | None]
                 try:
                     if session is None:
-                        session = await self._connect(broker_id)
+                        session = await self._connect(broker)
                     answers = await session.poll_all([request for _, request in asked])
                     log.answered(answers)
                     outcomes = answers
@@ -323,47 +66,35 @@ class AsyncGroupConsumer(GroupMember):
                     if session is not None:
                         await session.close()
                     session = None
-                log.jumped(self._state.fetched(asked, outcomes, self._core.clock.monotonic()))
+                log.jumped(self._metaq.state.fetched(asked, outcomes, self._core.clock.monotonic()))
         except Exception as error:  # the reader raises it
-            self._state.fail(error)
+            self._metaq.state.fail(error)
         finally:
             if session is not None:
                 await session.close()
 
-    async def _connect(self, broker_id: int) -> AsyncSession:
-        cluster = self._core.cluster
+    async def _connect(self, broker: int | str) -> AsyncSession:
+        cluster = self._metaq.cluster
         addresses = await asyncio.to_thread(cluster.directory.brokers)
-        return await AsyncSession.connect(addresses[broker_id], cluster.pool.timeouts, self._tls)
+        return await AsyncSession.connect(addresses[int(broker)], cluster.pool.timeouts, self._tls)
 
-    async def _due(self, broker_id: int) -> Asked:
+    async def _due(self, broker: int | str) -> Asked:
         """Wait for requests that are due; none: the task has nothing to do any more."""
-        state, waiter = self._state, asyncio.Event()
+        state, waiter = self._metaq.state, asyncio.Event()
         self._waiters.add(waiter)
         try:
             while True:
                 waiter.clear()
                 now_s = self._core.clock.monotonic()
                 with state.lock:
-                    asked = [] if state.closing else state.requests(broker_id, now_s, REQUESTS_MAX)
-                    due_s = state.next_request_s(broker_id)
-                    over = not any(where.partition.broker == broker_id for where in state.partitions)
+                    asked = [] if state.closing else state.requests(broker, now_s, REQUESTS_MAX)
+                    due_s = state.next_request_s(broker)
+                    over = not any(where.partition.broker == broker for where in state.partitions)
                 if asked:
                     return asked
                 if state.closing or over:
-                    del self._tasks[broker_id]
+                    del self._tasks[broker]
                     return ()
                 await self._wait(waiter, 60.0 if due_s is None else max(0.0, due_s - now_s))
         finally:
             self._waiters.discard(waiter)
-
-
-async def _maybe(result: object) -> None:
-    """Await what a program's function returned, if it can be awaited."""
-    if isawaitable(result):
-        await result
-
-
-def _from_any_thread(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *values: object) -> None:
-    """Have ``call`` called in the loop; not at all if the loop has ended."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(call, *values)

@@ -12,7 +12,7 @@ from metaq.client.async_consumer import AsyncGroupConsumer
 from metaq.client.async_producer import AsyncProducer, AsyncXaBranch
 from metaq.client.browser import Start
 from metaq.client.cluster import ClusterView, GroupLag, PartitionInfo
-from metaq.client.groups.core import broadcast
+from metaq.client.groups.metaq_group import broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import Partitioner

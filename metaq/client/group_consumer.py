@@ -1,33 +1,16 @@
-"""A consumer of a group: an iterator, a call for a batch, or a loop that calls a handler."""
+"""A consumer of a group of MetaQ's."""
 
 from __future__ import annotations
 
-import atexit
-import warnings
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
-from types import TracebackType
-from typing import Final, Self
-
-from metaq.client.groups.core import Cluster, Verdict
 from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.fetchers import Fetchers
-from metaq.client.groups.member import GroupMember
+from metaq.client.groups.metaq_group import Cluster, MetaqCore
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.parking import ParkedMessages
-from metaq.client.groups.workers import Workers
-from metaq.client.producer import Producer
-from metaq.errors import SendFailed
-from metaq.model import Message, TopicPartition
-
-CLOSE_S: Final = 10.0
-"""Longest wait at the end for positions to be saved, and for each thread to end."""
-
-_LOOK_S: Final = 0.5
-"""Longest wait between two looks at what happened."""
+from metaq.client.groups.reader import Fetching, GroupReader
 
 
-class GroupConsumer(GroupMember):
+class GroupConsumer(GroupReader[Delivery]):
     """Reads the partitions that its group gives it. Made by ``MetaQ.consumer``; joins the group at the first use.
 
     With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
@@ -44,253 +27,14 @@ class GroupConsumer(GroupMember):
     """
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
-        super().__init__(cluster, options)
-        self._handed: list[Delivery] = []
-        self._fetchers: Fetchers | None = None
-        self._stopped = self._closed = False
+        self._metaq = MetaqCore(cluster, options)
+        super().__init__(self._metaq)
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
-        return f"<GroupConsumer {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
-
-    def __enter__(self) -> Self:
-        self._start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close(settle=kind is None)
-
-    # reading
-
-    def __iter__(self) -> Iterator[Delivery]:
-        """Yield messages as they come, until ``stop`` is called."""
-        while (delivery := self._next(None)) is not None:
-            yield delivery
-
-    def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[Delivery]:
-        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
-        if max_messages < 1 or timeout < 0:
-            raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
-        first = self._next(timeout)
-        if first is None:
-            return []
-        found = [first]
-        while len(found) < max_messages and (more := self._take()) is not None:
-            found.append(more)
-        return found
-
-    def run(self, handler: Callable[[Delivery], object], workers: int = 1) -> None:
-        """Call ``handler`` with each message until ``stop`` is called.
-
-        A message is settled when ``handler`` returns (with ``auto_ack``). If it raises, the message is handed out
-        again, up to ``max_attempts`` times, with growing pauses, before anything else of its partition; then it is
-        rejected as ``on_reject`` says. With several ``workers`` partitions are handled at the same time, each one in
-        its order.
-        """
-        if workers < 1:
-            raise ValueError(f"workers {workers}: expected 1 or more")
-        self._start()
-        if workers == 1:
-            while (delivery := self._next(None, filtered=False)) is not None:
-                self._handed.clear()
-                self._handle(handler, delivery)
-            return
-        threads = Workers(self._state, workers, lambda delivery: self._handle(handler, delivery), self._core.clock)
-        try:
-            while not self._stopped:
-                self._run_changes()
-                with self._state.lock:
-                    self._check()
-                    if not (self._stopped or self._state.changes):
-                        self._state.changed.wait(_LOOK_S)
-        finally:
-            threads.stop(self._options.drain_s if self._stopped else 0.0)
-
-    def stop(self) -> None:
-        """Have the iteration, or ``run``, end behind the message in hand."""
-        self._stopped = True
-        with self._state.lock:
-            self._state.notify()
-
-    # settling
-
-    def commit(self) -> None:
-        """Settle everything that was handed out, and store the positions before returning.
-
-        Raises:
-            StoreFailed, ZooKeeperAway, ZooKeeperRefused: They cannot be stored now. They are kept, and stored later.
-        """
-        self._settle_handed()
-        self._core.coordinator.save()
-
-    def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
-        """Have what was handed out and is not settled delivered again, after a pause; return how many messages.
-
-        The first of each partition counts as refused once: after ``max_attempts`` it is rejected.
-        """
-        places = list(self._state.partitions) if partitions is None else partitions
-        self._handed = [one for one in self._handed if TopicPartition(one.topic, one.partition) not in places]
-        return self._state.roll_back(places, self._core.clock.monotonic())
-
-    def seek(self, where: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, a message's first byte.
-
-        Raises:
-            PartitionLost: The partition is not this consumer's (any more).
-        """
-        self._seek(where, offset)
-
-    # what is visible
-
-    def lag(self) -> dict[TopicPartition, int]:
-        """Return how many bytes each partition has behind its position; asks the brokers."""
-        return self._core.lag()
+    def _start_fetching(self) -> Fetching:
+        cluster, core = self._metaq.cluster, self._metaq
+        return Fetchers(core.state, cluster.directory, cluster.pool, core.group, core.clock)
 
     @property
     def parked(self) -> ParkedMessages:
         """The messages that this group gave up on this machine."""
-        return self._core.parked
-
-    # the end
-
-    def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group. Further calls do nothing."""
-        self._close(settle=True)
-
-    def _close(self, *, settle: bool) -> None:
-        if self._closed:
-            return
-        self._closed = self._stopped = True
-        atexit.unregister(self._close_forgotten)
-        if settle and self._options.auto_ack:
-            self._settle_handed()
-        if self._fetchers is None:
-            return
-        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
-            self._options.on_revoked(assigned)
-        with self._state.lock:
-            self._state.closing = True
-            self._state.pause("the consumer is closed")
-        self._core.coordinator.close(CLOSE_S)
-        self._fetchers.close(CLOSE_S)
-
-    def _close_forgotten(self) -> None:
-        warnings.warn(f"{self!r} was never closed; use it in a with block", ResourceWarning, stacklevel=2)
-        self._close(settle=False)
-
-    def _start(self) -> None:
-        if self._closed:
-            raise ValueError("the consumer is closed")
-        if self._fetchers is None:
-            cluster = self._core.cluster
-            self._fetchers = Fetchers(self._state, cluster.directory, cluster.pool, self._core.group, self._core.clock)
-            self._core.coordinator.start()
-            atexit.register(self._close_forgotten)
-
-    # how a message is taken
-
-    def _next(self, timeout: float | None, *, filtered: bool = True) -> Delivery | None:
-        self._start()
-        if self._options.auto_ack:
-            self._settle_handed()
-        clock = self._core.clock
-        deadline_s = None if timeout is None else clock.monotonic() + timeout
-        while not self._stopped:
-            self._run_changes()
-            version = self._state.version
-            if (delivery := self._take(filtered=filtered)) is not None:
-                return delivery
-            with self._state.lock:
-                left_s = _LOOK_S if deadline_s is None else min(_LOOK_S, deadline_s - clock.monotonic())
-                if left_s <= 0:
-                    return None
-                if version == self._state.version:
-                    self._wait(left_s)
-        return None
-
-    def _wait(self, left_s: float) -> None:
-        """Wait for a change, with the lock."""
-        due_s = self._state.next_retry_s()
-        if due_s is not None:
-            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
-        self._state.changed.wait(left_s)
-
-    def _check(self) -> None:
-        if self._state.failure is not None:
-            raise self._state.failure
-
-    def _take(self, *, filtered: bool = True) -> Delivery | None:
-        """Hand out the next message that is there, if there is any."""
-        while not self._stopped:
-            with self._state.lock:
-                self._check()
-                delivery = self._state.take(self._core.clock.monotonic())
-            if delivery is None:
-                return None
-            if self._core.is_exhausted(delivery):
-                self._reject(delivery, None)
-            elif filtered and not self._is_wanted(delivery):
-                self._core.acknowledge(delivery)
-            else:
-                self._handed.append(delivery)
-                return delivery
-        return None
-
-    def _is_wanted(self, delivery: Delivery) -> bool:
-        """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""
-        if self._options.where is None:
-            return True
-        try:
-            return bool(self._options.where(delivery))
-        except BaseException:
-            self._core.refused(delivery)
-            raise
-
-    def _settle_handed(self) -> None:
-        handed, self._handed = self._handed, []
-        for delivery in handed:
-            self._core.acknowledge(delivery)
-
-    def _run_changes(self) -> None:
-        if not self._state.changes:
-            return
-        with self._state.lock:
-            calls = self._core.changes()
-        try:
-            for function, partitions in calls:
-                function(partitions)
-        finally:
-            self._core.changes_done()
-
-    # handlers
-
-    def _handle(self, handler: Callable[[Delivery], object], delivery: Delivery) -> None:
-        try:
-            if self._options.where is None or self._options.where(delivery):
-                handler(delivery)
-                if not self._options.auto_ack:
-                    return
-        except Exception as error:  # of the program: any
-            if self._core.refused(delivery) is Verdict.REJECT:
-                self._reject(delivery, error)
-            return
-        self._core.acknowledge(delivery)
-
-    def _reject(self, delivery: Delivery, error: BaseException | None) -> None:
-        topic = self._options.reject_topic
-        if topic is None:
-            self._core.reject_here(delivery, error)
-        elif not self._send_away(topic, delivery):
-            return
-        self._core.acknowledge(delivery)
-
-    def _send_away(self, topic: str, delivery: Delivery) -> bool:
-        """Store a message that is given up in ``topic``; if that fails it is tried again later."""
-        producer = Producer(self._core.cluster.directory, self._core.cluster.pool)
-        with suppress(SendFailed):
-            producer.send_many(topic, [Message(delivery.data, delivery.attribute)])
-            return True
-        self._state.schedule_retry(delivery, self._core.clock.monotonic())
-        return False
+        return self._metaq.parked

@@ -12,7 +12,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, Start
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
-from metaq.client.groups.core import Cluster, broadcast
+from metaq.client.groups.metaq_group import Cluster, broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.ordered import OrderedProducer

@@ -126,14 +126,17 @@ class FileOffsets:
 
 def _where(row: Any) -> TopicPartition:
     partition = row["partition"]
+    if "brokerName" in partition:
+        return TopicPartition(row["topic"], Partition(str(partition["brokerName"]), int(partition["queueId"])))
     return TopicPartition(row["topic"], Partition(int(partition["brokerId"]), int(partition["partition"])))
 
 
 def _row(where: TopicPartition, offset: GroupOffset) -> dict[str, object]:
-    partition = {"brokerId": where.partition.broker_id, "partition": where.partition.index}
+    broker, index = where.partition
+    names = ("brokerName", "queueId") if isinstance(broker, str) else ("brokerId", "partition")
     return {
         "topic": where.topic,
-        "partition": partition,
+        "partition": dict(zip(names, (broker, index), strict=True)),
         "offset": offset.offset,
         "messageId": offset.message_id,
         "modified": wall_clock_ms(),

@@ -42,7 +42,9 @@ class ZooKeeperMembership:
         ValueError: The name of the group, of the consumer or of a topic cannot be one in ZooKeeper.
     """
 
-    reports_changes = True
+    registry = "ZooKeeper"
+    exclusive = True
+    refresh_s: float | None = None
 
     def __init__(
         self,
@@ -188,6 +190,10 @@ class ZooKeeperMembership:
         missing = client.write(texts)
         client.ensure(missing)
         client.write({path: texts[path] for path in missing})
+
+    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
+        """Whether somebody has saved another offset: a partition has one owner, so that was the next one."""
+        return stored != saved
 
     def close(self) -> None:
         """Leave the group: all nodes of this consumer go at once."""

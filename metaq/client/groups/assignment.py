@@ -1,7 +1,7 @@
 """How the members of a group divide a topic's partitions. Pure, and the same arithmetic as MetaQ's Java client.
 
 Every member computes the division by itself from the same two lists, so all have to use one strategy and one order:
-consumers and partitions are sorted as texts (``0-10`` before ``0-2``).
+consumers and MetaQ's partitions are sorted as texts (``0-10`` before ``0-2``), RocketMQ's queues by broker and number.
 
 Source: docs/client.md, "Groups".
 """
@@ -18,6 +18,9 @@ from metaq.model import Partition, TopicPartition
 
 Strategy = Callable[[str, str, Sequence[str], Sequence[Partition]], Collection[Partition]]
 """(topic, own consumer id, ids of all consumers of the topic, partitions), both sorted as texts -> own partitions."""
+
+Order = Callable[[Partition], str | Partition]
+"""Partition -> what it is sorted by."""
 
 _POINTS: Final = struct.Struct("<4I")
 _DIGESTS_PER_CONSUMER: Final = 40
@@ -72,6 +75,7 @@ def wanted_partitions(
     consumer: str,
     members: Mapping[str, Collection[str]],
     partitions: Mapping[str, Collection[Partition]],
+    order: Order = str,
 ) -> set[TopicPartition]:
     """Return what ``consumer`` is to own.
 
@@ -84,7 +88,7 @@ def wanted_partitions(
     found: set[TopicPartition] = set()
     for topic, there in partitions.items():
         consumers = sorted(member for member, topics in members.items() if topic in topics)
-        own = strategy(topic, consumer, consumers, sorted(there, key=str))
+        own = strategy(topic, consumer, consumers, sorted(there, key=order))
         if not set(own) <= set(there):
             raise ValueError(f"assignment of {topic!r}: the strategy returned partitions that the topic does not have")
         found |= {TopicPartition(topic, partition) for partition in own}

@@ -1,27 +1,30 @@
 """The thread that keeps a consumer in its group: joins, divides partitions, saves positions, leaves.
 
-One place decides, so a partition is never read before its owner node is this consumer's, and never released before what
-was handed out of it is dealt with::
+One place decides, so a partition is never read before the membership says that it is this consumer's, and never
+released before what was handed out of it is dealt with::
 
-    lose    hand out no more ─▶ wait for messages in hand (drain_s) ─▶ save ─▶ refuse late acks ─▶ delete node
-    gain    create node, or wait until its owner deletes it ─▶ load offset ─▶ read
+    lose    hand out no more ─▶ wait for messages in hand (drain_s) ─▶ save ─▶ refuse late acks ─▶ release
+    gain    claim, or wait until its owner releases it ─▶ load offset ─▶ read
 
-While ZooKeeper is away nothing is handed out and positions are kept. After a lost session a partition goes on from its
-kept position, unless the group's offset has changed meanwhile: then somebody else has read it.
+While the registry of the group is away nothing is handed out and positions are kept. After a lost session a partition
+goes on from its kept position, unless the membership finds that somebody else has read it meanwhile.
+
+Where nothing keeps the next owner from reading before a release (``exclusive`` is false), positions are also saved
+before the wait, and after it only where nobody else has saved one.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
-from metaq.client.groups.assignment import Strategy, wanted_partitions
+from metaq.client.groups.assignment import Order, Strategy, wanted_partitions
 from metaq.client.groups.membership import Membership
-from metaq.client.groups.partition import OwnedPartition, ReadSettings
-from metaq.client.groups.starts import StartResolver
+from metaq.client.groups.owned import Owned
 from metaq.client.groups.state import GroupState
 from metaq.client.offsets import OffsetStorage
 from metaq.discovery.zk_layout import GroupOffset
@@ -34,8 +37,14 @@ _LOG: Final = logging.getLogger(__name__)
 AGAIN_S: Final = 1.0
 """Pause before a step that could not be done is tried again, and between two looks at partitions of others."""
 
-REFRESH_S: Final = 5.0
-"""Pause between two looks at the partitions of a topic where nobody reports changes."""
+MakeOwned = Callable[[TopicPartition, GroupOffset, int, GroupOffset | None], Owned[Any, Any, Any]]
+"""(partition, where to begin, generation, what the offset storage has) -> the partition as this consumer reads it."""
+
+
+class Starts(Protocol):
+    """Who knows where a group begins in a partition that it has no offset of."""
+
+    def resolve(self, where: TopicPartition) -> GroupOffset: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,8 @@ class CoordinatorSettings:
     id_wait_s: float = 60.0
     callbacks: bool = False
     """Whether the program wants to know of revoked partitions before they are released."""
+    order: Order = str
+    """By what partitions are sorted before they are divided."""
 
 
 class Coordinator:
@@ -55,21 +66,21 @@ class Coordinator:
 
     def __init__(
         self,
-        state: GroupState,
+        state: GroupState[Any, Any, Any],
         membership: Membership,
         storage: OffsetStorage,
-        resolver: StartResolver,
-        read: ReadSettings,
+        starts: Starts,
+        make: MakeOwned,
         settings: CoordinatorSettings,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._state, self._membership, self._storage = state, membership, storage
-        self._resolver, self._read, self._settings, self._clock = resolver, read, settings, clock
+        self._starts, self._make, self._settings, self._clock = starts, make, settings, clock
         self._saving = threading.Lock()  # who has it may save, and release what was saved
         self._wake = threading.Event()
         self._stopping = False
         self._claimed: set[TopicPartition] = set()
-        """Partitions whose owner nodes are this consumer's, in this session."""
+        """Partitions that the membership says are this consumer's, in this session."""
         self._dirty = True
         self._again_s = self._save_due_s = self._refresh_due_s = 0.0
         self._since_s: float | None = None
@@ -93,7 +104,7 @@ class Coordinator:
         """Save the positions that have moved, now; of ``places`` only, if given. Any thread may call it.
 
         Raises:
-            StoreFailed, ZooKeeperAway, ZooKeeperRefused: The storage could not be used. Positions are kept.
+            MetaqError: The storage could not be used. Positions are kept.
         """
         with self._saving:
             self._save(places)
@@ -122,7 +133,7 @@ class Coordinator:
         self._wake.set()
 
     def _note_lost(self) -> None:
-        self._state.pause("the connection to ZooKeeper is lost")
+        self._state.pause(f"the connection to {self._membership.registry} is lost")
 
     def _pause_s(self) -> float:
         due = [self._save_due_s]
@@ -151,7 +162,7 @@ class Coordinator:
     def _step(self) -> None:
         now_s = self._clock.monotonic()
         if not self._membership.connected:
-            self._state.pause("ZooKeeper is away")
+            self._state.pause(f"{self._membership.registry} is away")
             return
         if not self._membership.registered:
             self._claimed.clear()
@@ -191,7 +202,10 @@ class Coordinator:
         if self._membership.consumer_id not in view.members:
             self._again_s = self._clock.monotonic() + AGAIN_S
             return  # the session has just ended
-        wanted = wanted_partitions(self._settings.strategy, self._membership.consumer_id, view.members, view.partitions)
+        wanted = wanted_partitions(
+            *(self._settings.strategy, self._membership.consumer_id, view.members, view.partitions),
+            order=self._settings.order,
+        )
         owned = set(self._state.partitions)
         self._state.keep(wanted & owned)
         self._release((owned | self._claimed) - wanted)
@@ -202,8 +216,8 @@ class Coordinator:
         if missing := wanted - claimed:
             self._again_s = self._clock.monotonic() + AGAIN_S
             _LOG.info("group %s: %d partitions are still another consumer's", self._membership.group, len(missing))
-        if not self._membership.reports_changes:
-            self._refresh_due_s = self._clock.monotonic() + REFRESH_S
+        if (refresh_s := self._membership.refresh_s) is not None:
+            self._refresh_due_s = self._clock.monotonic() + refresh_s
 
     def _release(self, lose: set[TopicPartition]) -> None:
         """Give partitions up: drained, saved, fenced, and only then released."""
@@ -212,7 +226,7 @@ class Coordinator:
         self._drain(lose & set(self._state.partitions) & self._claimed)
         with self._saving:
             try:
-                self._save(lose & self._claimed)
+                self._save(self._still_ours(lose & self._claimed))
             except ZooKeeperAway:
                 raise  # nobody else can get the partitions before it is back
             except MetaqError as error:
@@ -221,11 +235,22 @@ class Coordinator:
         self._membership.release(lose & self._claimed)
         self._claimed -= lose
 
+    def _still_ours(self, lose: set[TopicPartition]) -> set[TopicPartition]:
+        """Those of which nobody else can have saved a position since this consumer did."""
+        if self._membership.exclusive or not lose:
+            return lose
+        stored = self._storage.load(self._membership.group, lose)
+        partitions = self._state.partitions
+        return {where for where in lose if where in partitions and stored.get(where) == partitions[where].saved}
+
     def _drain(self, lose: set[TopicPartition]) -> None:
         if not lose:
             return
         state, deadline_s = self._state, self._clock.monotonic() + self._settings.drain_s
         state.revoke(lose)
+        if not self._membership.exclusive:
+            with suppress(MetaqError):  # it is tried again behind the wait
+                self.save(lose)  # the next owner may look already
         with state.lock:
             while not self._stopping and not state.drained(lose, callbacks=self._settings.callbacks):
                 left_s = deadline_s - self._clock.monotonic()
@@ -256,10 +281,12 @@ class Coordinator:
                 for where in claimed
                 if where in self._state.partitions
                 and where in stored  # else the storage lost it
-                and self._state.partitions[where].saved != stored[where]
+                and self._membership.is_taken_over(
+                    stored[where], self._state.partitions[where].saved, self._state.partitions[where].position
+                )
             ]
             self._drop(changed, saving=True)  # read by another consumer meanwhile
-            self._state.note_loaded(stored)
+            self._state.note_loaded(stored, claimed)
         starts: dict[TopicPartition, GroupOffset] = {}
         failed: MetaqError | None = None
         for where in sorted(claimed - set(self._state.partitions)):
@@ -275,7 +302,7 @@ class Coordinator:
 
     def _start(self, where: TopicPartition) -> GroupOffset:
         try:
-            return self._resolver.resolve(where)
+            return self._starts.resolve(where)
         except KeyError:
             raise _Unknown(where) from None
 
@@ -285,10 +312,7 @@ class Coordinator:
         state = self._state
         with state.lock:
             state.generation += 1
-            new = [
-                OwnedPartition(where, start, state.generation, self._read, stored.get(where))
-                for where, start in starts.items()
-            ]
+            new = [self._make(where, start, state.generation, stored.get(where)) for where, start in starts.items()]
             state.add(new)
         _LOG.info("group %s: assigned %s", self._membership.group, _named(starts))
 

@@ -1,69 +1,24 @@
-"""What the sync and the asyncio consumer share: the parts of a consumer, and the rules for what was handed out."""
+"""What the sync and the asyncio consumer share, whatever the system: the rules for what was handed out."""
 
 from __future__ import annotations
 
 import logging
-import os
-import re
-import uuid
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, Protocol
 
-from metaq.backends.metaq.pool import SessionPool
-from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
-from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.membership import LoneMembership, Membership
-from metaq.client.groups.options import ConsumerOptions
-from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
-from metaq.client.groups.starts import StartResolver
+from metaq.client.groups.coordinator import Coordinator
+from metaq.client.groups.deliveries import D, D_contra, HandedOut
+from metaq.client.groups.options import GroupOptions
 from metaq.client.groups.state import GroupState
-from metaq.client.offsets import OffsetStorage
-from metaq.client.sql_offsets import SqliteOffsets
-from metaq.discovery.base import Directory
-from metaq.discovery.zk_groups import ZooKeeperMembership
-from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.errors import PartitionLost
+from metaq.errors import MetaqError, PartitionLost, SendFailed
 from metaq.model import TopicPartition
-from metaq.net.clock import SYSTEM_CLOCK
-from metaq.net.transport import own_ip
+from metaq.net.clock import Clock
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a consumer needs to know of its cluster; ``name`` is what the program called it."""
-
-    name: str
-    directory: Directory
-    pool: SessionPool
-    zookeeper: ZooKeeperAddress | None
-
-    @property
-    def state_folder(self) -> Path:
-        """Where consumers of this cluster keep files on this machine."""
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        return Path(base) / "metaq" / re.sub(r"[^\w.-]+", "_", self.name)
-
-
-class _ZooKeeperOffsets:
-    """The group's offsets in ZooKeeper, over the session of its membership."""
-
-    def __init__(self, membership: ZooKeeperMembership) -> None:
-        self._membership = membership
-
-    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
-        return self._membership.load(partitions)
-
-    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        self._membership.save(offsets)
-
-    def close(self) -> None:
-        """The membership closes the session."""
 
 
 class Verdict(Enum):
@@ -74,96 +29,92 @@ class Verdict(Enum):
     LOST = "lost"
 
 
-class ConsumerCore:
+class Parking(Protocol[D_contra]):
+    """Where messages are kept that were given up."""
+
+    def park(self, message: D_contra, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Generic[D]):
+    """What a consumer is made of."""
+
+    consumer_id: str
+    state: GroupState[D, Any, Any]
+    coordinator: Coordinator
+    parking: Parking[D]
+    clock: Clock
+
+
+class ConsumerCore(ABC, Generic[D]):
     """One consumer of a group, without the part that waits for messages. Opens nothing before ``start``."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
-        self.cluster, self.options = cluster, options
-        self.group = options.group
-        self.clock = cluster.pool.clock if cluster.pool.clock is not SYSTEM_CLOCK else SYSTEM_CLOCK
-        self.state = GroupState(
-            retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
-        )
-        self.consumer_id = f"{self.group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
-        self._membership, self._storage = self._members()
-        self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, self.group)
-        self.coordinator = Coordinator(
-            self.state,
-            self._membership,
-            self._storage,
-            StartResolver(cluster.directory, cluster.pool, options.start),
-            options.read_settings(self.group),
-            CoordinatorSettings(
-                strategy=options.strategy,
-                save_s=options.save_s,
-                drain_s=options.drain_s,
-                id_wait_s=2 * options.session_s,
-                callbacks=options.on_revoked is not None,
-            ),
-            self.clock,
-        )
+    def __init__(self, options: GroupOptions[D], parts: Parts[D]) -> None:
+        self.options, self.group = options, options.group
+        self.consumer_id, self.state, self.coordinator = parts.consumer_id, parts.state, parts.coordinator
+        self.clock, self._parking = parts.clock, parts.parking
 
-    def _members(self) -> tuple[Membership, OffsetStorage]:
-        cluster, options = self.cluster, self.options
-        if cluster.zookeeper is not None:
-            membership = ZooKeeperMembership(
-                cluster.zookeeper,
-                self.group,
-                self.consumer_id,
-                options.topics,
-                session_s=options.session_s,
-                timeout_s=cluster.pool.timeouts.connect_s,
-            )
-            return membership, options.offsets or _ZooKeeperOffsets(membership)
-        folder = cluster.state_folder
-        lock = None if options.offsets is not None else folder / f"{self.group}.lock"
-        lone = LoneMembership(cluster.directory, self.group, self.consumer_id, options.topics, lock)
-        return lone, options.offsets or SqliteOffsets(folder / "offsets.sqlite")
-
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: D) -> None:
         """Settle a message for the program. One whose partition is lost is delivered again, here or elsewhere."""
         with suppress(PartitionLost):
             self.state.acknowledge(delivery)
 
-    def refused(self, delivery: Delivery) -> Verdict:
+    def refused(self, delivery: D) -> Verdict:
         """A handler raised: have the message handed out again, unless that was its last attempt."""
         if delivery.attempt >= self.options.max_attempts:
             return Verdict.REJECT
         return Verdict.AGAIN if self.state.schedule_retry(delivery, self.clock.monotonic()) else Verdict.LOST
 
-    def is_exhausted(self, delivery: Delivery) -> bool:
+    def is_exhausted(self, delivery: D) -> bool:
         """Whether a message was rolled back so often that it is not handed out any more."""
         return delivery.attempt > self.options.max_attempts
 
-    def reject_here(self, delivery: Delivery, error: BaseException | None) -> None:
-        """Do with a message that is given up what the options say, unless it goes to a topic.
+    def reject(self, delivery: D, error: BaseException | None) -> bool:
+        """Do with a message that is given up what the options say; return whether that is done: else it comes again.
 
         Raises:
             StoreFailed: It cannot be parked.
+            MetaqError: It cannot be sent, and trying again does not help.
         """
         reason = f"{type(error).__name__}: {error}" if error is not None else "rolled back too often"
-        _LOG.warning(
-            "group %s: %s/%s offset %d is given up after %d attempts: %s",
-            *(self.group, delivery.topic, delivery.partition, delivery.offset, self.options.max_attempts, reason),
-        )
+        if self.options.sends_away:
+            try:
+                self._send_away(delivery)
+            except MetaqError as failure:
+                if not (failure.retryable or isinstance(failure, SendFailed)):
+                    raise
+                _LOG.warning("group %s: %s is not sent away, trying again: %s", self.group, _named(delivery), failure)
+                self.state.schedule_retry(delivery, self.clock.monotonic())
+                return False
+        attempts = self.options.max_attempts
+        _LOG.warning("group %s: %s is given up after %d attempts: %s", self.group, _named(delivery), attempts, reason)
         match self.options.on_reject:
             case "park":
-                self.parked.park(delivery, reason)
+                self._parking.park(delivery, reason)
             case str():
                 pass
             case function:
                 function(delivery, error)
+        return True
+
+    @abstractmethod
+    def _send_away(self, delivery: D) -> None:
+        """Send a message that is given up to where the options say. Raises ``MetaqError`` if it was not stored."""
+
+    @abstractmethod
+    def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return what the partitions hold, ``(first offset, end)``; asks the brokers."""
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset before which everything is settled, of each partition."""
         return {where: position.offset for where, position in self.state.positions().items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return how many bytes each partition has behind its position; asks the brokers."""
-        ends = self.cluster.directory.ends(self.options.topics)
+        """Return how far each partition is ahead of its position; asks the brokers."""
+        positions, ends = self.positions(), self._ends()
         return {
-            where: max(0, ends[where].end - max(offset, ends[where].start)) if where in ends else 0
-            for where, offset in self.positions().items()
+            where: max(0, ends[where][1] - max(offset, ends[where][0])) if where in ends else 0
+            for where, offset in positions.items()
         }
 
     def changes(self) -> list[tuple[Callable[..., object], tuple[TopicPartition, ...]]]:
@@ -185,10 +136,5 @@ class ConsumerCore:
             self.state.notify()
 
 
-def broadcast(options: ConsumerOptions, cluster: Cluster) -> ConsumerOptions:
-    """Return the options of a consumer that reads all partitions by itself: its group is this machine's own."""
-    from metaq.client.offsets import FileOffsets
-
-    group = f"{options.group}-{re.sub(r'[.:]', '-', own_ip())}"
-    offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
-    return replace(options, group=group, offsets=offsets)
+def _named(delivery: HandedOut) -> str:
+    return f"{delivery.where} offset {delivery.offset}"

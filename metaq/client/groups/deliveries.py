@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self, TypeVar
 
 from metaq.client.records import Received
+from metaq.model import Partition, TopicPartition
 
 
 class InHand:
@@ -20,10 +21,45 @@ class InHand:
         """Whether it was rolled back: it is handed out again, as another delivery."""
 
 
-class Settler(Protocol):
+class HandedOut(Protocol):
+    """What the parts of a consumer need to know of a message, whatever its system."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> Partition: ...
+
+    @property
+    def where(self) -> TopicPartition: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def message_id(self) -> int | str: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def entry(self) -> InHand: ...
+
+    def again(self) -> Self: ...
+
+
+D = TypeVar("D", bound=HandedOut)
+"""The class of a consumer's messages."""
+D_contra = TypeVar("D_contra", bound=HandedOut, contravariant=True)
+
+
+class Settler(Protocol[D_contra]):
     """Who takes acknowledgements."""
 
-    def acknowledge(self, delivery: Delivery) -> None: ...
+    def acknowledge(self, delivery: D_contra) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +69,12 @@ class Delivery(Received):
     attempt: int
     generation: int
     entry: InHand = field(repr=False, compare=False)
-    settler: Settler = field(repr=False, compare=False)
+    settler: Settler[Delivery] = field(repr=False, compare=False)
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition that it was read from."""
+        return TopicPartition(self.topic, self.partition)
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its partition are settled, too.
@@ -42,3 +83,7 @@ class Delivery(Received):
             PartitionLost: The partition has been released, or the message was rolled back.
         """
         self.settler.acknowledge(self)
+
+    def again(self) -> Delivery:
+        """Return the delivery that comes next, if this one is refused."""
+        return replace(self, attempt=self.attempt + 1)

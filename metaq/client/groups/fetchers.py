@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final, Generic
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled, poll_all
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
-from metaq.client.groups.partition import Jump, OwnedPartition
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.owned import Jump, O, Owned, Q
 from metaq.client.groups.state import GroupState
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError
@@ -26,28 +28,28 @@ REQUESTS_MAX: Final = 64
 
 _LOG: Final = logging.getLogger(__name__)
 
-Asked = Sequence[tuple[OwnedPartition, PartitionRequest]]
+Asked = Sequence[tuple[Owned[Delivery, PartitionRequest, Polled], PartitionRequest]]
 
 
 class FetchLog:
     """Says what went wrong with a broker, once as long as it stays the same."""
 
-    def __init__(self, group: str, broker_id: int) -> None:
-        self._group, self._broker_id, self._said = group, broker_id, ""
+    def __init__(self, group: str, broker: int | str) -> None:
+        self._group, self._broker, self._said = group, broker, ""
 
     def failed(self, reason: str) -> None:
         """The broker could not be asked, or refused something."""
         if reason != self._said:
-            _LOG.warning("group %s, broker %d: %s; trying again", self._group, self._broker_id, reason)
+            _LOG.warning("group %s, broker %s: %s; trying again", self._group, self._broker, reason)
             self._said = reason
 
-    def answered(self, outcomes: Sequence[Polled]) -> None:
+    def answered(self, outcomes: Sequence[object]) -> None:
         """The broker has answered."""
         refusals = [str(outcome) for outcome in outcomes if isinstance(outcome, BrokerError)]
         if refusals:
             self.failed(refusals[0])
         elif self._said:
-            _LOG.info("group %s, broker %d answers again", self._group, self._broker_id)
+            _LOG.info("group %s, broker %s answers again", self._group, self._broker)
             self._said = ""
 
     def jumped(self, jumps: Sequence[Jump]) -> None:
@@ -59,22 +61,24 @@ class FetchLog:
             )
 
 
-class Fetchers:
-    """The threads. ``close`` ends them."""
+class FetchThreads(ABC, Generic[Q, O]):
+    """The threads; ``close`` ends them. What one of them does for its broker is up to a subclass."""
 
-    def __init__(
-        self, state: GroupState, directory: Directory, pool: SessionPool, group: str, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._state, self._directory, self._pool, self._group, self._clock = state, directory, pool, group, clock
-        self._threads: dict[int, threading.Thread] = {}
+    def __init__(self, state: GroupState[Any, Q, O], group: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._state, self._group, self._clock = state, group, clock
+        self._threads: dict[int | str, threading.Thread] = {}
         state.on_brokers = self._start
 
-    def _start(self, broker_ids: set[int]) -> None:
+    @abstractmethod
+    def _fetch(self, broker: int | str) -> None:
+        """Carry out what ``_next`` returns for a broker, until that is nothing."""
+
+    def _start(self, brokers: set[int | str]) -> None:
         """Called with the lock of the state."""
-        for broker_id in broker_ids - set(self._threads):
-            name = f"metaq-fetch-{self._group}-{broker_id}"
-            thread = threading.Thread(target=self._run, args=(broker_id,), name=name, daemon=True)
-            self._threads[broker_id] = thread
+        for broker in brokers - set(self._threads):
+            name = f"metaq-fetch-{self._group}-{broker}"
+            thread = threading.Thread(target=self._run, args=(broker,), name=name, daemon=True)
+            self._threads[broker] = thread
             thread.start()
 
     def close(self, timeout_s: float) -> None:
@@ -85,21 +89,51 @@ class Fetchers:
         for thread in threads:
             thread.join(timeout_s)
 
-    def _run(self, broker_id: int) -> None:
+    def _run(self, broker: int | str) -> None:
         try:
-            self._fetch(broker_id)
+            self._fetch(broker)
         except Exception as error:  # the reader raises it
             self._state.fail(error)
 
-    def _fetch(self, broker_id: int) -> None:
-        log = FetchLog(self._group, broker_id)
+    def _next(self, broker: int | str, limit: int = REQUESTS_MAX) -> list[tuple[Owned[Any, Q, O], Q]]:
+        """Wait for requests that are due; none: the thread has nothing to do any more."""
+        state = self._state
+        with state.lock:
+            while not state.closing:
+                now_s = self._clock.monotonic()
+                if asked := state.requests(broker, now_s, limit):
+                    return asked
+                if not any(where.partition.broker == broker for where in state.partitions):
+                    break
+                due_s = state.next_request_s(broker)
+                state.changed.wait(None if due_s is None else max(0.0, due_s - now_s))
+            del self._threads[broker]
+            return []
+
+
+class Fetchers(FetchThreads[PartitionRequest, Polled]):
+    """The threads for MetaQ's brokers."""
+
+    def __init__(
+        self,
+        state: GroupState[Delivery, PartitionRequest, Polled],
+        directory: Directory,
+        pool: SessionPool,
+        group: str,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(state, group, clock)
+        self._directory, self._pool = directory, pool
+
+    def _fetch(self, broker: int | str) -> None:
+        log = FetchLog(self._group, broker)
         with ExitStack() as stack:
             session: Session | None = None
-            while asked := self._next(broker_id):
+            while asked := self._next(broker):
                 outcomes: Sequence[Polled | None]
                 try:
                     if session is None:
-                        session = self._connect(broker_id, stack)
+                        session = self._connect(broker, stack)
                     answers = poll_all(session, [request for _, request in asked])
                     log.answered(answers)
                     outcomes = answers
@@ -112,20 +146,5 @@ class Fetchers:
                     session = None
                 log.jumped(self._state.fetched(asked, outcomes, self._clock.monotonic()))
 
-    def _connect(self, broker_id: int, stack: ExitStack) -> Session:
-        return stack.enter_context(self._pool.lease(self._directory.brokers()[broker_id]))
-
-    def _next(self, broker_id: int) -> Asked:
-        """Wait for requests that are due; none: the thread has nothing to do any more."""
-        state = self._state
-        with state.lock:
-            while not state.closing:
-                now_s = self._clock.monotonic()
-                if asked := state.requests(broker_id, now_s, REQUESTS_MAX):
-                    return asked
-                if not any(where.partition.broker == broker_id for where in state.partitions):
-                    break
-                due_s = state.next_request_s(broker_id)
-                state.changed.wait(None if due_s is None else max(0.0, due_s - now_s))
-            del self._threads[broker_id]
-            return ()
+    def _connect(self, broker: int | str, stack: ExitStack) -> Session:
+        return stack.enter_context(self._pool.lease(self._directory.brokers()[int(broker)]))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from metaq.client.groups.core import Cluster, ConsumerCore
-from metaq.client.groups.options import ConsumerOptions
+from typing import Generic
+
+from metaq.client.groups.core import ConsumerCore
+from metaq.client.groups.deliveries import D
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
 
 
-class GroupMember:
+class GroupMember(Generic[D]):
     """A member of a group; how messages come to it is up to its subclasses."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
-        self._core = ConsumerCore(cluster, options)
-        self._state, self._options = self._core.state, options
+    def __init__(self, core: ConsumerCore[D]) -> None:
+        self._core, self._state, self._options = core, core.state, core.options
 
     @property
     def consumer_id(self) -> str:
-        """The id in the group, as ZooKeeper shows it."""
+        """The id in the group, as other programs see it."""
         return self._core.consumer_id
 
     @property

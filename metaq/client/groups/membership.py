@@ -14,17 +14,28 @@ from typing import IO, Protocol
 
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import GroupView
+from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import ConsumerIdInUse, StoreFailed, TopicNotFound
 from metaq.model import Partition, TopicPartition
 
 
 class Membership(Protocol):
-    """A consumer's membership of a group; see ``ZooKeeperMembership``."""
+    """A consumer's membership of a group; see ``ZooKeeperMembership``.
+
+    ``refresh_s``: pause between two looks at the members and partitions, where nobody reports all changes; else
+    ``None``. ``is_taken_over``: whether a partition that the storage has at ``stored`` was read by somebody else since
+    this consumer, which is at ``position``, saved ``saved``.
+    """
 
     group: str
     consumer_id: str
-    reports_changes: bool
-    """Whether ``on_change`` is called when the topics get more partitions."""
+    registry: str
+    """What tells members of each other, as messages name it."""
+    exclusive: bool
+    """Whether ``claim`` gives a partition only when its last owner has released it."""
+
+    @property
+    def refresh_s(self) -> float | None: ...
 
     def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None: ...
 
@@ -42,6 +53,8 @@ class Membership(Protocol):
 
     def release(self, partitions: Collection[TopicPartition]) -> None: ...
 
+    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -49,7 +62,9 @@ class LoneMembership:
     """The only member of ``group`` among those that use the same ``lock_path``; ``None``: nobody looks."""
 
     connected = True
-    reports_changes = False
+    registry = "the file of the group"
+    exclusive = True
+    refresh_s: float | None = 5.0
 
     def __init__(
         self, directory: Directory, group: str, consumer_id: str, topics: Collection[str], lock_path: Path | None
@@ -108,6 +123,10 @@ class LoneMembership:
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Nobody waits for them."""
+
+    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
+        """Whether the storage has another offset."""
+        return stored != saved
 
     def close(self) -> None:
         """Unlock the file."""

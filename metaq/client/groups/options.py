@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypedDict
+from typing import Final, Generic, Literal, TypedDict
 
 from metaq.backends.metaq.session import REPLY_BYTES_MAX
 from metaq.client.groups.assignment import STRATEGIES, Strategy
-from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.deliveries import D, Delivery
 from metaq.client.groups.partition import ReadSettings
 from metaq.client.groups.starts import Start, checked_start
 from metaq.client.offsets import OffsetStorage
@@ -18,43 +18,48 @@ from metaq.formats.message_types import encode_types
 from metaq.model import TopicPartition
 from metaq.sizes import parse_size
 
-OnReject = str | Callable[[Delivery, BaseException | None], object]
+OnReject = str | Callable[[D, BaseException | None], object]
 """``park``, ``drop``, ``topic:NAME``, or a function of the message and the last error."""
 
 Assigned = Callable[[Sequence[TopicPartition]], object]
 """A function that is called with partitions, in the thread that reads."""
 
-_REJECT: Final = re.compile(r"park|drop|topic:(?P<topic>[^\s/,]+)")
+_TOPIC: Final = re.compile(r"topic:(?P<topic>[^\s/,]+)")
 
 
-class MoreOptions(TypedDict, total=False):
-    """The options of ``ConsumerOptions`` beside group and topics, for type checkers."""
+class SharedOptions(TypedDict, Generic[D], total=False):
+    """Options that consumers of both systems have beside group and topics, for type checkers."""
 
     start: Start
     auto_ack: bool
     max_attempts: int
-    on_reject: OnReject
+    on_reject: OnReject[D]
     retry_max_s: float
     assignment: Literal["range", "consistent"] | Strategy
     on_assigned: Assigned | None
     on_revoked: Assigned | None
     offsets: OffsetStorage | None
-    types: Sequence[str]
-    where: Callable[[Delivery], bool] | None
+    where: Callable[[D], bool] | None
     dedupe: int
     fetch_bytes: int | str
     consumer_id: str | None
     save_s: float
     drain_s: float
     poll_max_s: float
-    session_s: float
     on_corrupt: Literal["raise", "skip"]
     parking: Path | None
 
 
+class MoreOptions(SharedOptions[Delivery], total=False):
+    """The options of ``ConsumerOptions`` beside group and topics, for type checkers."""
+
+    types: Sequence[str]
+    session_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """See ``MetaQ.consumer``. Durations in seconds.
+class GroupOptions(Generic[D]):
+    """What consumers of both systems are told. Durations in seconds.
 
     Raises:
         ValueError: An option is outside of what is allowed; the text names it.
@@ -66,21 +71,19 @@ class ConsumerOptions:
     start: Start = "earliest"
     auto_ack: bool = True
     max_attempts: int = 6
-    on_reject: OnReject = "park"
+    on_reject: OnReject[D] = "park"
     retry_max_s: float = 5.0
     assignment: Literal["range", "consistent"] | Strategy = "range"
     on_assigned: Assigned | None = None
     on_revoked: Assigned | None = None
     offsets: OffsetStorage | None = None
-    types: Sequence[str] = ()
-    where: Callable[[Delivery], bool] | None = None
+    where: Callable[[D], bool] | None = None
     dedupe: int = 0
     fetch_bytes: int | str = 1 << 20
     consumer_id: str | None = None
     save_s: float = 5.0
     drain_s: float = 20.0
     poll_max_s: float = 1.0
-    session_s: float = 30.0
     on_corrupt: Literal["raise", "skip"] = "raise"
     parking: Path | None = None
 
@@ -92,36 +95,75 @@ class ConsumerOptions:
         for name, least, value in (("max_attempts", 1, self.max_attempts), ("dedupe", 0, self.dedupe)):
             if value < least:
                 raise ValueError(f"{name} {value!r}: expected {least} or more")
-        for name in ("retry_max_s", "save_s", "poll_max_s", "session_s"):
-            if not 0 < getattr(self, name) < 86400:
-                raise ValueError(f"{name} {getattr(self, name)!r}: expected seconds above 0, below a day")
+        for name in ("retry_max_s", "save_s", "poll_max_s"):
+            check_seconds(name, getattr(self, name))
         if not 0 <= self.drain_s < 86400:
             raise ValueError(f"drain_s {self.drain_s!r}: expected seconds, 0 or more, below a day")
-        if isinstance(self.on_reject, str) and not _REJECT.fullmatch(self.on_reject):
-            raise ValueError(f"on_reject {self.on_reject!r}: expected 'park', 'drop', 'topic:NAME' or a function")
+        if isinstance(self.on_reject, str) and not self._is_rejection(self.on_reject):
+            words = ", ".join(map(repr, (*self.rejections(), "topic:NAME")))
+            raise ValueError(f"on_reject {self.on_reject!r}: expected {words} or a function")
         if isinstance(self.assignment, str) and self.assignment not in STRATEGIES:
             raise ValueError(f"assignment {self.assignment!r}: expected {', '.join(STRATEGIES)} or a function")
         if self.on_corrupt not in ("raise", "skip"):
             raise ValueError(f"on_corrupt {self.on_corrupt!r}: expected raise or skip")
+        checked_start(self.start)
+        self.fetch_size()
+
+    @staticmethod
+    def rejections() -> tuple[str, ...]:
+        """The words that ``on_reject`` may be."""
+        return ("park", "drop")
+
+    def _is_rejection(self, text: str) -> bool:
+        return text in self.rejections() or _TOPIC.fullmatch(text) is not None
+
+    @property
+    def sends_away(self) -> bool:
+        """Whether messages that are given up go to a broker."""
+        return self.reject_topic is not None
+
+    @property
+    def reject_topic(self) -> str | None:
+        """Where messages go that are given up, if to a topic."""
+        match = _TOPIC.fullmatch(self.on_reject) if isinstance(self.on_reject, str) else None
+        return match["topic"] if match else None
+
+    def fetch_size(self) -> int:
+        """Return ``fetch_bytes`` as a number."""
+        size = parse_size(self.fetch_bytes) if isinstance(self.fetch_bytes, str) else self.fetch_bytes
+        if not 1 <= size <= REPLY_BYTES_MAX:
+            raise ValueError(f"fetch_bytes {self.fetch_bytes!r}: expected 1..{REPLY_BYTES_MAX} bytes")
+        return size
+
+
+def check_seconds(name: str, value: float) -> None:
+    """Check an option that is a duration.
+
+    Raises:
+        ValueError: It is not above 0 and below a day.
+    """
+    if not 0 < value < 86400:
+        raise ValueError(f"{name} {value!r}: expected seconds above 0, below a day")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions(GroupOptions[Delivery]):
+    """See ``MetaQ.consumer`` and ``GroupOptions``. ``types``: message types that are wanted, all if there are none."""
+
+    types: Sequence[str] = ()
+    session_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        GroupOptions.__post_init__(self)
+        check_seconds("session_s", self.session_s)
         if self.types:
             encode_types(self.types)
-        checked_start(self.start)
-        self.read_settings(self.group)
 
     @property
     def strategy(self) -> Strategy:
         """How partitions are divided."""
         return STRATEGIES[self.assignment] if isinstance(self.assignment, str) else self.assignment
 
-    @property
-    def reject_topic(self) -> str | None:
-        """Where messages go that are given up, if to a topic."""
-        match = _REJECT.fullmatch(self.on_reject) if isinstance(self.on_reject, str) else None
-        return match["topic"] if match else None
-
     def read_settings(self, group: str) -> ReadSettings:
         """Return how partitions are read, for the group of this name."""
-        size = parse_size(self.fetch_bytes) if isinstance(self.fetch_bytes, str) else self.fetch_bytes
-        if not 1 <= size <= REPLY_BYTES_MAX:
-            raise ValueError(f"fetch_bytes {self.fetch_bytes!r}: expected 1..{REPLY_BYTES_MAX} bytes")
-        return ReadSettings(group, size, self.poll_max_s, tuple(self.types), self.on_corrupt == "skip")
+        return ReadSettings(group, self.fetch_size(), self.poll_max_s, tuple(self.types), self.on_corrupt == "skip")

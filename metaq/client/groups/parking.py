@@ -1,6 +1,7 @@
 """Messages that a consumer gave up on, kept on this machine until somebody replays or discards them.
 
-An SQLite file, so that a message is on the disk before its offset moves on, and several programs may share it.
+An SQLite file, so that a message is on the disk before its offset moves on, and several programs may share it. Each
+system has a table of its own.
 
 Source: docs/client.md, "When a handler fails".
 """
@@ -8,11 +9,12 @@ Source: docs/client.md, "When a handler fails".
 from __future__ import annotations
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Generic, TypeVar
 
 from metaq.client.records import Received
 from metaq.errors import StoreFailed
@@ -22,57 +24,62 @@ from metaq.net.clock import wall_clock_ms
 PARKED_FILE: Final = "parked.sqlite"
 """Its name in the folder of a cluster."""
 
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS parked (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL,
-    position INTEGER NOT NULL, after INTEGER NOT NULL, message_id INTEGER NOT NULL, stored_ms INTEGER, attribute TEXT,
-    body BLOB NOT NULL, reason TEXT NOT NULL, parked_ms INTEGER NOT NULL,
-    UNIQUE (group_id, topic, part, position, message_id)
-)"""
-_COLUMNS: Final = "number, topic, part, position, after, message_id, stored_ms, attribute, body, reason, parked_ms"
+M = TypeVar("M")
+"""The class of a system's messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class Parked(Generic[M]):
     """A message that was given up: ``reason`` is the last error, ``number`` its name in ``discard``."""
 
     number: int
-    message: Received
+    message: M
     reason: str
     parked_ms: int = field(compare=False)
 
 
-class ParkedMessages:
+class ParkedStore(ABC, Generic[M]):
     """The parked messages of ``group`` in the file at ``path``. Opens it for each call; any thread may use it.
 
     All methods raise ``StoreFailed`` if the file cannot be used.
     """
 
+    table: ClassVar[str]
+    schema: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    """Those of a message, in the order of ``_values`` and ``_message``."""
+
     def __init__(self, path: Path, group: str) -> None:
         self._path, self._group = path, group
 
     def __repr__(self) -> str:
-        return f"ParkedMessages({str(self._path)!r}, group={self._group!r})"
+        return f"{type(self).__name__}({str(self._path)!r}, group={self._group!r})"
 
-    def park(self, message: Received, reason: str) -> None:
+    @abstractmethod
+    def _values(self, message: M) -> tuple[object, ...]:
+        """Return what is stored of a message."""
+
+    @abstractmethod
+    def _message(self, values: tuple[object, ...]) -> M:
+        """Return the message of which that was stored."""
+
+    def park(self, message: M, reason: str) -> None:
         """Store a message durably; one that is there already stays once."""
+        names = ("group_id", *self.columns, "reason", "parked_ms")
+        values = (self._group, *self._values(message), reason[:1000], wall_clock_ms())
         with self._opened() as database:
             database.execute(
-                "INSERT OR IGNORE INTO parked (group_id, topic, part, position, after, message_id, stored_ms, "
-                "attribute, body, reason, parked_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(self._group, message.topic, str(message.partition), message.offset, message.end),
-                    *(message.message_id, message.timestamp_ms, message.attribute, message.data),
-                    *(reason[:1000], wall_clock_ms()),
-                ),
+                f"INSERT OR IGNORE INTO {self.table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+                values,
             )
 
     def __len__(self) -> int:
         with self._opened() as database:
-            (count,) = database.execute("SELECT count(*) FROM parked WHERE group_id = ?", (self._group,)).fetchone()
+            counted = database.execute(f"SELECT count(*) FROM {self.table} WHERE group_id = ?", (self._group,))
+            (count,) = counted.fetchone()
         return int(count)
 
-    def __iter__(self) -> Iterator[Parked]:
+    def __iter__(self) -> Iterator[Parked[M]]:
         """Yield the messages in the order in which they were parked."""
         last = 0
         while rows := self._after(last):
@@ -80,15 +87,19 @@ class ParkedMessages:
                 yield row
                 last = row.number
 
-    def _after(self, number: int) -> list[Parked]:
+    def _after(self, number: int) -> list[Parked[M]]:
         with self._opened() as database:
             rows = database.execute(
-                f"SELECT {_COLUMNS} FROM parked WHERE group_id = ? AND number > ? ORDER BY number LIMIT 100",
+                f"SELECT number, reason, parked_ms, {', '.join(self.columns)} FROM {self.table} "
+                "WHERE group_id = ? AND number > ? ORDER BY number LIMIT 100",
                 (self._group, number),
             ).fetchall()
-        return [_parked(row) for row in rows]
+        return [
+            Parked(number=row[0], reason=row[1], parked_ms=row[2], message=self._message(tuple(row[3:])))
+            for row in rows
+        ]
 
-    def replay(self, handler: Callable[[Received], object]) -> int:
+    def replay(self, handler: Callable[[M], object]) -> int:
         """Call ``handler`` with each message, and remove those that it returns for; return how many.
 
         A message for which it raises stays; its error is raised, those behind it were not tried.
@@ -103,7 +114,9 @@ class ParkedMessages:
     def discard(self, number: int) -> bool:
         """Remove a message; return whether there was one of that number."""
         with self._opened() as database:
-            done = database.execute("DELETE FROM parked WHERE group_id = ? AND number = ?", (self._group, number))
+            done = database.execute(
+                f"DELETE FROM {self.table} WHERE group_id = ? AND number = ?", (self._group, number)
+            )
             return done.rowcount > 0
 
     @contextmanager
@@ -112,27 +125,45 @@ class ParkedMessages:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=10.0)) as database, database:
                 database.execute("PRAGMA synchronous=FULL")
-                database.execute(_SCHEMA)
+                database.execute(self.schema)
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"parked messages in {self._path}", str(error)) from error
 
-
-def _parked(row: tuple[object, ...]) -> Parked:
-    number, topic, part, position, after, message_id, stored_ms, attribute, body, reason, parked_ms = row
-    message = Received(
-        topic=str(topic),
-        partition=Partition.parse_any(str(part)),
-        offset=_integer(position),
-        end=_integer(after),
-        message_id=_integer(message_id),
-        timestamp_ms=None if stored_ms is None else _integer(stored_ms),
-        attribute=None if attribute is None else str(attribute),
-        data=body if isinstance(body, bytes) else b"",
-    )
-    return Parked(number=_integer(number), message=message, reason=str(reason), parked_ms=_integer(parked_ms))
+    @staticmethod
+    def _integer(value: object) -> int:
+        assert isinstance(value, int)
+        return value
 
 
-def _integer(value: object) -> int:
-    assert isinstance(value, int)
-    return value
+class ParkedMessages(ParkedStore[Received]):
+    """The parked messages of a group of MetaQ's; see ``ParkedStore``."""
+
+    table = "parked"
+    schema = """
+CREATE TABLE IF NOT EXISTS parked (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL,
+    position INTEGER NOT NULL, after INTEGER NOT NULL, message_id INTEGER NOT NULL, stored_ms INTEGER, attribute TEXT,
+    body BLOB NOT NULL, reason TEXT NOT NULL, parked_ms INTEGER NOT NULL,
+    UNIQUE (group_id, topic, part, position, message_id)
+)"""
+    columns = ("topic", "part", "position", "after", "message_id", "stored_ms", "attribute", "body")
+
+    def _values(self, message: Received) -> tuple[object, ...]:
+        return (
+            *(message.topic, str(message.partition), message.offset, message.end, message.message_id),
+            *(message.timestamp_ms, message.attribute, message.data),
+        )
+
+    def _message(self, values: tuple[object, ...]) -> Received:
+        topic, part, position, after, message_id, stored_ms, attribute, body = values
+        return Received(
+            topic=str(topic),
+            partition=Partition.parse_any(str(part)),
+            offset=self._integer(position),
+            end=self._integer(after),
+            message_id=self._integer(message_id),
+            timestamp_ms=None if stored_ms is None else self._integer(stored_ms),
+            attribute=None if attribute is None else str(attribute),
+            data=body if isinstance(body, bytes) else b"",
+        )

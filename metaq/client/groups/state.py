@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Final, Generic, Literal
 
-from metaq.backends.metaq.polls import PartitionRequest, Polled
-from metaq.client.groups.deliveries import Delivery
-from metaq.client.groups.partition import POLL_STEPS, Jump, OwnedPartition
+from metaq.client.groups.deliveries import D
+from metaq.client.groups.owned import POLL_STEPS, Jump, O, Owned, Q
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
@@ -28,13 +27,13 @@ class Change:
     partitions: tuple[TopicPartition, ...]
 
 
-class GroupState:
+class GroupState(Generic[D, Q, O]):
     """See the module. ``changed`` is notified whenever something may have become possible."""
 
     def __init__(self, *, retry_max_s: float, max_attempts: int, dedupe: int) -> None:
         self.lock: Final = threading.RLock()
         self.changed: Final = threading.Condition(self.lock)
-        self.partitions: dict[TopicPartition, OwnedPartition] = {}
+        self.partitions: dict[TopicPartition, Owned[D, Q, O]] = {}
         self.generation = 0
         self.paused: str | None = "the consumer has not joined its group yet"
         """Why nothing is handed out; ``None``: it is."""
@@ -47,11 +46,11 @@ class GroupState:
         """Counts notifications: who has looked at something and wants to wait sees whether one came in between."""
         self.wakers: list[Callable[[], None]] = []
         """Called with the lock when ``changed`` is notified, for readers that do not wait for it."""
-        self.on_brokers: Callable[[set[int]], None] = lambda broker_ids: None
+        self.on_brokers: Callable[[set[int | str]], None] = lambda brokers: None
         """Called with the lock when partitions of brokers were added, for who fetches."""
         self.max_attempts: Final = max_attempts
         self._retry_max_s = retry_max_s
-        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen: OrderedDict[int | str, None] = OrderedDict()
         self._seen_max = dedupe
         self._order: deque[TopicPartition] = deque()
 
@@ -64,14 +63,14 @@ class GroupState:
 
     # the assignment
 
-    def add(self, partitions: Collection[OwnedPartition]) -> None:
+    def add(self, partitions: Collection[Owned[D, Q, O]]) -> None:
         """Own more partitions."""
         with self.lock:
             for partition in partitions:
                 self.partitions[partition.where] = partition
                 self._order.append(partition.where)
             self.changes.append(Change("assigned", tuple(sorted(one.where for one in partitions))))
-            self.on_brokers({one.where.partition.broker_id for one in partitions})
+            self.on_brokers({one.where.partition.broker for one in partitions})
             self.notify()
 
     def keep(self, places: Collection[TopicPartition]) -> None:
@@ -126,21 +125,21 @@ class GroupState:
 
     # what is fetched
 
-    def requests(self, broker_id: int, now_s: float, limit: int) -> list[tuple[OwnedPartition, PartitionRequest]]:
+    def requests(self, broker: int | str, now_s: float, limit: int) -> list[tuple[Owned[D, Q, O], Q]]:
         """Return the requests that are due at a broker. The caller has the lock."""
-        found: list[tuple[OwnedPartition, PartitionRequest]] = []
-        for partition in self._of(broker_id):
+        found: list[tuple[Owned[D, Q, O], Q]] = []
+        for partition in self._of(broker):
             if len(found) < limit and (request := partition.request(now_s)) is not None:
                 found.append((partition, request))
         return found
 
-    def next_request_s(self, broker_id: int) -> float | None:
+    def next_request_s(self, broker: int | str) -> float | None:
         """Return when the next request is due at a broker, ``None``: not by itself. The caller has the lock."""
-        times = [at for partition in self._of(broker_id) if (at := partition.next_request_s()) is not None]
+        times = [at for partition in self._of(broker) if (at := partition.next_request_s()) is not None]
         return min(times, default=None)
 
     def fetched(
-        self, asked: Sequence[tuple[OwnedPartition, PartitionRequest]], outcomes: Sequence[Polled | None], now_s: float
+        self, asked: Sequence[tuple[Owned[D, Q, O], Q]], outcomes: Sequence[O | None], now_s: float
     ) -> list[Jump]:
         """Take what came of requests; return where the broker did not have what was asked for any more."""
         with self.lock:
@@ -151,16 +150,16 @@ class GroupState:
             self.notify()
         return [jump for jump in jumps if jump is not None]
 
-    def _of(self, broker_id: int) -> Iterator[OwnedPartition]:
-        return (one for where, one in self.partitions.items() if where.partition.broker == broker_id)
+    def _of(self, broker: int | str) -> Iterator[Owned[D, Q, O]]:
+        return (one for where, one in self.partitions.items() if where.partition.broker == broker)
 
     # what is handed out and settled
 
-    def take(self, now_s: float, *, free_only: bool = False) -> Delivery | None:
+    def take(self, now_s: float, *, free_only: bool = False) -> D | None:
         """Hand out a message, of the partition that the last one was of, as long as it has some. Caller has the lock.
 
         Raises:
-            CorruptFrame: As ``OwnedPartition.take``.
+            CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
         if self.paused is not None:
             return None
@@ -177,11 +176,11 @@ class GroupState:
             self._order.rotate(-1)
         return None
 
-    def take_more(self, where: TopicPartition, now_s: float) -> Delivery | None:
+    def take_more(self, where: TopicPartition, now_s: float) -> D | None:
         """Hand out the next message of one partition. The caller has the lock.
 
         Raises:
-            CorruptFrame: As ``OwnedPartition.take``.
+            CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
         partition = self.partitions.get(where)
         if partition is None or self.paused is not None:
@@ -195,31 +194,30 @@ class GroupState:
         """Return when the next refused message is due. The caller has the lock."""
         return min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
 
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: D) -> None:
         """Settle a message.
 
         Raises:
             PartitionLost: That is too late.
         """
         with self.lock:
-            partition = self.partitions.get(TopicPartition(delivery.topic, delivery.partition))
+            partition = self.partitions.get(delivery.where)
             ours = partition is not None and partition.generation == delivery.generation
             if partition is None or not ours or not partition.settle(delivery.entry):
-                where = f"{delivery.topic}/{delivery.partition}"
-                raise PartitionLost(where, delivery.offset, delivery.generation)
+                raise PartitionLost(str(delivery.where), delivery.offset, delivery.generation)
             if self._seen_max:
                 self._note_seen(delivery.message_id)
             if partition.revoking:
                 self.notify()
 
-    def schedule_retry(self, delivery: Delivery, now_s: float) -> bool:
+    def schedule_retry(self, delivery: D, now_s: float) -> bool:
         """Hand a message out again after a pause that grows with its attempts; return whether it is still ours."""
         with self.lock:
-            partition = self.partitions.get(TopicPartition(delivery.topic, delivery.partition))
+            partition = self.partitions.get(delivery.where)
             if partition is None or partition.generation != delivery.generation:
                 return False
             due_s = now_s + self.pause_s(delivery.attempt)
-            return partition.retry(delivery, replace(delivery, attempt=delivery.attempt + 1), due_s)
+            return partition.retry(delivery, delivery.again(), due_s)
 
     def pause_s(self, failures: int) -> float:
         """Return how long to wait after a message was refused ``failures`` times."""
@@ -254,16 +252,17 @@ class GroupState:
                 if where in self.partitions:
                     self.partitions[where].saved = offset
 
-    def note_loaded(self, stored: Mapping[TopicPartition, GroupOffset]) -> None:
-        """The offset storage has only these: what it has lost is to be saved again."""
+    def note_loaded(self, stored: Mapping[TopicPartition, GroupOffset], asked: Collection[TopicPartition]) -> None:
+        """Of what it was asked for, the offset storage has only these: what it has lost is to be saved again."""
         with self.lock:
             for where, partition in self.partitions.items():
-                partition.saved = stored.get(where)
+                if where in asked:
+                    partition.saved = stored.get(where)
 
-    def _is_seen(self, message_id: int) -> bool:
+    def _is_seen(self, message_id: int | str) -> bool:
         return message_id in self._seen
 
-    def _note_seen(self, message_id: int) -> None:
+    def _note_seen(self, message_id: int | str) -> None:
         self._seen[message_id] = None
         if len(self._seen) > self._seen_max:
             self._seen.popitem(last=False)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Generic
 
-from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.deliveries import D
 from metaq.client.groups.state import GroupState
-from metaq.model import TopicPartition
 from metaq.net.clock import Clock
 
 _QUANTUM: Final = 64
@@ -17,10 +16,10 @@ _QUANTUM: Final = 64
 _LOOK_S: Final = 0.5
 
 
-class Workers:
+class Workers(Generic[D]):
     """``count`` threads that call ``handle``. A daemon each: one that never returns does not keep the program alive."""
 
-    def __init__(self, state: GroupState, count: int, handle: Callable[[Delivery], object], clock: Clock) -> None:
+    def __init__(self, state: GroupState[D, Any, Any], count: int, handle: Callable[[D], object], clock: Clock) -> None:
         self._state, self._handle, self._clock = state, handle, clock
         self._stopped = False
         self._threads = [
@@ -45,21 +44,21 @@ class Workers:
         except Exception as error:  # the reader raises it
             self._state.fail(error)
 
-    def _take(self) -> Delivery | None:
+    def _take(self) -> D | None:
         state = self._state
         with state.lock:
             while not self._stopped and state.failure is None:
                 now_s = self._clock.monotonic()
                 if (delivery := state.take(now_s, free_only=True)) is not None:
-                    state.partitions[TopicPartition(delivery.topic, delivery.partition)].busy = True
+                    state.partitions[delivery.where].busy = True
                     return delivery
                 due_s = state.next_retry_s()
                 state.changed.wait(_LOOK_S if due_s is None else min(_LOOK_S, max(0.0, due_s - now_s) + 0.001))
         return None
 
-    def _work_on(self, first: Delivery) -> None:
-        where = TopicPartition(first.topic, first.partition)
-        delivery: Delivery | None = first
+    def _work_on(self, first: D) -> None:
+        where = first.where
+        delivery: D | None = first
         try:
             for _ in range(_QUANTUM):
                 if delivery is None or self._stopped:

@@ -12,8 +12,8 @@ from fix_broker import wait_until
 from fix_group import P0, P1, Setting, end_of, fail_at, read, texts
 
 from metaq.client.group_consumer import GroupConsumer
-from metaq.client.groups.core import broadcast
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.metaq_group import broadcast
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.offsets import GroupOffset
 from metaq.errors import ConsumerIdInUse, CorruptFrame, PartitionLost, StoreFailed

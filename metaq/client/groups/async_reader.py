@@ -1,0 +1,285 @@
+"""Reading as a member of a group, with asyncio: the same parts as with threads, the same rules, waiting in the
+program's loop.
+
+Joining the group and saving are done by the coordinator's thread, as the clients of registries have threads of their
+own, and files and databases block. Each system has a subclass that says how messages are fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from inspect import isawaitable
+from types import TracebackType
+from typing import Final, Self
+
+from metaq.client.groups.core import ConsumerCore, Verdict
+from metaq.client.groups.deliveries import D
+from metaq.client.groups.member import GroupMember
+from metaq.model import TopicPartition
+
+CLOSE_S: Final = 10.0
+"""Longest wait at the end for positions to be saved."""
+
+_LOOK_S: Final = 0.5
+
+
+class AsyncGroupReader(GroupMember[D]):
+    """A member of a group that is read by one task, in one loop. Leaving the ``async with`` block leaves the group."""
+
+    def __init__(self, core: ConsumerCore[D]) -> None:
+        super().__init__(core)
+        self._handed: list[D] = []
+        self._waiters: set[asyncio.Event] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = self._closed = False
+
+    @abstractmethod
+    def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have fetched what this consumer will own. Called once, before it joins the group."""
+
+    @abstractmethod
+    async def _stop_fetching(self) -> None:
+        """End that; the group was left."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
+        return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
+
+    async def __aenter__(self) -> Self:
+        if self._closed or self._loop is not None:
+            raise ValueError("the consumer is closed, or in use")
+        self._loop = loop = asyncio.get_running_loop()
+        self._state.wakers.append(lambda: from_any_thread(loop, self._wake))
+        self._start_fetching(loop)
+        self._core.coordinator.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(settle=kind is None)
+
+    # reading
+
+    async def __aiter__(self) -> AsyncIterator[D]:
+        """Yield messages as they come, until ``stop`` is called."""
+        while (delivery := await self._next(None)) is not None:
+            yield delivery
+
+    async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
+        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
+        if max_messages < 1 or timeout < 0:
+            raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
+        first = await self._next(timeout)
+        if first is None:
+            return []
+        found = [first]
+        while len(found) < max_messages and (more := await self._take()) is not None:
+            found.append(more)
+        return found
+
+    async def run(self, handler: Callable[[D], Awaitable[object]], workers: int = 1) -> None:
+        """Await ``handler`` for each message until ``stop`` is called; see ``GroupReader.run``.
+
+        ``workers``: how many partitions are handled at the same time.
+        """
+        if workers < 1:
+            raise ValueError(f"workers {workers}: expected 1 or more")
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work(handler))
+            group.create_task(self._tell_changes())
+
+    def stop(self) -> None:
+        """Have the iteration, or ``run``, end behind the message in hand."""
+        self._stopped = True
+        self._wake()
+
+    # settling
+
+    async def commit(self) -> None:
+        """Settle everything that was handed out, and store the positions before returning. See ``GroupReader``."""
+        self._settle_handed()
+        await asyncio.to_thread(self._core.coordinator.save)
+
+    async def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
+        """Have what was handed out and is not settled delivered again, after a pause; return how many messages."""
+        places = list(self._state.partitions) if partitions is None else partitions
+        self._handed = [one for one in self._handed if one.where not in places]
+        return self._state.roll_back(places, self._core.clock.monotonic())
+
+    async def seek(self, where: TopicPartition, offset: int) -> None:
+        """Go on at ``offset``, that of a message.
+
+        Raises:
+            PartitionLost: The partition is not this consumer's (any more).
+        """
+        self._seek(where, offset)
+
+    # what is visible
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        return await asyncio.to_thread(self._core.lag)
+
+    async def close(self) -> None:
+        """Settle what was handed out (with ``auto_ack``), save positions, leave the group."""
+        await self._close(settle=True)
+
+    async def _close(self, *, settle: bool) -> None:
+        if self._closed:
+            return
+        self._closed = self._stopped = True
+        if settle and self._options.auto_ack:
+            self._settle_handed()
+        if self._loop is None:
+            return
+        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
+            await _maybe(self._options.on_revoked(assigned))
+        with self._state.lock:
+            self._state.closing = True
+            self._state.pause("the consumer is closed")
+        await asyncio.to_thread(self._core.coordinator.close, CLOSE_S)
+        await self._stop_fetching()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            waiter.set()
+
+    # how a message is taken
+
+    async def _next(self, timeout: float | None, *, free_only: bool = False) -> D | None:
+        if self._loop is None or self._closed:
+            raise ValueError("the consumer is not open; use it in an async with block")
+        if self._options.auto_ack and not free_only:
+            self._settle_handed()
+        if not (self._stopped or self._state.changes) and (found := await self._take(free_only=free_only)) is not None:
+            return found  # without the cost of getting ready to wait
+        clock = self._core.clock
+        deadline_s = None if timeout is None else clock.monotonic() + timeout
+        waiter = asyncio.Event()
+        self._waiters.add(waiter)
+        try:
+            while not self._stopped:
+                waiter.clear()
+                if not free_only:
+                    await self._run_changes()
+                if (delivery := await self._take(free_only=free_only)) is not None:
+                    return delivery
+                left_s = _LOOK_S if deadline_s is None else min(_LOOK_S, deadline_s - clock.monotonic())
+                if left_s <= 0:
+                    return None
+                await self._wait(waiter, left_s)
+        finally:
+            self._waiters.discard(waiter)
+        return None
+
+    async def _wait(self, waiter: asyncio.Event, left_s: float) -> None:
+        with self._state.lock:
+            due_s = self._state.next_retry_s()
+        if due_s is not None:
+            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
+        try:
+            async with asyncio.timeout(left_s):
+                await waiter.wait()
+        except TimeoutError:
+            pass
+
+    async def _take(self, *, free_only: bool = False) -> D | None:
+        while not self._stopped:
+            with self._state.lock:
+                if self._state.failure is not None:
+                    raise self._state.failure
+                delivery = self._state.take(self._core.clock.monotonic(), free_only=free_only)
+                if delivery is not None and free_only:
+                    self._state.partitions[delivery.where].busy = True
+            if delivery is None or free_only:
+                return delivery
+            if self._core.is_exhausted(delivery):
+                await self._reject(delivery, None)
+            elif not self._is_wanted(delivery):
+                self._core.acknowledge(delivery)
+            else:
+                self._handed.append(delivery)
+                return delivery
+        return None
+
+    def _is_wanted(self, delivery: D) -> bool:
+        if self._options.where is None:
+            return True
+        try:
+            return bool(self._options.where(delivery))
+        except BaseException:
+            self._core.refused(delivery)
+            raise
+
+    def _settle_handed(self) -> None:
+        handed, self._handed = self._handed, []
+        for delivery in handed:
+            self._core.acknowledge(delivery)
+
+    async def _run_changes(self) -> None:
+        if not self._state.changes:
+            return
+        with self._state.lock:
+            calls = self._core.changes()
+        try:
+            for function, partitions in calls:
+                await _maybe(function(partitions))
+        finally:
+            self._core.changes_done()
+
+    async def _tell_changes(self) -> None:
+        waiter = asyncio.Event()
+        self._waiters.add(waiter)
+        try:
+            while not self._stopped:
+                waiter.clear()
+                await self._run_changes()
+                await self._wait(waiter, _LOOK_S)
+        finally:
+            self._waiters.discard(waiter)
+
+    # handlers
+
+    async def _work(self, handler: Callable[[D], Awaitable[object]]) -> None:
+        while (delivery := await self._next(None, free_only=True)) is not None:
+            where = delivery.where
+            try:
+                await self._handle(handler, delivery)
+            finally:
+                with self._state.lock:
+                    partition = self._state.partitions.get(where)
+                    if partition is not None:
+                        partition.busy = False
+                        self._state.notify()
+
+    async def _handle(self, handler: Callable[[D], Awaitable[object]], delivery: D) -> None:
+        try:
+            if self._options.where is None or self._options.where(delivery):
+                await handler(delivery)
+                if not self._options.auto_ack:
+                    return
+        except Exception as error:  # of the program: any
+            if self._core.refused(delivery) is Verdict.REJECT:
+                await self._reject(delivery, error)
+            return
+        self._core.acknowledge(delivery)
+
+    async def _reject(self, delivery: D, error: BaseException | None) -> None:
+        if await asyncio.to_thread(self._core.reject, delivery, error):
+            self._core.acknowledge(delivery)
+
+
+async def _maybe(result: object) -> None:
+    """Await what a program's function returned, if it can be awaited."""
+    if isawaitable(result):
+        await result
+
+
+def from_any_thread(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *values: object) -> None:
+    """Have ``call`` called in the loop; not at all if the loop has ended."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call, *values)

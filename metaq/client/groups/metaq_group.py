@@ -1,0 +1,139 @@
+"""What a consumer of MetaQ's brokers is made of: its cluster, its membership, its offsets."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from metaq.backends.metaq.polls import PartitionRequest, Polled
+from metaq.backends.metaq.pool import SessionPool
+from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
+from metaq.client.groups.core import ConsumerCore, Parts
+from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.membership import LoneMembership, Membership
+from metaq.client.groups.options import ConsumerOptions
+from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
+from metaq.client.groups.partition import OwnedPartition
+from metaq.client.groups.starts import StartResolver
+from metaq.client.groups.state import GroupState
+from metaq.client.offsets import FileOffsets, OffsetStorage
+from metaq.client.producer import Producer
+from metaq.client.sql_offsets import SqliteOffsets
+from metaq.discovery.base import Directory
+from metaq.discovery.zk_groups import ZooKeeperMembership
+from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
+from metaq.model import Message, TopicPartition
+from metaq.net.transport import own_ip
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a consumer needs to know of its cluster; ``name`` is what the program called it."""
+
+    name: str
+    directory: Directory
+    pool: SessionPool
+    zookeeper: ZooKeeperAddress | None
+
+    @property
+    def state_folder(self) -> Path:
+        """Where consumers of this cluster keep files on this machine."""
+        return state_folder(self.name)
+
+
+def state_folder(cluster: str) -> Path:
+    """Where consumers of the cluster that a program calls so keep files on this machine."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "metaq" / re.sub(r"[^\w.-]+", "_", cluster)
+
+
+class _ZooKeeperOffsets:
+    """The group's offsets in ZooKeeper, over the session of its membership."""
+
+    def __init__(self, membership: ZooKeeperMembership) -> None:
+        self._membership = membership
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        return self._membership.load(partitions)
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        self._membership.save(offsets)
+
+    def close(self) -> None:
+        """The membership closes the session."""
+
+
+class MetaqCore(ConsumerCore[Delivery]):
+    """One consumer of MetaQ's brokers."""
+
+    options: ConsumerOptions
+    state: GroupState[Delivery, PartitionRequest, Polled]
+
+    def __init__(self, cluster: Cluster, options: ConsumerOptions) -> None:
+        self.cluster = cluster
+        clock, group = cluster.pool.clock, options.group
+        state: GroupState[Delivery, PartitionRequest, Polled] = GroupState(
+            retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
+        )
+        self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
+        membership, storage = self._members(options)
+        read = options.read_settings(group)
+        coordinator = Coordinator(
+            state,
+            membership,
+            storage,
+            StartResolver(cluster.directory, cluster.pool, options.start),
+            lambda where, start, generation, saved: OwnedPartition(where, start, generation, read, saved),
+            CoordinatorSettings(
+                strategy=options.strategy,
+                save_s=options.save_s,
+                drain_s=options.drain_s,
+                id_wait_s=2 * options.session_s,
+                callbacks=options.on_revoked is not None,
+            ),
+            clock,
+        )
+        self.parked = ParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
+        super().__init__(options, Parts(self.consumer_id, state, coordinator, self.parked, clock))
+
+    def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
+        cluster = self.cluster
+        if cluster.zookeeper is not None:
+            membership = ZooKeeperMembership(
+                cluster.zookeeper,
+                options.group,
+                self.consumer_id,
+                options.topics,
+                session_s=options.session_s,
+                timeout_s=cluster.pool.timeouts.connect_s,
+            )
+            return membership, options.offsets or _ZooKeeperOffsets(membership)
+        folder = cluster.state_folder
+        lock = None if options.offsets is not None else folder / f"{options.group}.lock"
+        lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
+        return lone, options.offsets or SqliteOffsets(folder / "offsets.sqlite")
+
+    def _send_away(self, delivery: Delivery) -> None:
+        producer = Producer(self.cluster.directory, self.cluster.pool)
+        assert self.options.reject_topic is not None
+        producer.send_many(self.options.reject_topic, [Message(delivery.data, delivery.attribute)])
+
+    def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        ends = self.cluster.directory.ends(self.options.topics)
+        return {where: (offsets.start, offsets.end) for where, offsets in ends.items()}
+
+
+def broadcast(options: ConsumerOptions, cluster: Cluster) -> ConsumerOptions:
+    """Return the options of a consumer that reads all partitions by itself: its group is this machine's own."""
+    group = broadcast_group(options.group)
+    offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
+    return replace(options, group=group, offsets=offsets)
+
+
+def broadcast_group(group: str) -> str:
+    """Return the name of the group that a broadcast consumer of this machine is."""
+    return f"{group}-{re.sub(r'[.:]', '-', own_ip())}"

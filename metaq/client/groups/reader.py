@@ -1,0 +1,272 @@
+"""Reading as a member of a group, with threads: an iterator, a call for a batch, or a loop that calls a handler.
+
+Each system has a subclass that says how messages are fetched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from metaq.client.groups.core import ConsumerCore, Verdict
+from metaq.client.groups.deliveries import D
+from metaq.client.groups.member import GroupMember
+from metaq.client.groups.workers import Workers
+from metaq.model import TopicPartition
+
+CLOSE_S: Final = 10.0
+"""Longest wait at the end for positions to be saved, and for each thread to end."""
+
+_LOOK_S: Final = 0.5
+"""Longest wait between two looks at what happened."""
+
+
+class Fetching(Protocol):
+    """What fetches for a consumer."""
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class GroupReader(GroupMember[D]):
+    """A member of a group that is read by one thread. Leaving the ``with`` block leaves the group."""
+
+    def __init__(self, core: ConsumerCore[D]) -> None:
+        super().__init__(core)
+        self._handed: list[D] = []
+        self._fetching: Fetching | None = None
+        self._stopped = self._closed = False
+
+    @abstractmethod
+    def _start_fetching(self) -> Fetching:
+        """Have fetched what this consumer will own. Called once, before it joins the group."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._state.partitions)} partitions"
+        return f"<{type(self).__name__} {self._core.consumer_id!r} of {', '.join(self._options.topics)}: {state}>"
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(settle=kind is None)
+
+    # reading
+
+    def __iter__(self) -> Iterator[D]:
+        """Yield messages as they come, until ``stop`` is called."""
+        while (delivery := self._next(None)) is not None:
+            yield delivery
+
+    def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
+        """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
+        if max_messages < 1 or timeout < 0:
+            raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
+        first = self._next(timeout)
+        if first is None:
+            return []
+        found = [first]
+        while len(found) < max_messages and (more := self._take()) is not None:
+            found.append(more)
+        return found
+
+    def run(self, handler: Callable[[D], object], workers: int = 1) -> None:
+        """Call ``handler`` with each message until ``stop`` is called.
+
+        A message is settled when ``handler`` returns (with ``auto_ack``). If it raises, the message is handed out
+        again, up to ``max_attempts`` times, with growing pauses, before anything else of its partition; then it is
+        rejected as ``on_reject`` says. With several ``workers`` partitions are handled at the same time, each one in
+        its order.
+        """
+        if workers < 1:
+            raise ValueError(f"workers {workers}: expected 1 or more")
+        self._start()
+        if workers == 1:
+            while (delivery := self._next(None, filtered=False)) is not None:
+                self._handed.clear()
+                self._handle(handler, delivery)
+            return
+        threads = Workers(self._state, workers, lambda delivery: self._handle(handler, delivery), self._core.clock)
+        try:
+            while not self._stopped:
+                self._run_changes()
+                with self._state.lock:
+                    self._check()
+                    if not (self._stopped or self._state.changes):
+                        self._state.changed.wait(_LOOK_S)
+        finally:
+            threads.stop(self._options.drain_s if self._stopped else 0.0)
+
+    def stop(self) -> None:
+        """Have the iteration, or ``run``, end behind the message in hand."""
+        self._stopped = True
+        with self._state.lock:
+            self._state.notify()
+
+    # settling
+
+    def commit(self) -> None:
+        """Settle everything that was handed out, and store the positions before returning.
+
+        Raises:
+            MetaqError: They cannot be stored now. They are kept, and stored later.
+        """
+        self._settle_handed()
+        self._core.coordinator.save()
+
+    def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
+        """Have what was handed out and is not settled delivered again, after a pause; return how many messages.
+
+        The first of each partition counts as refused once: after ``max_attempts`` it is rejected.
+        """
+        places = list(self._state.partitions) if partitions is None else partitions
+        self._handed = [one for one in self._handed if one.where not in places]
+        return self._state.roll_back(places, self._core.clock.monotonic())
+
+    def seek(self, where: TopicPartition, offset: int) -> None:
+        """Go on at ``offset``, that of a message.
+
+        Raises:
+            PartitionLost: The partition is not this consumer's (any more).
+        """
+        self._seek(where, offset)
+
+    # what is visible
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return how far each partition is ahead of its position, in bytes (RocketMQ: messages); asks the brokers."""
+        return self._core.lag()
+
+    # the end
+
+    def close(self) -> None:
+        """Settle what was handed out (with ``auto_ack``), save positions, leave the group. Further calls do nothing."""
+        self._close(settle=True)
+
+    def _close(self, *, settle: bool) -> None:
+        if self._closed:
+            return
+        self._closed = self._stopped = True
+        atexit.unregister(self._close_forgotten)
+        if settle and self._options.auto_ack:
+            self._settle_handed()
+        if self._fetching is None:
+            return
+        if settle and self._options.on_revoked is not None and (assigned := self.assignment):
+            self._options.on_revoked(assigned)
+        with self._state.lock:
+            self._state.closing = True
+            self._state.pause("the consumer is closed")
+        self._core.coordinator.close(CLOSE_S)
+        self._fetching.close(CLOSE_S)
+
+    def _close_forgotten(self) -> None:
+        warnings.warn(f"{self!r} was never closed; use it in a with block", ResourceWarning, stacklevel=2)
+        self._close(settle=False)
+
+    def _start(self) -> None:
+        if self._closed:
+            raise ValueError("the consumer is closed")
+        if self._fetching is None:
+            self._fetching = self._start_fetching()
+            self._core.coordinator.start()
+            atexit.register(self._close_forgotten)
+
+    # how a message is taken
+
+    def _next(self, timeout: float | None, *, filtered: bool = True) -> D | None:
+        self._start()
+        if self._options.auto_ack:
+            self._settle_handed()
+        clock = self._core.clock
+        deadline_s = None if timeout is None else clock.monotonic() + timeout
+        while not self._stopped:
+            self._run_changes()
+            version = self._state.version
+            if (delivery := self._take(filtered=filtered)) is not None:
+                return delivery
+            with self._state.lock:
+                left_s = _LOOK_S if deadline_s is None else min(_LOOK_S, deadline_s - clock.monotonic())
+                if left_s <= 0:
+                    return None
+                if version == self._state.version:
+                    self._wait(left_s)
+        return None
+
+    def _wait(self, left_s: float) -> None:
+        """Wait for a change, with the lock."""
+        due_s = self._state.next_retry_s()
+        if due_s is not None:
+            left_s = min(left_s, max(0.0, due_s - self._core.clock.monotonic()) + 0.001)
+        self._state.changed.wait(left_s)
+
+    def _check(self) -> None:
+        if self._state.failure is not None:
+            raise self._state.failure
+
+    def _take(self, *, filtered: bool = True) -> D | None:
+        """Hand out the next message that is there, if there is any."""
+        while not self._stopped:
+            with self._state.lock:
+                self._check()
+                delivery = self._state.take(self._core.clock.monotonic())
+            if delivery is None:
+                return None
+            if self._core.is_exhausted(delivery):
+                self._reject(delivery, None)
+            elif filtered and not self._is_wanted(delivery):
+                self._core.acknowledge(delivery)
+            else:
+                self._handed.append(delivery)
+                return delivery
+        return None
+
+    def _is_wanted(self, delivery: D) -> bool:
+        """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""
+        if self._options.where is None:
+            return True
+        try:
+            return bool(self._options.where(delivery))
+        except BaseException:
+            self._core.refused(delivery)
+            raise
+
+    def _settle_handed(self) -> None:
+        handed, self._handed = self._handed, []
+        for delivery in handed:
+            self._core.acknowledge(delivery)
+
+    def _run_changes(self) -> None:
+        if not self._state.changes:
+            return
+        with self._state.lock:
+            calls = self._core.changes()
+        try:
+            for function, partitions in calls:
+                function(partitions)
+        finally:
+            self._core.changes_done()
+
+    # handlers
+
+    def _handle(self, handler: Callable[[D], object], delivery: D) -> None:
+        try:
+            if self._options.where is None or self._options.where(delivery):
+                handler(delivery)
+                if not self._options.auto_ack:
+                    return
+        except Exception as error:  # of the program: any
+            if self._core.refused(delivery) is Verdict.REJECT:
+                self._reject(delivery, error)
+            return
+        self._core.acknowledge(delivery)
+
+    def _reject(self, delivery: D, error: BaseException | None) -> None:
+        if self._core.reject(delivery, error):
+            self._core.acknowledge(delivery)
