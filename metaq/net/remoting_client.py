@@ -20,7 +20,7 @@ Source: the documents of RocketMQ's remoting module; docs/adr/0030-one-channel-f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,12 +74,14 @@ REPEATABLE_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """``idle_s``: seconds without traffic after which a connection is closed; the rest is for tests."""
+    """``idle_s``: seconds without traffic after which a connection is closed. ``on_ended``: called when one has ended,
+    in the thread that received on it. ``clock`` and ``connector`` are for tests."""
 
     idle_s: float = IDLE_S
     frame_bytes_max: int = FRAME_BYTES_MAX
     clock: Clock = SYSTEM_CLOCK
     connector: Connector | None = None
+    on_ended: Callable[[Address], None] | None = None
 
 
 class RemotingClient:
@@ -104,6 +106,7 @@ class RemotingClient:
         self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
         self._name_servers = NameServers(name_servers, settings.clock)
         self._server_requests = ServerRequests()
+        self._on_ended = settings.on_ended
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -197,7 +200,12 @@ class RemotingClient:
     def _new_link(self, address: Address, timeout_s: float) -> Link:
         stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
         connection: RemotingConnection[Call] = RemotingConnection(stream, address, self._connections)
-        return Link(connection, self._responded, self._server_requests.arrived, self._links.ended)
+        return Link(connection, self._responded, self._server_requests.arrived, self._link_ended)
+
+    def _link_ended(self, link: Link) -> None:
+        self._links.ended(link)
+        if self._on_ended is not None:
+            self._on_ended(link.connection.address)
 
     def _send(self, call: Call) -> None:
         link = self._links.get(call.address, call.deadline)

@@ -29,12 +29,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from metaq.backends.rocketmq.answers import one_line
 from metaq.backends.rocketmq.errors import BUSY_TEXTS, RequestRefused, SendFailed
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.routes import Routes
-from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session, one_line
+from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms

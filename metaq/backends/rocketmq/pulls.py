@@ -1,7 +1,6 @@
 """One pull of a queue's messages: the request, and what its answer means.
 
-Pulls carry their subscription, so the group needs no member and nothing can move positions. No pull waits at the server
-for messages, and none commits.
+Pulls carry their subscription, so the group needs no member and nothing can move positions. No pull commits.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from metaq.backends.rocketmq.answers import AnswerReader
 from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, SubscriptionData
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import CheckClientConfig
-from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage, PullMessageResponse
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage, PullMessageResponse
 
 GROUP: Final = "metaq-spark"
 """Consumer group of this client's requests. A broker makes it when it is first named, unless configured otherwise."""
@@ -70,9 +70,14 @@ class PulledQueue:
     group: str = GROUP
     subscription: Subscription = ALL
 
-    def pull(self, offset: int, messages_max: int) -> RemotingCommand:
-        """The request for up to ``messages_max`` messages from ``offset`` on."""
+    def pull(self, offset: int, messages_max: int, suspend_ms: int = 0) -> RemotingCommand:
+        """The request for up to ``messages_max`` messages from ``offset`` on.
+
+        Where there is none, the broker answers at once, or within about ``suspend_ms`` if one comes meanwhile.
+        """
         ext = {**self._pull.ext, "queueOffset": str(offset), "maxMsgNums": str(messages_max)}
+        if suspend_ms:
+            ext |= {"sysFlag": str(SUBSCRIPTION | SUSPEND), "suspendTimeoutMillis": str(suspend_ms)}
         return request(self._pull.code, ext)
 
     @cached_property
@@ -140,12 +145,12 @@ class Moved(NamedTuple):
     end: int
 
 
-def read_outcome(session: Session, command: RemotingCommand, response: RemotingCommand) -> Found | NotYet | Moved:
+def read_outcome(session: AnswerReader, command: RemotingCommand, response: RemotingCommand) -> Found | NotYet | Moved:
     """What ``response`` says about a pull.
 
     Raises:
         RequestRefused, AccessDenied: The broker refused it.
-        ProtocolError: No broker answers so. The session is closed.
+        ProtocolError: No broker answers so. A session is closed.
     """
     asked = int(command.ext["queueOffset"])
     code = response.code

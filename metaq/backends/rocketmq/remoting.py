@@ -6,10 +6,11 @@ from typing import Final
 
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
-from metaq.net.remoting_client import RemotingClient
+from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 from metaq.protocols.remoting.acl import Credentials, sign
+from metaq.protocols.remoting.channel import DEFAULT_LIMITS, ChannelLimits
 from metaq.protocols.remoting.command import RemotingCommand
 
 HEARTBEAT_S: Final = 30.0
@@ -31,7 +32,12 @@ class Signing:
 
 
 def member_client(
-    timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None, credentials: Credentials | None = None
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    tls: TlsSettings | None = None,
+    credentials: Credentials | None = None,
+    *,
+    limits: ChannelLimits = DEFAULT_LIMITS,
+    settings: ClientSettings | None = None,
 ) -> RemotingClient:
     """Return a client whose connections are secured and signed as those of a ``SessionPool`` are.
 
@@ -40,4 +46,4 @@ def member_client(
     """
     secured = None if tls is None else RemotingTls(settings=tls)
     hooks = [] if credentials is None else [Signing(credentials)]
-    return RemotingClient(timeouts=timeouts, tls=secured, hooks=hooks)
+    return RemotingClient(timeouts=timeouts, tls=secured, limits=limits, hooks=hooks, settings=settings)

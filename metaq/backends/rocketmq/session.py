@@ -13,14 +13,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
+from metaq.backends.rocketmq.answers import refusal_of
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.session import RequestSession
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.remoting.acl import Credentials, sign
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.codes import ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode, encode_start
 from metaq.protocols.remoting.headers.fields import Response
@@ -35,12 +36,8 @@ ANSWERED_BYTES_MAX: Final = 256 << 20
 """Bytes of all responses together that have come and were not yet waited for: above what 32 pulls of messages of 4 MiB
 have. A session takes no more of a worker's memory, beside one response that is on its way."""
 
-NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
-NEEDED_TO_SEND: Final = "PUB on the topic"
-
 _RECEIVE_BYTES: Final = 256 << 10
 _OPAQUE_MAX: Final = (1 << 31) - 1
-_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 
 R = TypeVar("R", bound=Response)
 
@@ -105,11 +102,7 @@ class Session(RequestSession[str, RemotingCommand]):
         """The error for a response that is none that was hoped for."""
         if response.code == ResponseCode.GO_AWAY:
             self.close("the server is shutting down")
-        text = one_line(response.remark)
-        if is_access_refusal(response.code, text):
-            needed = NEEDED_TO_SEND if command.code in _SENDS else NEEDED_TO_READ
-            return AccessDenied(self.address, action, response.code, text, needed)
-        return RequestRefused(self.address, action, response.code, text)
+        return refusal_of(self.address, response, command, action)
 
     def read(self, response: RemotingCommand, kind: type[R]) -> R:
         """The fields of ``response``.
@@ -253,13 +246,3 @@ def _byte_count(response: RemotingCommand) -> int:
     """About what a response takes."""
     ext = response.ext
     return len(response.body) + len("".join(ext)) + len("".join(ext.values())) + len(response.remark or "")
-
-
-_TEXT_LENGTH_MAX: Final = 500
-
-
-def one_line(remark: str | None) -> str:
-    """A server's text without its line breaks and its references to web pages, shortened."""
-    lines = [line.strip() for line in (remark or "").splitlines()]
-    text = " ".join(line for line in lines if line and not line.startswith("See http"))
-    return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."

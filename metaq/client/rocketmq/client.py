@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 from weakref import WeakSet
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S, member_client
 from metaq.client.browser import Start
+from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.browser import RocketBrowser
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.cluster import RocketClusterView
+from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
+from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
+from metaq.client.rocketmq.groups.parking import RocketParkedMessages
+from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, broadcast
 from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
@@ -57,6 +62,8 @@ class RocketMQ:
         self._pool = SessionPool(timeouts, transport, credentials=credentials)
         self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
         self._producers: WeakSet[RocketProducer] = WeakSet()
+        self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
+        """What consumers are made from."""
 
     def __repr__(self) -> str:
         return f"RocketMQ({self._name_servers!r})"
@@ -138,6 +145,28 @@ class RocketMQ:
             self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow,
             subscription=subscription, group=group,
         )  # fmt: skip
+
+    def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> RocketGroupConsumer:
+        """Return a consumer of ``topics`` in ``group``; see ``RocketGroupConsumer``, and ``RocketOptions``.
+
+        Raises:
+            ValueError, TypeError: An option is outside of what is allowed.
+        """
+        return RocketGroupConsumer(self.consumers, RocketOptions(group=group, topics=topics, **options))
+
+    def broadcast_consumer(
+        self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
+    ) -> RocketGroupConsumer:
+        """Return a consumer that reads all queues, whoever else does. Raises as ``consumer``.
+
+        Offsets are in a file of this machine, unless ``offsets`` names another storage; what is given up is parked.
+        """
+        given = RocketOptions(group=group, topics=topics, **options)
+        return RocketGroupConsumer(self.consumers, broadcast(given, self.consumers))
+
+    def parked(self, group: str) -> RocketParkedMessages:
+        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 
     @property
     def name_servers(self) -> tuple[Address, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from metaq.formats.rocketmq.properties import (
     CHECK_IMMUNITY_S,
@@ -186,22 +186,7 @@ class RocketReceived:
             CodecMissing: The body is compressed, and the package for that is not installed.
             CorruptRecord: The body cannot be decompressed.
         """
-        properties = record.property_map()
-        return cls(
-            topic=topic,
-            partition=partition,
-            offset=record.queue_offset,
-            message_id=properties.get(UNIQ_KEY) or record.offset_message_id,
-            offset_message_id=record.offset_message_id,
-            timestamp_ms=record.store_timestamp,
-            born_timestamp_ms=record.born_timestamp,
-            born_host=record.born_address,
-            tag=properties.get(TAGS),
-            keys=tuple(properties.get(KEYS, "").split()),
-            properties=properties,
-            reconsume_times=record.reconsume_times,
-            data=record.value(),
-        )
+        return cls(**received_fields(topic, partition, record))
 
     def copy(self) -> RocketMessage:
         """Return a message with the same body, tag and keys, and with its properties, those of RocketMQ's own left out.
@@ -211,6 +196,26 @@ class RocketReceived:
         """
         own = {name: value for name, value in self.properties.items() if name not in RESERVED}
         return RocketMessage(data=self.data, tag=self.tag, keys=self.keys, properties=own)
+
+
+def received_fields(topic: str, partition: Partition, record: Record) -> dict[str, Any]:
+    """Return the fields of ``RocketReceived`` by name. Raises as ``RocketReceived.of``."""
+    properties = record.property_map()
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.queue_offset,
+        "message_id": properties.get(UNIQ_KEY) or record.offset_message_id,
+        "offset_message_id": record.offset_message_id,
+        "timestamp_ms": record.store_timestamp,
+        "born_timestamp_ms": record.born_timestamp,
+        "born_host": record.born_address,
+        "tag": properties.get(TAGS),
+        "keys": tuple(properties.get(KEYS, "").split()),
+        "properties": properties,
+        "reconsume_times": record.reconsume_times,
+        "data": record.value(),
+    }
 
 
 def _require_text(what: str, value: object) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from metaq.backends.rocketmq.answers import one_line
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session, one_line
+from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, ProtocolError
 from metaq.model import Address
 from metaq.net.transport import Timeouts

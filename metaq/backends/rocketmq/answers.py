@@ -1,0 +1,85 @@
+"""What a server's answer says: its fields, or why the request was refused.
+
+A session reads its own answers. ``Answers`` reads those that came over a connection which others share.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, TypeVar
+
+from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, is_access_refusal
+from metaq.errors import FieldError, ProtocolError
+from metaq.model import Address
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.fields import Response
+
+NEEDED_TO_READ: Final = "SUB and GET on the topic and SUB on the group"
+NEEDED_TO_SEND: Final = "PUB on the topic"
+
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_TEXT_LENGTH_MAX: Final = 500
+
+R = TypeVar("R", bound=Response)
+
+
+class AnswerReader(Protocol):
+    """Who knows where an answer came from."""
+
+    def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused: ...
+
+    def read(self, response: RemotingCommand, kind: type[R]) -> R: ...
+
+    def protocol_error(self, what: str) -> ProtocolError: ...
+
+
+class Answers:
+    """Reads what the server at ``address`` answered. Closes nothing."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def accepted(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RemotingCommand:
+        """Return ``response`` if its code is 0.
+
+        Raises:
+            RequestRefused, AccessDenied: Any other code.
+        """
+        if response.code != ResponseCode.SUCCESS:
+            raise self.refusal(response, command, action)
+        return response
+
+    def refusal(self, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
+        """The error for a response that is none that was hoped for."""
+        return refusal_of(self.address, response, command, action)
+
+    def read(self, response: RemotingCommand, kind: type[R]) -> R:
+        """The fields of ``response``.
+
+        Raises:
+            ProtocolError: One is missing, or is not what it must be.
+        """
+        try:
+            return kind.from_ext(response.ext)
+        except FieldError as error:
+            raise self.protocol_error(f"an answer in which {error}") from None
+
+    def protocol_error(self, what: str) -> ProtocolError:
+        """The error for what no server sends."""
+        return ProtocolError(what, address=self.address)
+
+
+def refusal_of(address: Address, response: RemotingCommand, command: RemotingCommand, action: str) -> RequestRefused:
+    """Return the error for a response of the server at ``address`` that is none that was hoped for."""
+    text = one_line(response.remark)
+    if is_access_refusal(response.code, text):
+        needed = NEEDED_TO_SEND if command.code in _SENDS else NEEDED_TO_READ
+        return AccessDenied(address, action, response.code, text, needed)
+    return RequestRefused(address, action, response.code, text)
+
+
+def one_line(remark: str | None) -> str:
+    """A server's text without its line breaks and its references to web pages, shortened."""
+    lines = [line.strip() for line in (remark or "").splitlines()]
+    text = " ".join(line for line in lines if line and not line.startswith("See http"))
+    return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."

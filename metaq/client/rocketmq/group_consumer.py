@@ -1,0 +1,40 @@
+"""A consumer of a group of RocketMQ's."""
+
+from __future__ import annotations
+
+from metaq.client.groups.reader import Fetching, GroupReader
+from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.client.rocketmq.groups.fetchers import PullThreads
+from metaq.client.rocketmq.groups.options import RocketOptions
+from metaq.client.rocketmq.groups.parking import RocketParkedMessages
+from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, RocketCore
+
+
+class RocketGroupConsumer(GroupReader[RocketDelivery]):
+    """Reads the queues that its group gives it. Made by ``RocketMQ.consumer``; joins the group at the first use.
+
+    With ``auto_ack`` a message is settled when the next one (or the next batch) is asked for, else by ``message.ack()``
+    or ``commit()``. Leaving the ``with`` block settles what was handed out, saves positions and leaves the group; after
+    an exception, what was handed out last is not settled and will be delivered again. One thread reads; ``stop`` may be
+    called by any. ``assignment`` has the queues of the group's retry topic, too.
+
+    Reading raises:
+        TopicNotFound: No name server knows one of the topics.
+        ConsumerIdInUse: Another consumer with the same id runs in the group.
+        CorruptRecord, CodecMissing: A damaged message, with ``on_corrupt="raise"``, or one that cannot be decompressed.
+        StoreFailed: A message that was given up cannot be parked. It is not settled.
+        RequestRefused, AccessDenied: A broker does not compile the SQL expression, or does not want this group.
+    """
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
+        self._rocketmq = RocketCore(cluster, options)
+        super().__init__(self._rocketmq)
+
+    def _start_fetching(self) -> Fetching:
+        core, cluster = self._rocketmq, self._rocketmq.cluster
+        return PullThreads(core.state, cluster.directory, core.client, core.group, core.subscriptions, core.clock)
+
+    @property
+    def parked(self) -> RocketParkedMessages:
+        """The messages that this group gave up on this machine."""
+        return self._rocketmq.parked

@@ -1,0 +1,53 @@
+"""A message of RocketMQ's as a consumer of a group hands it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from metaq.backends.rocketmq.names import without_namespace
+from metaq.client.groups.deliveries import InHand, Settler
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.formats.rocketmq.records import Record
+from metaq.model import TopicPartition
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+"""Property of a message that comes again: the topic that it was sent to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketDelivery(RocketReceived):
+    """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1.
+
+    ``reconsume_times`` is how often a member of the group has sent it back before. ``topic`` is the one that it was
+    sent to, also if it comes again; ``where`` is the queue that it was read from, and ``log_offset`` its place in the
+    log of its broker.
+    """
+
+    attempt: int
+    generation: int
+    where: TopicPartition
+    log_offset: int = field(repr=False)
+    entry: InHand = field(repr=False, compare=False)
+    settler: Settler[RocketDelivery] = field(repr=False, compare=False)
+
+    def ack(self) -> None:
+        """Settle this message: the position moves past it once all earlier ones of its queue are settled, too.
+
+        Raises:
+            PartitionLost: The queue has been released, or the message was rolled back.
+        """
+        self.settler.acknowledge(self)
+
+    def again(self) -> RocketDelivery:
+        """Return the delivery that comes next, if this one is refused."""
+        return replace(self, attempt=self.attempt + 1)
+
+
+def original_topic(record: Record, where: TopicPartition, namespace: str | None) -> str:
+    """Return the topic that a message was sent to."""
+    if record.topic and where.topic.startswith("%RETRY%"):
+        name = record.property_map().get(RETRY_TOPIC)
+        if name is not None:
+            return without_namespace(name, namespace) or name
+    return where.topic

@@ -1,0 +1,117 @@
+"""Locks of queues at their brokers, for members that read each queue in order: one member at a time has a queue.
+
+A broker forgets a lock that was not renewed for 60 s; a member renews its locks every 20 s, and counts one as lost that
+it could not renew for 30 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.client.rocketmq.groups.heartbeats import ANSWER_S
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError
+from metaq.model import TopicPartition
+from metaq.net.clock import Clock
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.bodies.groups import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import LockBatchMq, UnlockBatchMq
+from metaq.protocols.remoting.headers.fields import Request
+
+RENEW_S: Final = 20.0
+LIFE_S: Final = 30.0
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class QueueLocks:
+    """The locks of ``consumer_id``. A thread renews them; ``on_change`` is called when one is lost."""
+
+    def __init__(
+        self, client: RemotingClient, directory: NameServerDirectory, group: str, consumer_id: str, clock: Clock
+    ) -> None:
+        self._client, self._directory, self._clock = client, directory, clock
+        self._group, self._consumer_id = with_namespace(group, directory.namespace), consumer_id
+        self._lock = threading.Lock()  # around the requests, and what came of them
+        self._locked: dict[TopicPartition, float] = {}
+        self._wake, self._stopped = threading.Event(), False
+        self._on_change: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name=f"metaq-locks-{consumer_id}", daemon=True)
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        """Start the thread."""
+        self._on_change = on_change
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * ANSWER_S)
+
+    def lock(self, queues: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Lock queues, or renew their locks; return those that are locked now."""
+        with self._lock:
+            for broker_name, of_broker in _by_broker(queues).items():
+                now_s = self._clock.monotonic()
+                try:
+                    mine = self._ask(LockBatchMq(), broker_name, of_broker)
+                except MetaqError as error:
+                    _LOG.warning("group %s: queues of %s cannot be locked now: %s", self._group, broker_name, error)
+                    mine = {one for one in of_broker if now_s - self._locked.get(one, -LIFE_S) < LIFE_S}
+                    now_s = -1.0
+                for queue in of_broker:
+                    if queue not in mine:
+                        self._locked.pop(queue, None)
+                    elif now_s >= 0:
+                        self._locked[queue] = now_s
+            return {queue for queue in queues if queue in self._locked}
+
+    def unlock(self, queues: Collection[TopicPartition]) -> None:
+        """Give locks back; those that cannot be given back end by themselves."""
+        with self._lock:
+            for broker_name, of_broker in _by_broker(one for one in queues if one in self._locked).items():
+                for queue in of_broker:
+                    del self._locked[queue]
+                try:
+                    self._ask(UnlockBatchMq(), broker_name, of_broker)
+                except MetaqError as error:
+                    _LOG.warning("group %s: queues of %s cannot be unlocked: %s", self._group, broker_name, error)
+
+    def _run(self) -> None:
+        while not self._wake.wait(RENEW_S):
+            queues = set(self._locked)
+            if self.lock(queues) != queues:
+                self._on_change()
+
+    def _ask(self, header: Request, broker_name: str, queues: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Send the queues of one broker to its master; return those that the answer names."""
+        rows = {
+            MessageQueue(
+                topic=with_namespace(queue.topic, self._directory.namespace),
+                broker_name=broker_name,
+                queue_id=queue.partition.index,
+            ): queue
+            for queue in queues
+        }
+        body = LockBatchRequestBody(consumer_group=self._group, client_id=self._consumer_id, mq_set=tuple(rows))
+        command = to_request(header, body.to_json(), broker_name=broker_name)
+        address = self._directory.write_address(broker_name, topic=next(iter(queues)).topic)
+        response = self._client.call(address, command, ANSWER_S)
+        answer = Answers(address).accepted(response, command, f"a lock of group {self._group}").body
+        named = LockBatchResponseBody.from_json(answer).locked if answer else ()
+        return {rows[one] for one in named if one in rows}
+
+
+def _by_broker(queues: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for where in queues:
+        found.setdefault(where.partition.broker_name, []).append(where)
+    return found

@@ -1,0 +1,250 @@
+"""A consumer's membership of a group of RocketMQ's: heartbeats say who is there, each member divides the queues itself.
+
+Nothing keeps two members from reading one queue for a moment while they see different lists of members: the next owner
+begins where the last one has saved its position. With ``ordered`` queues are locked at their brokers instead.
+
+Source: docs/client.md, "Groups of RocketMQ".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.pulls import PulledQueue
+from metaq.client.rocketmq.groups.heartbeats import ANSWER_S, Heartbeats
+from metaq.client.rocketmq.groups.locks import QueueLocks
+from metaq.client.rocketmq.groups.subscriptions import Subscriptions
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.discovery.zk_groups import GroupView
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import ConsumerIdInUse, FieldError, MetaqError, TopicNotFound
+from metaq.model import Address, Partition, TopicPartition
+from metaq.net.clock import Clock
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.bodies.groups import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    MessageModel,
+)
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import GetConsumerListByGroup
+
+REFRESH_S: Final = 20.0
+"""Pause between two looks at members and queues, as Java's client has it."""
+NEW_TOPIC_S: Final = 1.0
+"""The same while a topic has no queues yet."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """``own_id``: whether the program chose the id, which another may then have, too."""
+
+    ordered: bool = False
+    broadcast: bool = False
+    own_id: bool = False
+    consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+class RocketMembership:
+    """The consumer ``consumer_id`` of ``group``. ``client`` is closed with the membership.
+
+    All methods raise ``MetaqError``. One thread at a time, beside the client's own.
+    """
+
+    registry = "RocketMQ's brokers"
+
+    def __init__(
+        self,
+        directory: NameServerDirectory,
+        pool: SessionPool,
+        client: RemotingClient,
+        group: str,
+        consumer_id: str,
+        subscriptions: Subscriptions,
+        settings: MemberSettings,
+        clock: Clock,
+    ) -> None:
+        self.group, self.consumer_id = group, consumer_id
+        self.exclusive = settings.ordered
+        self._directory, self._pool, self._client = directory, pool, client
+        self._subscriptions, self._settings = subscriptions, settings
+        self._group = with_namespace(group, directory.namespace)
+        self._heartbeats = Heartbeats(client, self._data(), self._brokers, self._lost, clock)
+        self._locks = QueueLocks(client, directory, group, consumer_id, clock) if settings.ordered else None
+        self._on_change: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[], None] = lambda: None
+        self._started = self._joined = self._closed = False
+        self._queues: dict[str, list[Partition]] = {}
+
+    def _data(self) -> HeartbeatData:
+        settings = self._settings
+        data = ConsumerData(
+            group_name=self._group,
+            message_model=MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING,
+            consume_from_where=settings.consume_from,
+            subscription_data_set=self._subscriptions.data(self._directory.namespace),
+        )
+        return HeartbeatData(client_id=self.consumer_id, consumer_data_set=(data,))
+
+    def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Take note of what to call: ``on_lost`` when no broker takes heartbeats any more, ``on_change`` after any
+        change."""
+        self._on_change, self._on_lost = on_change, on_lost
+        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        self._heartbeats.start()
+        if self._locks is not None:
+            self._locks.start(on_change)
+        self._started = True
+
+    def _notified(self, address: Address, command: RemotingCommand) -> None:
+        if command.ext.get("consumerGroup") == self._group:
+            self._on_change()
+
+    def _lost(self) -> None:
+        self._on_lost()
+        self._on_change()
+
+    def link_ended(self, address: Address) -> None:
+        """A connection has ended: its broker has forgotten this member."""
+        if not self._closed and address in self._heartbeats.reached:
+            self._heartbeats.soon()
+
+    @property
+    def connected(self) -> bool:
+        """Brokers can be asked at any time; ``registered`` says whether they answer."""
+        return self._started
+
+    @property
+    def registered(self) -> bool:
+        """Whether a broker took the last heartbeat."""
+        return self._joined and bool(self._heartbeats.reached)
+
+    @property
+    def refresh_s(self) -> float | None:
+        """See ``Membership``."""
+        waits = len(self._queues) < len(self._subscriptions.all_topics) or not all(self._queues.values())
+        return NEW_TOPIC_S if waits else REFRESH_S
+
+    def register(self) -> None:
+        """Make this consumer a member.
+
+        Raises:
+            TopicNotFound: No name server knows one of the topics.
+            ConsumerIdInUse: Another consumer has this id, as far as brokers know.
+            RequestRefused: The brokers do not compile the SQL expression, or do not want this consumer.
+        """
+        for topic in self._subscriptions.topics:
+            self._queues[topic] = self._directory.queues(topic)
+        if not self._joined:
+            self._check_filter()
+            if self._settings.own_id:
+                self._check_id()
+        self._heartbeats.beat()
+        self._joined = True
+
+    def _check_filter(self) -> None:
+        """Have a broker compile an SQL expression."""
+        for topic in self._subscriptions.topics:
+            subscription = self._subscriptions.of(topic)
+            if subscription.type == "TAG" or not self._queues[topic]:
+                continue
+            name = self._queues[topic][0].broker_name
+            queue = PulledQueue(with_namespace(topic, self._directory.namespace), name, 0, self._group, subscription)
+            with self._pool.lease(self._directory.read_address(name, topic=topic)) as session:
+                queue.check(session)
+
+    def _check_id(self) -> None:
+        topic = self._subscriptions.topics[0]
+        if self.consumer_id in self._members(topic):
+            raise ConsumerIdInUse(self.group, self.consumer_id, self.registry)
+
+    def view(self) -> GroupView:
+        """Return who is a member, as a broker of each topic knows, and the queues that can be read."""
+        for topic in self._subscriptions.all_topics:
+            try:
+                self._queues[topic] = self._directory.queues(topic)
+            except TopicNotFound:
+                self._queues.setdefault(topic, [])
+        topics = [topic for topic, queues in self._queues.items() if queues]
+        if self._settings.broadcast:
+            return GroupView({self.consumer_id: topics}, self._queues)
+        members: dict[str, list[str]] = {}
+        for topic in topics:
+            for member in self._members_with_us(topic):
+                members.setdefault(member, []).append(topic)
+        return GroupView(members or {self.consumer_id: []}, self._queues)
+
+    def _members_with_us(self, topic: str) -> Collection[str]:
+        members = self._members(topic)
+        if self.consumer_id not in members:  # the broker has forgotten us, or has just started
+            self._heartbeats.beat()
+            members = self._members(topic)
+        if self.consumer_id not in members:
+            raise _NotListed(self.consumer_id, topic)
+        return members
+
+    def _members(self, topic: str) -> Collection[str]:
+        """Ask a broker of a topic for the members of the group."""
+        command = to_request(GetConsumerListByGroup(consumer_group=self._group))
+        failure: MetaqError | None = None
+        for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
+            try:
+                address = self._directory.read_address(name, topic=topic)
+                response = self._client.call(address, command, ANSWER_S)
+                if response.code == ResponseCode.SYSTEM_ERROR:
+                    return ()  # "no consumer for this group"
+                body = Answers(address).accepted(response, command, f"the members of group {self._group}").body
+                return ConsumerList.from_json(body).consumer_id_list
+            except (MetaqError, FieldError) as error:
+                failure = error
+        raise failure or _NotListed(self.consumer_id, topic)
+
+    def _brokers(self) -> Collection[Address]:
+        names = {queue.broker_name for queues in self._queues.values() for queue in queues}
+        known = self._directory.brokers()
+        return [address for name in names for address in known.get(name, {}).values()]
+
+    def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of these that are this consumer's: all, or those that it could lock."""
+        return set(partitions) if self._locks is None else self._locks.lock(partitions)
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Unlock these, if they are locked."""
+        if self._locks is not None:
+            self._locks.unlock(partitions)
+
+    def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
+        """Whether somebody is further: a broker that was killed may have lost the last positions saved."""
+        return stored.offset > position.offset and stored != saved
+
+    def close(self) -> None:
+        """Leave the group, and close the client."""
+        self._closed = True
+        if self._locks is not None:
+            self._locks.close()
+        self._heartbeats.close(self._group)
+        self._client.close()
+
+
+class _NotListed(MetaqError):
+    """The brokers of ``topic`` do not list this consumer among the members."""
+
+    retryable = True
+
+    def __init__(self, consumer_id: str, topic: str) -> None:
+        super().__init__(consumer_id, topic)
+
+    def __str__(self) -> str:
+        return f"the brokers of topic {self.args[1]!r} do not list {self.args[0]!r} as a member"

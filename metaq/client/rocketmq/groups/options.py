@@ -1,0 +1,89 @@
+"""What a consumer of RocketMQ's is told beyond the options that consumers of both systems have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.pulls import Subscription
+from metaq.client.groups.assignment import Strategy, range_of
+from metaq.client.groups.options import GroupOptions, OnReject, SharedOptions
+from metaq.client.rocketmq.groups.assignment import consistent
+from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.client.rocketmq.groups.queue import QueueSettings
+from metaq.client.rocketmq.records import DELAY_LEVEL_MAX
+
+SEND_BACK: Final = "retry"
+"""Value of ``on_reject``: the broker delivers the message again, to any member, later."""
+
+STRATEGIES: Final[Mapping[str, Strategy]] = {"range": range_of, "consistent": consistent}
+
+
+class MoreRocketOptions(SharedOptions[RocketDelivery], total=False):
+    """The options of ``RocketOptions`` beside group and topics, for type checkers."""
+
+    tags: str
+    sql: str | None
+    ordered: bool
+    reconsume_max: int
+    delay_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketOptions(GroupOptions[RocketDelivery]):
+    """See ``RocketMQ.consumer`` and ``GroupOptions``.
+
+    ``tags``: ``*`` or those that are wanted, with ``||`` between; ``sql``: a condition over properties instead.
+    ``on_reject`` is ``retry`` unless another is named: the message is sent back to the broker, which delivers it again
+    after ``delay_level`` (0: later each time), up to ``reconsume_max`` times, and then moves it to the group's dead
+    letters. With ``ordered`` a queue is locked at its broker as long as this consumer reads it.
+    """
+
+    on_reject: OnReject[RocketDelivery] = SEND_BACK
+    tags: str = "*"
+    sql: str | None = None
+    ordered: bool = False
+    reconsume_max: int = 16
+    delay_level: int = 0
+    broadcast: bool = False
+
+    def __post_init__(self) -> None:
+        GroupOptions.__post_init__(self)
+        if self.sql is not None and self.tags != "*":
+            raise ValueError("tags and sql: expected one of them")
+        if self.reconsume_max < 0:
+            raise ValueError(f"reconsume_max {self.reconsume_max}: expected 0 or more")
+        if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
+            raise ValueError(f"delay_level {self.delay_level}: expected 0..{DELAY_LEVEL_MAX}")
+        if self.ordered and self.broadcast:
+            raise ValueError("ordered: a broadcast consumer reads all queues, no queue can be locked for it")
+        self.subscription()
+
+    @staticmethod
+    def rejections() -> tuple[str, ...]:
+        """See ``GroupOptions``."""
+        return (SEND_BACK, "park", "drop")
+
+    @property
+    def sends_away(self) -> bool:
+        """See ``GroupOptions``."""
+        return self.on_reject == SEND_BACK or self.reject_topic is not None
+
+    @property
+    def strategy(self) -> Strategy:
+        """How queues are divided."""
+        return STRATEGIES[self.assignment] if isinstance(self.assignment, str) else self.assignment
+
+    def subscription(self) -> Subscription:
+        """Return the filter.
+
+        Raises:
+            ValueError: It is none.
+        """
+        return Subscription(self.tags) if self.sql is None else Subscription(self.sql, "SQL92")
+
+    def queue_settings(self, subscription: Subscription, namespace: str | None) -> QueueSettings:
+        """Return how queues with this filter are read."""
+        skip = self.on_corrupt == "skip"
+        return QueueSettings(subscription, namespace, self.fetch_size(), self.poll_max_s, skip)

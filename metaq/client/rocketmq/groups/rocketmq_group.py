@@ -1,0 +1,180 @@
+"""What a consumer of RocketMQ's brokers is made of: its cluster, its membership, its offsets."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.offsets import Offsets
+from metaq.backends.rocketmq.pool import Credentials, SessionPool
+from metaq.backends.rocketmq.remoting import member_client
+from metaq.client.groups.coordinator import Coordinator, CoordinatorSettings
+from metaq.client.groups.core import ConsumerCore, Parts
+from metaq.client.groups.metaq_group import state_folder
+from metaq.client.groups.parking import PARKED_FILE
+from metaq.client.groups.state import GroupState
+from metaq.client.offsets import FileOffsets
+from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.client.rocketmq.groups.membership import MemberSettings, RocketMembership
+from metaq.client.rocketmq.groups.offsets import BrokerOffsets, RocketStarts
+from metaq.client.rocketmq.groups.options import SEND_BACK, RocketOptions
+from metaq.client.rocketmq.groups.parking import RocketParkedMessages
+from metaq.client.rocketmq.groups.queue import OwnedQueue, Pull, QueueAnswer
+from metaq.client.rocketmq.groups.subscriptions import Subscriptions
+from metaq.client.rocketmq.producer import RocketProducer
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.model import Address, TopicPartition
+from metaq.net.remoting_client import ClientSettings, RemotingClient
+from metaq.net.retry import RetryPolicy
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import own_ip
+from metaq.protocols.remoting.bodies.groups import ConsumeFromWhere
+from metaq.protocols.remoting.channel import ChannelLimits
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
+
+FRAME_BYTES_MAX: Final = 64 << 20
+"""Longest answer that is accepted."""
+_LIMITS: Final = ChannelLimits(requests_max=1 << 14)
+"""Each queue has a request that waits at its broker."""
+_SEND_BACK_S: Final = 5.0
+_NO_RETRIES: Final = RetryPolicy(retries=0)
+"""The coordinator tries again by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class RocketCluster:
+    """What a consumer needs to know of its cluster; ``name`` is what the program called it."""
+
+    name: str
+    directory: NameServerDirectory
+    pool: SessionPool
+    credentials: Credentials | None = None
+    tls: TlsSettings | None = None
+
+    @property
+    def state_folder(self) -> Path:
+        """Where consumers of this cluster keep files on this machine."""
+        return state_folder(self.name)
+
+    def client(self, settings: ClientSettings) -> RemotingClient:
+        """Return a client for many brokers, with this cluster's keys. It connects when it is used.
+
+        Raises:
+            ValueError: A file for TLS cannot be used.
+        """
+        return member_client(self.pool.timeouts, self.tls, self.credentials, limits=_LIMITS, settings=settings)
+
+
+class RocketCore(ConsumerCore[RocketDelivery]):
+    """One consumer of RocketMQ's brokers."""
+
+    options: RocketOptions
+    state: GroupState[RocketDelivery, Pull, QueueAnswer]
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
+        self.cluster, group, clock = cluster, options.group, cluster.pool.clock
+        self.subscriptions = Subscriptions(group, options.topics, options.subscription(), broadcast=options.broadcast)
+        self.client = cluster.client(
+            ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock, on_ended=self._link_ended)
+        )
+        consumer_id = options.consumer_id or f"{own_ip()}@{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._offsets = Offsets(cluster.pool, cluster.directory, _NO_RETRIES, group)
+        state: GroupState[RocketDelivery, Pull, QueueAnswer] = GroupState(
+            retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
+        )
+        self._membership = self._member(consumer_id, options)
+        self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
+        coordinator = Coordinator(
+            state,
+            self._membership,
+            options.offsets or BrokerOffsets(self._offsets),
+            RocketStarts(self._offsets, group, options.start, committed=options.offsets is None),
+            self._make,
+            CoordinatorSettings(
+                strategy=options.strategy,
+                save_s=options.save_s,
+                drain_s=options.drain_s,
+                callbacks=options.on_revoked is not None,
+                order=lambda queue: queue,
+            ),
+            clock,
+        )
+        super().__init__(options, Parts(consumer_id, state, coordinator, self.parked, clock))
+
+    def _member(self, consumer_id: str, options: RocketOptions) -> RocketMembership:
+        cluster = self.cluster
+        settings = MemberSettings(
+            options.ordered, options.broadcast, options.consumer_id is not None, _consume_from(options.start)
+        )
+        return RocketMembership(
+            *(cluster.directory, cluster.pool, self.client, options.group, consumer_id, self.subscriptions, settings),
+            clock=cluster.pool.clock,
+        )
+
+    def _link_ended(self, address: Address) -> None:
+        self._membership.link_ended(address)
+
+    def _make(
+        self, where: TopicPartition, start: GroupOffset, generation: int, saved: GroupOffset | None
+    ) -> OwnedQueue:
+        subscription = self.subscriptions.of(where.topic)
+        settings = self.options.queue_settings(subscription, self.cluster.directory.namespace)
+        return OwnedQueue(where, start, generation, settings, saved)
+
+    def _send_away(self, delivery: RocketDelivery) -> None:
+        if self.options.on_reject == SEND_BACK:
+            self._send_back(delivery)
+        else:
+            assert self.options.reject_topic is not None
+            producer = RocketProducer(self.cluster.directory, self.cluster.pool)
+            producer.send_many(self.options.reject_topic, [delivery.copy()])
+
+    def _send_back(self, delivery: RocketDelivery) -> None:
+        """Have the broker deliver a message to the group again, later, or move it to the dead letters."""
+        cluster, broker_name = self.cluster, delivery.partition.broker_name
+        namespace = cluster.directory.namespace
+        header = ConsumerSendMsgBack(
+            offset=delivery.log_offset,
+            group=with_namespace(self.group, namespace),
+            delay_level=self.options.delay_level,
+            origin_msg_id=delivery.message_id,
+            origin_topic=with_namespace(delivery.topic, namespace),
+            unit_mode=False,
+            max_reconsume_times=self.options.reconsume_max,
+        )
+        command = to_request(header, broker_name=broker_name)
+        address = cluster.directory.write_address(broker_name, topic=delivery.where.topic)
+        response = self.client.call(address, command, _SEND_BACK_S)
+        Answers(address).accepted(response, command, f"message {delivery.message_id} to be delivered again")
+
+    def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        ranges, _ = self._offsets.ranges_now(self.positions())
+        return {where: (found.start, found.end) for where, found in ranges.items()}
+
+
+def broadcast(options: RocketOptions, cluster: RocketCluster) -> RocketOptions:
+    """Return the options of a consumer that reads all queues by itself, and stores its offsets on this machine.
+
+    Brokers deliver nothing again for it: a message that is given up is parked, unless the options say something else.
+    """
+    offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
+    on_reject = "park" if options.on_reject == SEND_BACK else options.on_reject
+    return replace(options, offsets=offsets, on_reject=on_reject, broadcast=True)
+
+
+def _consume_from(start: object) -> ConsumeFromWhere:
+    """What brokers show of where the group begins."""
+    match start:
+        case "latest":
+            return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        case "earliest":
+            return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
