@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
+from metaq.backends.rocketmq.answers import one_line
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
-from metaq.backends.rocketmq.session import one_line
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
