@@ -14,20 +14,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.names import with_namespace, without_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, PulledQueue
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.times import Boundary, TimeSearch
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
-from metaq.model import Address, OffsetRange, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, TopicPartition
 from metaq.net.retry import RetryPolicy, persist
+from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import (
+    GetAllConsumerOffset,
     GetMaxOffset,
     GetMaxOffsetResponse,
     GetMinOffset,
@@ -112,6 +114,29 @@ class Offsets:
             )
 
         return self._asked(queues, ask, to_write=True)
+
+    def all_committed(self, group: str, queue: TopicPartition) -> dict[TopicPartition, int] | None:
+        """The offsets that ``group`` has committed at the broker of ``queue``; ``None``: the broker does not tell.
+
+        The broker sends those of all groups, so that is for when ``committed`` does not do.
+        """
+        name, namespace = with_namespace(group, self._routes.namespace), self._routes.namespace
+        broker_name = queue.partition.broker_name
+
+        def ask(session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            response = session.ask(to_request(GetAllConsumerOffset(), broker_name=broker_name), "all offsets of groups")
+            found: dict[TopicPartition, int] = {}
+            for key, offsets in ConsumerOffsets.from_json(response.body).offset_table.items():
+                topic, _, of_group = key.rpartition("@")
+                own = without_namespace(topic, namespace)
+                if of_group == name and own is not None:
+                    found |= {TopicPartition(own, Partition(broker_name, id_)): at for id_, at in offsets.items()}
+            return found
+
+        try:
+            return self._asked([queue], ask, to_write=True)
+        except RequestRefused:
+            return None
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the offsets that ``group`` reads next, at the masters. All are stored when this returns."""

@@ -2,6 +2,9 @@
 
 What could not be saved, because a broker was away, is remembered: if this consumer gets the queue back, it goes on
 there, unless somebody was further.
+
+Brokers of 4.9 and the bundled one say 0 for a group that they do not know, as long as a queue has its first message in
+memory. Where that matters, because the group is not to begin at the first message, they are asked for all offsets.
 """
 
 from __future__ import annotations
@@ -22,18 +25,22 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class BrokerOffsets:
-    """The offset storage of a group without another one. The masters have the offsets, each those of its queues."""
+    """The offset storage of a group without another one. The masters have the offsets, each those of its queues.
 
-    def __init__(self, offsets: Offsets) -> None:
-        self._offsets = offsets
+    ``doubt_zero``: find out whether an offset of 0 was really saved.
+    """
+
+    def __init__(self, offsets: Offsets, *, doubt_zero: bool = False) -> None:
+        self._offsets, self._doubt_zero = offsets, doubt_zero
         self._unsaved: dict[TopicPartition, GroupOffset] = {}
+        self._zeros: set[TopicPartition] = set()  # saved, without doubt
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         """See ``OffsetStorage``; without those whose broker does not answer, which whoever needs them finds out."""
         found: dict[TopicPartition, GroupOffset] = {}
         for broker_name, queues in _by_broker(partitions).items():
             try:
-                committed = self._offsets.committed(group, queues)
+                committed = self.committed(group, queues)
             except MetaqError as error:
                 if not error.retryable:
                     raise
@@ -45,6 +52,19 @@ class BrokerOffsets:
                     found[where] = ours
                 elif offset is not None:
                     found[where] = GroupOffset(offset)
+        return found
+
+    def committed(self, group: str, queues: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """Return what the group has saved in queues of one broker. Raises as ``Offsets``."""
+        found = dict(self._offsets.committed(group, queues))
+        doubtful = {where for where, offset in found.items() if offset == 0} - self._zeros
+        if self._doubt_zero and doubtful:
+            saved = self._offsets.all_committed(group, next(iter(doubtful)))
+            for where in doubtful if saved is not None else ():
+                if where in (saved or {}):
+                    self._zeros.add(where)
+                else:
+                    found[where] = None
         return found
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -59,6 +79,7 @@ class BrokerOffsets:
             else:
                 for where in queues:
                     self._unsaved.pop(where, None)
+                self._zeros |= {where for where in queues if offsets[where].offset == 0}
         if failure is not None:
             raise failure
 
@@ -67,19 +88,20 @@ class BrokerOffsets:
 
 
 class RocketStarts:
-    """Where a group begins: where its brokers say that it is, if ``committed`` is to be asked for, else at ``start``.
+    """Where a group begins: where ``committed`` says that it is, if that is given, else at ``start``.
 
-    What comes again is always read from its first message. A broker of 4.9 answers 0 for a group that it does not know
-    as long as a queue has its first message in memory, so that ``latest`` counts there for older queues only.
+    What comes again is always read from its first message.
     """
 
-    def __init__(self, offsets: Offsets, group: str, start: Start, *, committed: bool) -> None:
+    def __init__(self, offsets: Offsets, group: str, start: Start, committed: BrokerOffsets | None) -> None:
         self._offsets, self._group, self._start, self._committed = offsets, group, start, committed
 
     def resolve(self, where: TopicPartition) -> GroupOffset:
         """Return the offset to begin at. Raises as ``Offsets``."""
-        if self._committed and (offset := self._offsets.committed(self._group, [where])[where]) is not None:
-            return GroupOffset(offset)
+        if self._committed is not None:
+            offset = self._committed.committed(self._group, [where])[where]
+            if offset is not None:
+                return GroupOffset(offset)
         start: Start = "earliest" if where.topic.startswith(RETRY_PREFIX) else self._start
         match start:
             case "earliest" | "latest":

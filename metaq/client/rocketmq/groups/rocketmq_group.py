@@ -44,6 +44,8 @@ FRAME_BYTES_MAX: Final = 64 << 20
 """Longest answer that is accepted."""
 _LIMITS: Final = ChannelLimits(requests_max=1 << 14)
 """Each queue has a request that waits at its broker."""
+ID_WAIT_S: Final = 30.0
+"""How long another consumer with the same id may take to leave."""
 _SEND_BACK_S: Final = 5.0
 _NO_RETRIES: Final = RetryPolicy(retries=0)
 """The coordinator tries again by itself."""
@@ -92,16 +94,18 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         )
         self._membership = self._member(consumer_id, options)
         self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
+        at_brokers = BrokerOffsets(self._offsets, doubt_zero=options.start != "earliest")
         coordinator = Coordinator(
             state,
             self._membership,
-            options.offsets or BrokerOffsets(self._offsets),
-            RocketStarts(self._offsets, group, options.start, committed=options.offsets is None),
+            options.offsets or at_brokers,
+            RocketStarts(self._offsets, group, options.start, at_brokers if options.offsets is None else None),
             self._make,
             CoordinatorSettings(
                 strategy=options.strategy,
                 save_s=options.save_s,
                 drain_s=options.drain_s,
+                id_wait_s=ID_WAIT_S,
                 callbacks=options.on_revoked is not None,
                 order=lambda queue: queue,
             ),
