@@ -36,14 +36,18 @@ def member_client(
     tls: TlsSettings | None = None,
     credentials: Credentials | None = None,
     *,
-    limits: ChannelLimits = DEFAULT_LIMITS,
+    requests_max: int = DEFAULT_LIMITS.requests_max,
     settings: ClientSettings | None = None,
 ) -> RemotingClient:
     """Return a client whose connections are secured and signed as those of a ``SessionPool`` are.
+
+    ``requests_max``: how many requests to one broker may wait for their answers.
 
     Raises:
         ValueError: A file that ``tls`` names cannot be used.
     """
     secured = None if tls is None else RemotingTls(settings=tls)
     hooks = [] if credentials is None else [Signing(credentials)]
-    return RemotingClient(timeouts=timeouts, tls=secured, limits=limits, hooks=hooks, settings=settings)
+    return RemotingClient(
+        timeouts=timeouts, tls=secured, limits=ChannelLimits(requests_max), hooks=hooks, settings=settings
+    )

@@ -6,14 +6,11 @@ on the connection. A broker that hangs delays nobody else's queues.
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import partial
-from typing import Final
 
-from metaq.backends.rocketmq.answers import Answers
-from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
-from metaq.backends.rocketmq.pulls import PulledQueue, read_outcome
+from metaq.backends.rocketmq.pulls import PulledQueue
+from metaq.backends.rocketmq.waiting_pulls import Outcome, is_lasting, submit_pull
 from metaq.client.groups.fetchers import FetchLog, FetchThreads
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.state import GroupState
@@ -25,17 +22,6 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.command import RemotingCommand
-
-SUSPEND_S: Final = 15.0
-"""How long a pull waits at its broker, as those of Java's push consumer do."""
-ANSWER_S: Final = SUSPEND_S + 15.0
-"""How long its answer is waited for: brokers look for pulls that have waited long enough every few seconds."""
-MESSAGES_MAX: Final = 256
-"""What a pull asks for. Brokers give 32, unless they are configured otherwise."""
-
-_FATAL: Final = (ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 _Queue = Owned[RocketDelivery, Pull, QueueAnswer]
 
@@ -74,9 +60,9 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
             *(with_namespace(topic, namespace), partition.broker_name, partition.index),
             *(with_namespace(self._group, namespace), self._subscriptions.of(topic)),
         )
-        command = pulled.pull(pull.offset, MESSAGES_MAX, int(SUSPEND_S * 1000))
-        future = self._client.submit(address, command, ANSWER_S)
-        future.add_done_callback(partial(self._ended, log, queue, pull, address, command, is_master))
+        submit_pull(
+            *(self._client, address, pulled, pull.offset), partial(self._ended, log, queue, pull, address, is_master)
+        )
 
     def _ended(
         self,
@@ -84,28 +70,21 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
         queue: _Queue,
         pull: Pull,
         address: Address,
-        command: RemotingCommand,
         is_master: bool,
-        future: Future[RemotingCommand],
+        outcome: Outcome | MetaqError,
     ) -> None:
         """Take what came of a pull, in whatever thread knows it first."""
-        try:
-            outcome = read_outcome(Answers(address), command, future.result())
-        except (ConnectionFailed, DeadlineExceeded) as error:
-            if not self._state.closing:
+        if isinstance(outcome, MetaqError):
+            if isinstance(outcome, ConnectionFailed | DeadlineExceeded) and not self._state.closing:
                 self._directory.avoid(address)
-            self._failed(log, queue, pull, error)
-        except MetaqError as error:
-            self._failed(log, queue, pull, error)
-        except Exception as error:  # the reader raises it
-            self._state.fail(error)
-        else:
-            log.answered([outcome])
-            answer = QueueAnswer(outcome, is_master)
-            log.jumped(self._state.fetched([(queue, pull)], [answer], self._clock.monotonic()))
+            self._failed(log, queue, pull, outcome)
+            return
+        log.answered([outcome])
+        answer = QueueAnswer(outcome, is_master)
+        log.jumped(self._state.fetched([(queue, pull)], [answer], self._clock.monotonic()))
 
     def _failed(self, log: FetchLog, queue: _Queue, pull: Pull, error: MetaqError) -> None:
-        if isinstance(error, AccessDenied) or (isinstance(error, RequestRefused) and error.code in _FATAL):
+        if is_lasting(error):
             self._state.fail(error)
         elif not self._state.closing:
             log.failed(str(error))

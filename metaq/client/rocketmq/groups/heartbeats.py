@@ -6,49 +6,35 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
 
-from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.group_requests import ANSWER_S, GroupRequests
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq.net.clock import Clock
-from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.bodies.groups import HeartbeatData
-from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import HeartBeat, UnregisterClient
 
-ANSWER_S: Final = 3.0
-"""How long an answer is waited for."""
 AGAIN_S: Final = 1.0
 """Pause after heartbeats that did not reach every broker that they had reached before."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Heartbeats:
-    """A thread that sends ``data`` to ``brokers()``, masters and slaves; ``on_lost`` is called when nobody takes it."""
+class MemberHeartbeats:
+    """A thread that sends heartbeats to ``brokers()``, masters and slaves; ``on_lost``: called when nobody takes them."""
 
     def __init__(
-        self,
-        client: RemotingClient,
-        data: HeartbeatData,
-        brokers: Callable[[], Iterable[Address]],
-        on_lost: Callable[[], None],
-        clock: Clock,
+        self, requests: GroupRequests, brokers: Callable[[], Collection[Address]], on_lost: Callable[[], None]
     ) -> None:
-        self._client, self._data, self._brokers, self._on_lost, self._clock = client, data, brokers, on_lost, clock
+        self._requests, self._brokers, self._on_lost = requests, brokers, on_lost
         self._beating = threading.Lock()
         self._wake, self._stopped = threading.Event(), False
         self._said = ""
         self.reached: set[Address] = set()
         """The brokers that took the last heartbeat."""
         self._missing: set[Address] = set()
-        self._thread = threading.Thread(target=self._run, name=f"metaq-heartbeat-{data.client_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"metaq-heartbeat-{requests.group}", daemon=True)
 
     def start(self) -> None:
         """Start the thread; the first heartbeat is ``beat``'s."""
@@ -62,18 +48,12 @@ class Heartbeats:
         """Send heartbeats and wait for the answers; any thread may do so.
 
         Raises:
-            MetaqError: No broker took one; the reason that the last of them gave.
+            MetaqError: No broker took one; why one of them did not.
         """
         with self._beating:
-            command = to_request(HeartBeat(), self._data.to_json())
-            sent = [(address, self._client.submit(address, command, ANSWER_S)) for address in set(self._brokers())]
-            reached, failure = set(), None
-            for address, future in sent:
-                error = _failure(address, command, future)
-                if error is None:
-                    reached.add(address)
-                else:
-                    failure = error
+            failures = self._requests.beat(set(self._brokers()))
+            reached = {address for address, failure in failures.items() if failure is None}
+            failure = next((each for each in failures.values() if each is not None), None)
             self._missing = self.reached - reached
             self.reached = reached
             self._say(failure)
@@ -83,20 +63,17 @@ class Heartbeats:
     def _say(self, failure: MetaqError | None) -> None:
         text = "" if failure is None else str(failure)
         if text and text != self._said:
-            group = self._data.consumer_data_set[0].group_name
+            group = self._requests.group
             _LOG.warning("group %s: a broker did not take a heartbeat, trying again: %s", group, text)
         self._said = text
 
-    def close(self, group: str) -> None:
-        """End the thread, and tell the brokers that the client has left ``group``."""
+    def close(self) -> None:
+        """End the thread, and tell the brokers that the member has left."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(2 * ANSWER_S)
-        leave = to_request(UnregisterClient(client_id=self._data.client_id, consumer_group=group))
-        for future in [self._client.submit(address, leave, ANSWER_S) for address in self.reached]:
-            with suppress(MetaqError, TimeoutError):  # it finds out by itself when the connection ends
-                future.result(ANSWER_S)
+        self._requests.leave(self.reached)
         self.reached = set()
 
     def _run(self) -> None:
@@ -111,11 +88,3 @@ class Heartbeats:
                 self.beat()
             if was_reached and not self.reached:
                 self._on_lost()
-
-
-def _failure(address: Address, command: RemotingCommand, future: Future[RemotingCommand]) -> MetaqError | None:
-    try:
-        Answers(address).accepted(future.result(), command, "a heartbeat")
-    except MetaqError as error:
-        return error
-    return None

@@ -11,18 +11,10 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from metaq.backends.rocketmq.answers import Answers
-from metaq.backends.rocketmq.names import with_namespace
-from metaq.client.rocketmq.groups.heartbeats import ANSWER_S
-from metaq.discovery.name_server import NameServerDirectory
+from metaq.backends.rocketmq.group_requests import ANSWER_S, GroupRequests
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
-from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.bodies.groups import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
-from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import LockBatchMq, UnlockBatchMq
-from metaq.protocols.remoting.headers.fields import Request
 
 RENEW_S: Final = 20.0
 LIFE_S: Final = 30.0
@@ -30,19 +22,16 @@ LIFE_S: Final = 30.0
 _LOG: Final = logging.getLogger(__name__)
 
 
-class QueueLocks:
-    """The locks of ``consumer_id``. A thread renews them; ``on_change`` is called when one is lost."""
+class MemberLocks:
+    """The locks of a member. A thread renews them; ``on_change`` is called when one is lost."""
 
-    def __init__(
-        self, client: RemotingClient, directory: NameServerDirectory, group: str, consumer_id: str, clock: Clock
-    ) -> None:
-        self._client, self._directory, self._clock = client, directory, clock
-        self._group, self._consumer_id = with_namespace(group, directory.namespace), consumer_id
+    def __init__(self, requests: GroupRequests, clock: Clock) -> None:
+        self._requests, self._clock, self._group = requests, clock, requests.group
         self._lock = threading.Lock()  # around the requests, and what came of them
         self._locked: dict[TopicPartition, float] = {}
-        self._wake, self._stopped = threading.Event(), False
+        self._stopped = threading.Event()
         self._on_change: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name=f"metaq-locks-{consumer_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"metaq-locks-{requests.group}", daemon=True)
 
     def start(self, on_change: Callable[[], None]) -> None:
         """Start the thread."""
@@ -51,8 +40,7 @@ class QueueLocks:
 
     def close(self) -> None:
         """End the thread."""
-        self._stopped = True
-        self._wake.set()
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(2 * ANSWER_S)
 
@@ -62,7 +50,7 @@ class QueueLocks:
             for broker_name, of_broker in _by_broker(queues).items():
                 now_s = self._clock.monotonic()
                 try:
-                    mine = self._ask(LockBatchMq(), broker_name, of_broker)
+                    mine = self._requests.lock(broker_name, of_broker)
                 except MetaqError as error:
                     _LOG.warning("group %s: queues of %s cannot be locked now: %s", self._group, broker_name, error)
                     mine = {one for one in of_broker if now_s - self._locked.get(one, -LIFE_S) < LIFE_S}
@@ -81,33 +69,15 @@ class QueueLocks:
                 for queue in of_broker:
                     del self._locked[queue]
                 try:
-                    self._ask(UnlockBatchMq(), broker_name, of_broker)
+                    self._requests.unlock(broker_name, of_broker)
                 except MetaqError as error:
                     _LOG.warning("group %s: queues of %s cannot be unlocked: %s", self._group, broker_name, error)
 
     def _run(self) -> None:
-        while not self._wake.wait(RENEW_S):
+        while not self._stopped.wait(RENEW_S):
             queues = set(self._locked)
             if self.lock(queues) != queues:
                 self._on_change()
-
-    def _ask(self, header: Request, broker_name: str, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Send the queues of one broker to its master; return those that the answer names."""
-        rows = {
-            MessageQueue(
-                topic=with_namespace(queue.topic, self._directory.namespace),
-                broker_name=broker_name,
-                queue_id=queue.partition.index,
-            ): queue
-            for queue in queues
-        }
-        body = LockBatchRequestBody(consumer_group=self._group, client_id=self._consumer_id, mq_set=tuple(rows))
-        command = to_request(header, body.to_json(), broker_name=broker_name)
-        address = self._directory.write_address(broker_name, topic=next(iter(queues)).topic)
-        response = self._client.call(address, command, ANSWER_S)
-        answer = Answers(address).accepted(response, command, f"a lock of group {self._group}").body
-        named = LockBatchResponseBody.from_json(answer).locked if answer else ()
-        return {rows[one] for one in named if one in rows}
 
 
 def _by_broker(queues: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

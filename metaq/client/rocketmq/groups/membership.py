@@ -8,43 +8,29 @@ Source: docs/client.md, "Groups of RocketMQ".
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.group_requests import GroupRequests
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pulls import PulledQueue
-from metaq.client.rocketmq.groups.heartbeats import ANSWER_S, Heartbeats
-from metaq.client.rocketmq.groups.locks import QueueLocks
+from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats
+from metaq.client.rocketmq.groups.locks import MemberLocks
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.discovery.zk_groups import GroupView
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import ConsumerIdInUse, FieldError, MetaqError, TopicNotFound
+from metaq.errors import ConsumerIdInUse, MetaqError, TopicNotFound
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import Clock
 from metaq.net.remoting_client import RemotingClient
-from metaq.protocols.remoting.bodies.groups import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumerList,
-    HeartbeatData,
-    MessageModel,
-)
-from metaq.protocols.remoting.codes import RequestCode, ResponseCode
-from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.clients import GetConsumerListByGroup
 
 REFRESH_S: Final = 20.0
 """Pause between two looks at members and queues, as Java's client has it."""
 NEW_TOPIC_S: Final = 1.0
 """The same while a topic has no queues yet."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +40,6 @@ class MemberSettings:
     ordered: bool = False
     broadcast: bool = False
     own_id: bool = False
-    consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class RocketMembership:
@@ -70,47 +55,32 @@ class RocketMembership:
         directory: NameServerDirectory,
         pool: SessionPool,
         client: RemotingClient,
-        group: str,
+        requests: GroupRequests,
         consumer_id: str,
         subscriptions: Subscriptions,
         settings: MemberSettings,
         clock: Clock,
     ) -> None:
-        self.group, self.consumer_id = group, consumer_id
+        self.group, self.consumer_id = subscriptions.group, consumer_id
         self.exclusive = settings.ordered
-        self._directory, self._pool, self._client = directory, pool, client
+        self._directory, self._pool, self._client, self._requests = directory, pool, client, requests
         self._subscriptions, self._settings = subscriptions, settings
-        self._group = with_namespace(group, directory.namespace)
-        self._heartbeats = Heartbeats(client, self._data(), self._brokers, self._lost, clock)
-        self._locks = QueueLocks(client, directory, group, consumer_id, clock) if settings.ordered else None
+        self._heartbeats = MemberHeartbeats(requests, self._brokers, self._lost)
+        self._locks = MemberLocks(requests, clock) if settings.ordered else None
         self._on_change: Callable[[], None] = lambda: None
         self._on_lost: Callable[[], None] = lambda: None
         self._started = self._joined = self._closed = False
         self._queues: dict[str, list[Partition]] = {}
 
-    def _data(self) -> HeartbeatData:
-        settings = self._settings
-        data = ConsumerData(
-            group_name=self._group,
-            message_model=MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING,
-            consume_from_where=settings.consume_from,
-            subscription_data_set=self._subscriptions.data(self._directory.namespace),
-        )
-        return HeartbeatData(client_id=self.consumer_id, consumer_data_set=(data,))
-
     def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
         """Take note of what to call: ``on_lost`` when no broker takes heartbeats any more, ``on_change`` after any
         change."""
         self._on_change, self._on_lost = on_change, on_lost
-        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        self._requests.when_members_change(on_change)
         self._heartbeats.start()
         if self._locks is not None:
             self._locks.start(on_change)
         self._started = True
-
-    def _notified(self, address: Address, command: RemotingCommand) -> None:
-        if command.ext.get("consumerGroup") == self._group:
-            self._on_change()
 
     def _lost(self) -> None:
         self._on_lost()
@@ -161,7 +131,9 @@ class RocketMembership:
             if subscription.type == "TAG" or not self._queues[topic]:
                 continue
             name = self._queues[topic][0].broker_name
-            queue = PulledQueue(with_namespace(topic, self._directory.namespace), name, 0, self._group, subscription)
+            queue = PulledQueue(
+                with_namespace(topic, self._directory.namespace), name, 0, self._requests.group, subscription
+            )
             with self._pool.lease(self._directory.read_address(name, topic=topic)) as session:
                 queue.check(session)
 
@@ -197,17 +169,11 @@ class RocketMembership:
 
     def _members(self, topic: str) -> Collection[str]:
         """Ask a broker of a topic for the members of the group."""
-        command = to_request(GetConsumerListByGroup(consumer_group=self._group))
         failure: MetaqError | None = None
         for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
             try:
-                address = self._directory.read_address(name, topic=topic)
-                response = self._client.call(address, command, ANSWER_S)
-                if response.code == ResponseCode.SYSTEM_ERROR:
-                    return ()  # "no consumer for this group"
-                body = Answers(address).accepted(response, command, f"the members of group {self._group}").body
-                return ConsumerList.from_json(body).consumer_id_list
-            except (MetaqError, FieldError) as error:
+                return self._requests.members(self._directory.read_address(name, topic=topic))
+            except MetaqError as error:
                 failure = error
         raise failure or _NotListed(self.consumer_id, topic)
 
@@ -234,7 +200,7 @@ class RocketMembership:
         self._closed = True
         if self._locks is not None:
             self._locks.close()
-        self._heartbeats.close(self._group)
+        self._heartbeats.close()
         self._client.close()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.pulls import ALL, Found, Moved, NotYet, Subscription
+from metaq.backends.rocketmq.waiting_pulls import Outcome
 from metaq.client.groups.deliveries import InHand, Settler
 from metaq.client.groups.owned import POLL_STEPS, Jump, Owned
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery, original_topic
@@ -25,8 +26,6 @@ from metaq.model import TopicPartition
 
 WAITED_S: Final = 0.5
 """A broker that answers "nothing new" sooner did not wait for messages; it is not asked again at once."""
-
-Outcome = Found | NotYet | Moved
 
 
 class QueueAnswer(NamedTuple):
@@ -203,7 +202,9 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
             self._batch = iter(unwrapped(record) if record.sys_flag & INNER_BATCH else (record,))
         except CorruptRecord as error:
             if not self._settings.skip_corrupt:
-                raise CorruptRecord(f"{self.where} at offset {self._frontier} or later", *_place(error)) from None
+                raise CorruptRecord(
+                    f"{self.where} at offset {self._frontier} or later", error.offset, error.size, error.reason
+                ) from None
             self._at = self._at + error.size if error.size > 0 else len(found.data)
         else:
             self._at += record.size
@@ -222,7 +223,3 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         else:
             self._found, self._at = answer, 0
         return True
-
-
-def _place(error: CorruptRecord) -> tuple[int, int, str]:
-    return error.offset, error.size, error.reason

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from metaq.backends.rocketmq.answers import Answers
-from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.group_requests import BeginsAt, GroupRequests, Member
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.remoting import member_client
@@ -35,18 +34,13 @@ from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import own_ip
-from metaq.protocols.remoting.bodies.groups import ConsumeFromWhere
-from metaq.protocols.remoting.channel import ChannelLimits
-from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest answer that is accepted."""
-_LIMITS: Final = ChannelLimits(requests_max=1 << 14)
+REQUESTS_MAX: Final = 1 << 14
 """Each queue has a request that waits at its broker."""
 ID_WAIT_S: Final = 30.0
 """How long another consumer with the same id may take to leave."""
-_SEND_BACK_S: Final = 5.0
 _NO_RETRIES: Final = RetryPolicy(retries=0)
 """The coordinator tries again by itself."""
 
@@ -72,7 +66,9 @@ class RocketCluster:
         Raises:
             ValueError: A file for TLS cannot be used.
         """
-        return member_client(self.pool.timeouts, self.tls, self.credentials, limits=_LIMITS, settings=settings)
+        return member_client(
+            self.pool.timeouts, self.tls, self.credentials, requests_max=REQUESTS_MAX, settings=settings
+        )
 
 
 class RocketCore(ConsumerCore[RocketDelivery]):
@@ -92,6 +88,14 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         state: GroupState[RocketDelivery, Pull, QueueAnswer] = GroupState(
             retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
         )
+        member = Member(
+            group=group,
+            client_id=consumer_id,
+            subscriptions=[(topic, self.subscriptions.of(topic)) for topic in self.subscriptions.all_topics],
+            broadcast=options.broadcast,
+            begins_at=_begins_at(options.start),
+        )
+        self._requests = GroupRequests(self.client, cluster.directory, member)
         self._membership = self._member(consumer_id, options)
         self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
         at_brokers = BrokerOffsets(self._offsets, doubt_zero=options.start != "earliest")
@@ -115,11 +119,9 @@ class RocketCore(ConsumerCore[RocketDelivery]):
 
     def _member(self, consumer_id: str, options: RocketOptions) -> RocketMembership:
         cluster = self.cluster
-        settings = MemberSettings(
-            options.ordered, options.broadcast, options.consumer_id is not None, _consume_from(options.start)
-        )
+        settings = MemberSettings(options.ordered, options.broadcast, options.consumer_id is not None)
         return RocketMembership(
-            *(cluster.directory, cluster.pool, self.client, options.group, consumer_id, self.subscriptions, settings),
+            *(cluster.directory, cluster.pool, self.client, self._requests, consumer_id, self.subscriptions, settings),
             clock=cluster.pool.clock,
         )
 
@@ -142,22 +144,14 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             producer.send_many(self.options.reject_topic, [delivery.copy()])
 
     def _send_back(self, delivery: RocketDelivery) -> None:
-        """Have the broker deliver a message to the group again, later, or move it to the dead letters."""
-        cluster, broker_name = self.cluster, delivery.partition.broker_name
-        namespace = cluster.directory.namespace
-        header = ConsumerSendMsgBack(
-            offset=delivery.log_offset,
-            group=with_namespace(self.group, namespace),
+        self._requests.send_back(
+            delivery.where,
+            delivery.log_offset,
+            message_id=delivery.message_id,
+            topic=delivery.topic,
             delay_level=self.options.delay_level,
-            origin_msg_id=delivery.message_id,
-            origin_topic=with_namespace(delivery.topic, namespace),
-            unit_mode=False,
-            max_reconsume_times=self.options.reconsume_max,
+            reconsume_max=self.options.reconsume_max,
         )
-        command = to_request(header, broker_name=broker_name)
-        address = cluster.directory.write_address(broker_name, topic=delivery.where.topic)
-        response = self.client.call(address, command, _SEND_BACK_S)
-        Answers(address).accepted(response, command, f"message {delivery.message_id} to be delivered again")
 
     def _ends(self) -> Mapping[TopicPartition, tuple[int, int]]:
         ranges, _ = self._offsets.ranges_now(self.positions())
@@ -174,11 +168,11 @@ def broadcast(options: RocketOptions, cluster: RocketCluster) -> RocketOptions:
     return replace(options, offsets=offsets, on_reject=on_reject, broadcast=True)
 
 
-def _consume_from(start: object) -> ConsumeFromWhere:
+def _begins_at(start: object) -> BeginsAt:
     """What brokers show of where the group begins."""
     match start:
         case "latest":
-            return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+            return "latest"
         case "earliest":
-            return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+            return "earliest"
+    return "time"

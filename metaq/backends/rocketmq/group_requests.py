@@ -1,0 +1,198 @@
+"""What a member of a consumer group says to brokers and asks them, over a client that it shares with its pulls.
+
+Brokers know a member by the connections that its heartbeats come over, and tell it on them when the members change. So
+all of a member's requests go through one ``RemotingClient``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from metaq.backends.rocketmq.answers import Answers
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pulls import Subscription
+from metaq.backends.rocketmq.routes import Routes
+from metaq.errors import MetaqError
+from metaq.formats.rocketmq.tags import tag_hash
+from metaq.model import Address, TopicPartition
+from metaq.net.clock import wall_clock_ms
+from metaq.net.remoting_client import RemotingClient
+from metaq.protocols.remoting.bodies.groups import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageModel,
+    MessageQueue,
+    SubscriptionData,
+)
+from metaq.protocols.remoting.codes import RequestCode, ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import (
+    GetConsumerListByGroup,
+    HeartBeat,
+    LockBatchMq,
+    UnlockBatchMq,
+    UnregisterClient,
+)
+from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
+
+ANSWER_S: Final = 3.0
+"""How long an answer is waited for."""
+
+BeginsAt = Literal["earliest", "latest", "time"]
+"""Where a group begins that has no offsets, as brokers show it. They do not go by it."""
+
+_BEGINS: Final = {
+    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "time": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of ``group``, as it describes itself. ``subscriptions``: topics, without their namespace."""
+
+    group: str
+    client_id: str
+    subscriptions: Sequence[tuple[str, Subscription]]
+    broadcast: bool = False
+    begins_at: BeginsAt = "earliest"
+
+
+class GroupRequests:
+    """The requests of ``member``; names are given and returned without the namespace of ``routes``. Thread-safe.
+
+    All methods raise ``RequestRefused``, ``AccessDenied``, ``ConnectionFailed``, ``DeadlineExceeded`` and
+    ``ProtocolError``.
+    """
+
+    def __init__(self, client: RemotingClient, routes: Routes, member: Member) -> None:
+        self._client, self._routes, self._id = client, routes, member.client_id
+        self.group = with_namespace(member.group, routes.namespace)
+        """The group as brokers know it."""
+        model = MessageModel.BROADCASTING if member.broadcast else MessageModel.CLUSTERING
+        version = wall_clock_ms()  # brokers take the newest of a client
+        data = ConsumerData(
+            group_name=self.group,
+            message_model=model,
+            consume_from_where=_BEGINS[member.begins_at],
+            subscription_data_set=tuple(
+                _subscription(with_namespace(topic, routes.namespace), wanted, version)
+                for topic, wanted in member.subscriptions
+            ),
+        )
+        self._heartbeat = HeartbeatData(client_id=member.client_id, consumer_data_set=(data,)).to_json()
+
+    def beat(self, addresses: Collection[Address]) -> dict[Address, MetaqError | None]:
+        """Send heartbeats to brokers, masters and slaves; return what went wrong with each, ``None``: nothing."""
+        command = to_request(HeartBeat(), self._heartbeat)
+        sent = {address: self._client.submit(address, command, ANSWER_S) for address in addresses}
+        return {address: _failure(address, command, future) for address, future in sent.items()}
+
+    def leave(self, addresses: Collection[Address]) -> None:
+        """Say goodbye to brokers. Those that do not answer find out by themselves when the connection ends."""
+        command = to_request(UnregisterClient(client_id=self._id, consumer_group=self.group))
+        for address, future in [(each, self._client.submit(each, command, ANSWER_S)) for each in addresses]:
+            _failure(address, command, future)
+
+    def when_members_change(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called when a broker says that the members of the group have changed."""
+
+        def told(address: Address, command: RemotingCommand) -> None:
+            if command.ext.get("consumerGroup") == self.group:
+                call()
+
+        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, told)
+
+    def members(self, address: Address) -> Collection[str]:
+        """Ask the broker at ``address`` for the ids of the members that it knows."""
+        command = to_request(GetConsumerListByGroup(consumer_group=self.group))
+        response = self._client.call(address, command, ANSWER_S)
+        if response.code == ResponseCode.SYSTEM_ERROR:
+            return ()  # that is how brokers say that there are none
+        body = Answers(address).accepted(response, command, f"the members of group {self.group}").body
+        return ConsumerList.from_json(body).consumer_id_list
+
+    def lock(self, broker_name: str, queues: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Lock queues of a broker for this member; return those that it has locked now."""
+        return self._locked(LockBatchMq(), broker_name, queues)
+
+    def unlock(self, broker_name: str, queues: Collection[TopicPartition]) -> None:
+        """Give locks back."""
+        self._locked(UnlockBatchMq(), broker_name, queues)
+
+    def _locked(
+        self, header: LockBatchMq | UnlockBatchMq, broker_name: str, queues: Collection[TopicPartition]
+    ) -> set[TopicPartition]:
+        namespace = self._routes.namespace
+        rows = {
+            MessageQueue(
+                topic=with_namespace(queue.topic, namespace), broker_name=broker_name, queue_id=queue.partition.index
+            ): queue
+            for queue in queues
+        }
+        body = LockBatchRequestBody(consumer_group=self.group, client_id=self._id, mq_set=tuple(rows))
+        command = to_request(header, body.to_json(), broker_name=broker_name)
+        address = self._routes.write_address(broker_name, topic=next(iter(queues)).topic)
+        response = self._client.call(address, command, ANSWER_S)
+        answer = Answers(address).accepted(response, command, f"locks of group {self.group}").body
+        named = LockBatchResponseBody.from_json(answer).locked if answer else ()
+        return {rows[one] for one in named if one in rows}
+
+    def send_back(
+        self,
+        where: TopicPartition,
+        log_offset: int,
+        *,
+        message_id: str,
+        topic: str,
+        delay_level: int,
+        reconsume_max: int,
+    ) -> None:
+        """Have the broker deliver a message to the group again, later, or move it to the group's dead letters.
+
+        ``where``: the queue that it was read from; ``log_offset``: where it is in the broker's log; ``topic``: the one
+        that it was sent to first; ``delay_level`` 0: later each time; after ``reconsume_max`` times it is dead.
+        """
+        broker_name, namespace = where.partition.broker_name, self._routes.namespace
+        header = ConsumerSendMsgBack(
+            offset=log_offset,
+            group=self.group,
+            delay_level=delay_level,
+            origin_msg_id=message_id,
+            origin_topic=with_namespace(topic, namespace),
+            unit_mode=False,
+            max_reconsume_times=reconsume_max,
+        )
+        command = to_request(header, broker_name=broker_name)
+        address = self._routes.write_address(broker_name, topic=where.topic)
+        response = self._client.call(address, command, ANSWER_S)
+        Answers(address).accepted(response, command, f"message {message_id} to be delivered again")
+
+
+def _failure(address: Address, command: RemotingCommand, future: Future[RemotingCommand]) -> MetaqError | None:
+    try:
+        Answers(address).accepted(future.result(), command, "a heartbeat")
+    except MetaqError as error:
+        return error
+    return None
+
+
+def _subscription(topic: str, wanted: Subscription, version: int) -> SubscriptionData:
+    tags = sorted(wanted.tags or ())
+    return SubscriptionData(
+        topic=topic,
+        sub_string=wanted.expression.strip() or "*",
+        tags_set=tuple(tags),
+        code_set=tuple(tag_hash(tag) for tag in tags),
+        sub_version=version,
+        expression_type=wanted.type,
+    )
