@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class MemberHeartbeats:
-    """A thread that sends heartbeats to ``brokers()``, masters and slaves; ``on_lost``: called when nobody takes them."""
+    """A thread that sends heartbeats to all ``brokers()``, also slaves; ``on_lost``: called when nobody takes them."""
 
     def __init__(
         self, requests: GroupRequests, brokers: Callable[[], Collection[Address]], on_lost: Callable[[], None]
