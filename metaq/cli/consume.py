@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -13,8 +14,11 @@ from metaq.cli.message_form import Write, add_form, writer_of
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
     from metaq.client.browser import Start
+    from metaq.client.metaq import MetaQ
     from metaq.client.records import Received
+    from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.records import RocketReceived
+    from metaq.model import Partition
 
 _START_HELP: Final = (
     "earliest (default), latest, a time in ISO 8601, @MS since 1970, a time span back from now such as 90s, 15m, 12h, "
@@ -50,8 +54,8 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     if options.group is not None:
         return _run_in_group(options, profile, start, write)
     with profile.connect() as mq:
-        browser = mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow)
-        for number, message in enumerate(_picked(browser, options.attribute, options.grep), 1):
+        messages = _browse(mq, options, partitions, start)
+        for number, message in enumerate(_picked(messages, options.attribute, options.grep), 1):
             out.write(write(message))
             if options.follow:
                 out.flush()
@@ -59,6 +63,17 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
                 break
         out.flush()
     return 0
+
+
+def _browse(
+    mq: MetaQ | RocketMQ, options: argparse.Namespace, partitions: list[Partition] | None, start: Start
+) -> Iterable[Received | RocketReceived]:
+    """Return the messages of the topic; RocketMQ's brokers leave out those with other tags."""
+    from metaq.client.metaq import MetaQ
+
+    if isinstance(mq, MetaQ) or options.attribute is None:
+        return mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow)
+    return mq.browse(options.topic, partitions=partitions, start=start, follow=options.follow, tags=options.attribute)
 
 
 def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, write: Write) -> int:
@@ -94,7 +109,7 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
 def _picked(
     messages: Iterable[Received | RocketReceived], attribute: str | None, text: str | None
 ) -> Iterator[Received | RocketReceived]:
-    wanted = None if text is None else text.encode()
+    wanted = None if text is None else os.fsencode(text)
     for message in messages:
         if (attribute is None or message.attribute == attribute) and (wanted is None or wanted in message.data):
             yield message

@@ -37,6 +37,7 @@ class Browser:
         ValueError: A partition in ``partitions`` or ``start`` is none of the topic's; no message begins at an offset.
         OffsetMoved: An offset in ``start`` is outside what the partition holds, or retention overtook the reader.
         CorruptFrame: A frame fails its checksum; the messages before it were yielded.
+        CorruptRecord, CodecMissing: A message of a RocketMQ client cannot be decompressed.
         ExtensionMissing: ``start`` is a time, and a broker keeps none (a Java broker).
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked, after retries.
     """

@@ -81,6 +81,10 @@ class ClusterView:
         """Return each topic with its partitions that have or had messages."""
         return self._directory.topics()
 
+    def servers(self) -> set[Address]:
+        """Return the addresses of the brokers."""
+        return set(self._directory.brokers().values())
+
     def partitions(self, topic: str) -> list[Partition]:
         """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
         stored = set(self._directory.partitions(topic))

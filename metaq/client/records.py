@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import timestamp_ms
+from metaq.formats.rocketmq.compression import decompress
 from metaq.formats.rocketmq.properties import parse_properties
 from metaq.model import Partition, TopicPartition
 
@@ -28,7 +29,7 @@ class Received:
     ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
     ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that tell no time (a Java
     broker's). ``attribute`` is ``None`` if the message has none. Of a message that a RocketMQ client sent, it is the
-    tag, and ``properties`` has all properties; of others that is ``None``.
+    tag, ``properties`` has all properties, and ``data`` is decompressed; of others ``properties`` is ``None``.
     """
 
     topic: str
@@ -47,6 +48,8 @@ class Received:
 
         Raises:
             CorruptFrame: The frame announces an attribute that it does not hold.
+            CodecMissing: A RocketMQ client compressed the body, and the package for that is not installed.
+            CorruptRecord: The body cannot be decompressed.
         """
         message, fields = frame.message, frame.stored_fields
         return cls(
@@ -57,6 +60,6 @@ class Received:
             message_id=frame.message_id,
             timestamp_ms=timestamp_ms(frame.message_id),
             attribute=message.attribute,
-            data=message.payload,
+            data=message.payload if fields is None else decompress(message.payload, fields.sys_flag),
             properties=None if fields is None else parse_properties(fields.properties),
         )

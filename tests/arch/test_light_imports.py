@@ -84,5 +84,21 @@ def test_the_package_itself_is_one_module() -> None:
     assert {name for name in imported([], ["metaq_spark"]) if name.startswith("metaq")} == {"metaq_spark"}
 
 
+def test_the_help_of_the_command_metaq_imports_nothing_that_its_commands_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "metaq.cli.main", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    new = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "metaq.cli.find" in new
+    ours = {name for name in new if name.startswith("metaq") and not name.startswith("metaq.cli")}
+    assert ours == {"metaq"}
+    assert new & (HEAVY | {"socket", "sqlite3", "logging", "subprocess", "typing_extensions"}) == set()
+
+
 def test_a_heavy_import_would_be_seen() -> None:
     assert imported(["pyspark.worker"], [SOURCE, "metaq_spark.columns.kernels"]) & HEAVY >= {"numba", "llvmlite"}

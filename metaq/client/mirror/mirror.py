@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from metaq.client.metaq import MetaQ
 from metaq.client.mirror.progress import ProgressFile
-from metaq.client.mirror.sides import AnyReceived, servers_of, target_of, targets_in
+from metaq.client.mirror.sides import AnyReceived, target_of, targets_in
 from metaq.client.mirror.targets import assign
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Partition
@@ -57,7 +57,7 @@ class Mirror:
         self._source, self._target, self._progress = source, target, progress
         self._prefix, self._fold = prefix, fold
         topics = list(dict.fromkeys(topics))
-        if servers_of(source) & servers_of(target):
+        if source.cluster.servers() & target.cluster.servers():
             refuse_circles(topics, prefix)
         self._writer = target_of(target)
         self._browsers = {

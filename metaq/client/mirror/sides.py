@@ -30,13 +30,6 @@ class CannotCopy(ValueError):
         return f"{self.where}, offset {self.offset}: the message cannot be copied: {self.reason}"
 
 
-def servers_of(mq: MetaQ | RocketMQ) -> set[str]:
-    """Return the addresses of a cluster's servers, which show whether two clusters are the same."""
-    if isinstance(mq, MetaQ):
-        return set(map(str, mq.cluster.brokers().values()))
-    return set(map(str, mq.name_servers))
-
-
 def targets_in(mq: MetaQ | RocketMQ, topic: str) -> list[Partition]:
     """Return the partitions that take messages of a topic.
 
@@ -45,7 +38,7 @@ def targets_in(mq: MetaQ | RocketMQ, topic: str) -> list[Partition]:
     """
     found = mq.cluster.writable(topic)
     if not found:
-        raise TopicNotFound(topic, sorted(servers_of(mq)))
+        raise TopicNotFound(topic, sorted(map(str, mq.cluster.servers())))
     return found
 
 

@@ -25,7 +25,7 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOp
 from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
-from metaq.model import Address, Partition
+from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
@@ -167,11 +167,6 @@ class RocketMQ:
     def parked(self, group: str) -> RocketParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""
         return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
-
-    @property
-    def name_servers(self) -> tuple[Address, ...]:
-        """The name servers, as they were given."""
-        return self._directory.servers
 
     @property
     def cluster(self) -> RocketClusterView:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
+from metaq.backends.rocketmq.bundled import ask_for_metaq
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.rocketmq.topics import Topics
 from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 
 
@@ -67,6 +70,18 @@ class RocketClusterView:
         """Return broker name -> address to read from, of the brokers that have a topic of users."""
         names = {queue.broker_name for queues in self.topics().values() for queue in queues}
         return {name: self._directory.read_address(name) for name in sorted(names)}
+
+    def servers(self) -> set[Address]:
+        """Return the addresses of name servers and brokers; of the bundled broker, also that for MetaQ's clients.
+
+        A broker that does not answer that question is not asked again.
+        """
+        masters = self._directory.masters()
+        found = {*self._directory.servers, *masters.values()}
+        for name, address in masters.items():
+            with suppress(MetaqError):
+                found.add(ask_for_metaq(self._pool, name, address).address)
+        return found
 
     def partitions(self, topic: str) -> list[Partition]:
         """Return the queues of a topic that may be read, sorted."""

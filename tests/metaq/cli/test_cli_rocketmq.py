@@ -11,6 +11,7 @@ import pytest
 from metaq.cli.main import main
 from metaq.model import Partition
 from metaq.protocols.remoting.acl import Credentials
+from metaq.protocols.remoting.codes import RequestCode
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 QUEUE = Partition("broker-a", 0)
@@ -35,7 +36,7 @@ def run(cluster: ScriptedCluster, capfdbinary: pytest.CaptureFixture[bytes]) -> 
     return run
 
 
-def test_lines_are_sent_and_printed(run: Run, tmp_path: Path) -> None:
+def test_lines_are_sent_and_printed(run: Run, cluster: ScriptedCluster, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_bytes(b"one tea\ntwo scones\n")
     status, out, _ = run("produce", "orders", "-a", "hot", "-p", "broker-a:1", "-v", str(lines))
@@ -47,7 +48,10 @@ def test_lines_are_sent_and_printed(run: Run, tmp_path: Path) -> None:
     )
     row = json.loads(run("consume", "orders", "--json", "--from", "1", "-p", "broker-a:1")[1])
     assert (row["value"], row["attribute"], row["properties"]["TAGS"]) == ("two scones", "hot", "hot")
+    before = len(cluster.broker().requests)
     assert run("consume", "orders", "-a", "cold")[:2] == (0, "")
+    pulls = [asked for asked in cluster.broker().requests[before:] if asked.code == RequestCode.PULL_MESSAGE]
+    assert {asked.ext["subscription"] for asked in pulls} == {"cold"}, "the broker filters"
 
 
 def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:

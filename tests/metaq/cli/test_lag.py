@@ -136,6 +136,40 @@ def test_other_file_systems_and_missing_names(command: Run) -> None:
     assert command("lag") == (2, "", "metaq: lag: name a group, or --checkpoint DIR\n")
 
 
+def test_a_terminal_is_drawn_again(
+    cluster: ScriptedCluster, rocketmq: str, command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pause:
+        """Lets two rounds pass, as if Ctrl-C came in the third."""
+
+        def __init__(self) -> None:
+            self.rounds = 0
+
+        def wait(self, seconds: float) -> None:
+            assert seconds == 2.5
+            self.rounds += 1
+            if self.rounds == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("metaq.cli.lag.threading.Event", Pause)
+    watch = ("-c", rocketmq, "lag", "billing", "orders", "--watch", "2.5")
+    status, out, _ = command(*watch)
+    blocks = out.rstrip("\n").split("\n\n")
+    assert (status, len(blocks), "\x1b" in out) == (130, 2, False)
+    assert blocks[1].splitlines()[1:] == blocks[0].splitlines()[1:]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert command(*watch)[1].count("\x1b[H\x1b[2J") == 2
+    assert "expected seconds, 0.1 to 86400" in _refused(command, "lag", "billing", "--watch", "0")
+
+
+def _refused(command: Run, *arguments: str) -> str:
+    """What argparse says."""
+    with pytest.raises(SystemExit) as ended:
+        command(*arguments)
+    assert ended.value.code == 2
+    return command("lag")[2]
+
+
 def test_watching_prints_blocks_until_ctrl_c(cluster: ScriptedCluster, rocketmq: str) -> None:
     cluster.append("orders", QUEUE, [b"x"] * 5)
     program = [sys.executable, "-m", "metaq.cli.main", "-c", rocketmq, "lag", "billing", "orders", "--watch", "0.1"]
