@@ -31,6 +31,7 @@ from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.frontends.remoting.send_groups import SendGroups
+from metaq_broker.frontends.remoting.send_headers import has_short_names, read_send_header
 from metaq_broker.frontends.remoting.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX, is_of_one_group
 from metaq_broker.storage.errors import StateFull
 from metaq_broker.storage.state_table import OnDurable
@@ -46,14 +47,8 @@ RETRY_TOPIC_CHARACTERS_MAX: Final = 255
 
 _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
-_DEFAULTS: Final = {
-    False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
-    True: {"a": "", "c": "", "d": "0"},
-}
-"""Fields that RocketMQ requires in name only."""
-
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
-_WAIT: Final = re.compile("(?:^|(?<=\x02))WAIT\x01[^\x02]*\x02?")
+_WAIT: Final = re.compile("WAIT\x01(?<![^\x02]WAIT\x01)[^\x02]*\x02?")  # begins with the word: that is found quickly
 _ELEMENT: Final = struct.Struct(">iiiii")
 _TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
 
@@ -70,12 +65,17 @@ class Interceptor(Protocol):
 
 
 class Send:
-    """One send that passed the checks: the request's header, its topic and queue, and who sent it."""
+    """One send: its request's header, the queue that it goes to, and who sent it.
 
-    __slots__ = ("call", "fields", "header", "queue", "settings")
+    ``born_timestamp`` and ``properties`` are this send's; ``header`` says them of another one.
+    """
 
-    def __init__(self, call: Call, header: SendMessage, queue: int, settings: TopicSettings) -> None:
-        self.call, self.header, self.queue, self.settings = call, header, queue, settings
+    __slots__ = ("born_timestamp", "call", "fields", "header", "properties", "queue")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.header, self.born_timestamp, self.properties = read_send_header(call.request)
+        self.queue = self.header.queue_id
         self.fields: dict[str, str] = {}
         """What the response to a client of 5.x has beside the usual fields."""
 
@@ -103,15 +103,11 @@ class Sends:
     def send(self, call: Call) -> RemotingCommand | None:
         """Carry out a send."""
         command = call.request
-        is_short = command.code in SendMessage.SHORT_CODES
-        topic = command.ext.get("b" if is_short else "topic", "")
+        topic = command.ext.get("b" if has_short_names(command) else "topic", "")
         if (refused := self._check_topic(command, topic)) is not None:
             return _answer(command, refused)
-        header = SendMessage.from_ext({**_DEFAULTS[is_short], **command.ext}, command.code)
-        settings = self._topics.settings(topic)
-        if settings is None:
-            return self._create_topic(call, header)
-        return self._send(call, header, settings)
+        send, settings = Send(call), self._topics.settings(topic)
+        return self._create_topic(send) if settings is None else self._send(send, settings)
 
     def _check_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
         fault = topic_fault(topic)
@@ -121,8 +117,9 @@ class Sends:
             return Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         return None
 
-    def _create_topic(self, call: Call, header: SendMessage) -> RemotingCommand | None:
+    def _create_topic(self, send: Send) -> RemotingCommand | None:
         """Make the topic that a message was sent to; the send goes on when its settings are on the disk."""
+        call, header = send.call, send.header
 
         def created(error: Exception | None) -> None:
             settings = self._topics.settings(header.topic)
@@ -130,7 +127,7 @@ class Sends:
             if error is not None or settings is None:
                 response = _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, f"no topic was made: {error}"))
             else:
-                response = self._send(call, header, settings)
+                response = self._send(send, settings)
             if response is not None:
                 call.answer(response)
 
@@ -148,8 +145,8 @@ class Sends:
         queues = header.default_topic_queue_nums or self._config.default_queues
         return self._topics.create_like(header.topic, header.default_topic, queues, created)
 
-    def _send(self, call: Call, header: SendMessage, settings: TopicSettings) -> RemotingCommand | None:
-        command, topic, queue = call.request, header.topic, header.queue_id
+    def _send(self, send: Send, settings: TopicSettings) -> RemotingCommand | None:
+        command, topic, queue = send.call.request, send.header.topic, send.queue
         if not settings.perm & WRITE:
             text = f"the broker[{self._config.ip}] sending message is forbidden for topic[{topic}]"
             return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
@@ -159,13 +156,11 @@ class Sends:
         if len(command.body) > self._config.message_bytes_max:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
         if queue < 0:
-            queue = random.randrange(settings.write_queues)
-        send = Send(call, header, queue, settings)
-        return self._batch(send) if header.batch else self._single(send)
+            send.queue = random.randrange(settings.write_queues)
+        return self._batch(send) if send.header.batch else self._single(send)
 
     def _single(self, send: Send) -> RemotingCommand | None:
-        header, command = send.header, send.call.request
-        text = header.properties or ""
+        header, command, text = send.header, send.call.request, send.properties
         if "WAIT\x01" in text:
             text = _WAIT.sub("", text)
         joint = "" if not text or text.endswith("\x02") else "\x02"
@@ -175,12 +170,12 @@ class Sends:
         done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
         if self._markers is not None and (header.topic[0] == "%" or self._markers.search(text)):
             message = OutgoingMessage(
-                command.body, properties, header.born_timestamp, born, header.flag, header.sys_flag, times
+                command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
             )
             for each in self._interceptors:
                 if each.accept(send, message, done):
                     return None
-        head = encode_head(header.flag, header.sys_flag, header.born_timestamp, born, times)
+        head = encode_head(header.flag, header.sys_flag, send.born_timestamp, born, times)
         frame = encode_stored(tag_of(properties), head, properties, command.body)
         self._groups.add(header.topic, send.queue, (frame,), done)
         return None
@@ -190,14 +185,14 @@ class Sends:
         if header.topic.startswith(RETRY_PREFIX):
             text = "batch request does not support retry group " + header.topic
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, text))
-        common = "\x02".join(filter(None, ((header.properties or "").strip("\x02"), self._cluster)))
+        common = "\x02".join(filter(None, (send.properties.strip("\x02"), self._cluster)))
         try:
-            frames = frames_of_batch(command.body, common.encode("utf-8", "replace"), header, born_host(send.call))
+            frames = frames_of_batch(command.body, common.encode("utf-8", "replace"), send)
         except CorruptRecord as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
-        self._groups.add(header.topic, send.queue, frames, self._done(send, header.properties or ""))
+        self._groups.add(header.topic, send.queue, frames, self._done(send, send.properties))
         return None
 
     def _done(self, send: Send, properties: str) -> Callable[[StoredBatch | Refusal], None]:
@@ -223,6 +218,10 @@ class Sends:
 
 def topic_fault(topic: str) -> str | None:
     """Return why RocketMQ's clients cannot use a topic of this name, in RocketMQ's words; ``None`` if they can."""
+    return _kept_fault(topic) if len(topic) <= RETRY_TOPIC_CHARACTERS_MAX else _fault(topic)
+
+
+def _fault(topic: str) -> str | None:
     if not topic.strip():
         return "The specified topic is blank."
     if not _TOPIC.fullmatch(topic):
@@ -230,6 +229,9 @@ def topic_fault(topic: str) -> str | None:
     if len(topic) > (RETRY_TOPIC_CHARACTERS_MAX if is_of_one_group(topic) else TOPIC_CHARACTERS_MAX):
         return "The specified topic is longer than topic max length."
     return None
+
+
+_kept_fault: Final = lru_cache(maxsize=4096)(_fault)
 
 
 def born_host(call: Call) -> bytes:
@@ -246,8 +248,8 @@ def _host_of(peer: str) -> bytes:
         return bytes(IPV4_BYTES)
 
 
-def frames_of_batch(data: bytes, common: bytes, header: SendMessage, born: bytes) -> list[bytes] | None:
-    """Return the frames of a batch's elements, whose properties are followed by the ``common`` ones.
+def frames_of_batch(data: bytes, common: bytes, send: Send) -> list[bytes] | None:
+    """Return the frames of the elements of a batch (``data``), whose properties are followed by the ``common`` ones.
 
     ``None``: there is none, or the properties of one are too long.
 
@@ -257,7 +259,7 @@ def frames_of_batch(data: bytes, common: bytes, header: SendMessage, born: bytes
     frames: list[bytes] = []
     heads: dict[int, bytes] = {}
     at, total, unpack = 0, len(data), _ELEMENT.unpack_from
-    times = header.reconsume_times or 0
+    header, born, times = send.header, born_host(send.call), send.header.reconsume_times or 0
     while at < total:
         if total - at < OVERHEAD_BYTES:
             raise CorruptRecord("batch", at, 0, f"{total - at} bytes are no whole element")
@@ -279,7 +281,7 @@ def frames_of_batch(data: bytes, common: bytes, header: SendMessage, born: bytes
             return None
         head = heads.get(flag)
         if head is None:
-            head = heads[flag] = encode_head(flag, header.sys_flag, header.born_timestamp, born, times)
+            head = heads[flag] = encode_head(flag, header.sys_flag, send.born_timestamp, born, times)
         frames.append(encode_stored(tag_of(properties), head, properties, data[body_at : body_at + length]))
         at = end
     return frames or None

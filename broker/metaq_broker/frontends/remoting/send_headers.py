@@ -1,0 +1,63 @@
+"""Headers of sends, read quickly: sends of one producer differ in the time of birth and in the properties.
+
+What they have in common is read once, and kept for the next sends. Only small headers are kept.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.sends import SendMessage
+
+KEPT_MAX: Final = 512
+KEPT_CHARACTERS_MAX: Final = 2048
+"""Names and values of the fields that are kept, of one header."""
+
+_DEFAULTS: Final = {
+    False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
+    True: {"a": "", "c": "", "d": "0"},
+}
+"""Fields that RocketMQ requires in name only, by whether names are short."""
+
+_VARYING: Final = {False: ("bornTimestamp", "properties"), True: ("g", "i")}
+_DIGITS_THAT_FIT: Final = 18
+
+
+class SendHeader(NamedTuple):
+    """What a send says: ``born_timestamp`` in milliseconds and ``properties`` go before those of ``common``."""
+
+    common: SendMessage
+    born_timestamp: int
+    properties: str
+
+
+def has_short_names(command: RemotingCommand) -> bool:
+    """Say whether the fields of a send have names of one letter."""
+    return command.code in SendMessage.SHORT_CODES
+
+
+def read_send_header(command: RemotingCommand) -> SendHeader:
+    """Return the header of a send.
+
+    Raises:
+        FieldError: A field is missing or of another type.
+    """
+    is_short, rest = has_short_names(command), dict(command.ext)
+    born_name, properties_name = _VARYING[is_short]
+    born, properties = rest.pop(born_name, ""), rest.pop(properties_name, "")
+    fields = (*rest, *rest.values())
+    is_plain = len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii()
+    if is_plain and sum(map(len, fields)) <= KEPT_CHARACTERS_MAX:
+        return SendHeader(_common(command.code, fields), int(born), properties)
+    header = SendMessage.from_ext({**_DEFAULTS[is_short], **command.ext}, command.code)
+    return SendHeader(header, header.born_timestamp, header.properties or "")
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _common(code: int, fields: tuple[str, ...]) -> SendMessage:
+    """Return a header whose fields have these names, and behind them as many values. It was born at 0."""
+    is_short, count = code in SendMessage.SHORT_CODES, len(fields) // 2
+    ext = dict(zip(fields[:count], fields[count:], strict=True))
+    return SendMessage.from_ext({**_DEFAULTS[is_short], **ext, _VARYING[is_short][0]: "0"}, code)
