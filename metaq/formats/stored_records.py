@@ -81,16 +81,21 @@ class Collected:
 
 
 class QueueRecords:
-    """Makes the records of one queue of the broker at ``store_host`` (8 or 20 bytes)."""
+    """Makes the records of one queue of the broker at ``store_host`` (8 or 20 bytes).
+
+    ``magic`` and ``queue_id`` are in every record, ``ends`` is ``store_host`` and, behind it, the topic with its
+    length. ``has_plain_host``: it is an IPv4 address.
+    """
 
     def __init__(self, topic: str, queue_id: int, store_host: bytes) -> None:
         name = topic.encode()
         is_short = len(name) <= TOPIC_BYTES_MAX_V1
-        self._magic = MAGIC_V1 if is_short else MAGIC_V2
+        self.magic: Final = MAGIC_V1 if is_short else MAGIC_V2
         self._topic = (bytes((len(name),)) if is_short else _U16.pack(len(name))) + name
-        self._queue_id = queue_id
+        self.queue_id: Final = queue_id
         self._store_host = store_host
-        self._is_ipv6 = len(store_host) == IPV6_BYTES
+        self.ends: Final = store_host + self._topic
+        self.has_plain_host: Final = len(store_host) == IPV4_BYTES
         layouts = [struct.Struct(f">iIIi4sqq{12 + born}sq{len(store_host)}s12si") for born in (IPV4_BYTES, IPV6_BYTES)]
         behind_bytes = len(self._topic) + _U16.size
         self._ipv4_born, self._ipv6_born = [(layout, layout.size + behind_bytes) for layout in layouts]
@@ -216,13 +221,13 @@ class QueueRecords:
         layout, front_bytes = self._ipv4_born if len(fields) == _IPV4_FIELDS_BYTES else self._ipv6_born
         head = layout.pack(
             front_bytes + body_bytes + len(properties),
-            self._magic,
+            self.magic,
             crc32(body) & CHECKSUM_MASK if checksum is None else checksum,
-            self._queue_id,
+            self.queue_id,
             fields[:4],
             ordinal,
             physical,
-            _with_ipv6(fields[4:-12]) if self._is_ipv6 else fields[4:-12],
+            fields[4:-12] if self.has_plain_host else _with_ipv6(fields[4:-12]),
             store_ms,
             self._store_host,
             fields[-12:],

@@ -30,6 +30,7 @@ from metaq_broker.engine.outcomes import (
     Refusal,
     StorageFailed,
 )
+from metaq_broker.frontends.remoting.compiled_records import RECORDS
 from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Boundary, Moved, Slice
@@ -249,7 +250,7 @@ class MessageStore:
             run, before = found.read(), collected.looked_at
             try:
                 known_ms, where = time_before(log, offset), log.directory.name
-                passed = records.of_run(run, offset, ordinal, base, known_ms, collected, where)
+                passed = RECORDS.of_run(records, run, offset, ordinal, base, known_ms, collected, where)
             except CorruptFrame as error:
                 if collected.looked_at:
                     break
