@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from metaq.client.async_consumer import AsyncGroupConsumer
+from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.async_producer import AsyncProducer, AsyncXaBranch
 from metaq.client.browser import Start
-from metaq.client.cluster import ClusterView, GroupLag, PartitionInfo
+from metaq.client.cluster import ClusterView, GroupLag, OffsetChange, PartitionInfo
 from metaq.client.groups.metaq_group import broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
+from metaq.client.groups.parking import ParkedMessages
+from metaq.client.groups.starts import Start as GroupStart
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import Partitioner
 from metaq.client.records import Received
+from metaq.client.search import SCAN_MAX, Search
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
@@ -81,6 +86,19 @@ class AsyncMetaQ:
         )
         return AsyncProducer(made, wait_for_window=waits)
 
+    def ordered_producer(
+        self,
+        partitions: Mapping[str, str],
+        spool: str | Path,
+        *,
+        partitioner: Partitioner | None = None,
+        retry_s: float = 5.0,
+    ) -> AsyncOrderedProducer:
+        """Return a producer that keeps each partition's order, for ``async with``. Raises as the sync one."""
+        return AsyncOrderedProducer(
+            self._mq.ordered_producer(partitions, spool, partitioner=partitioner, retry_s=retry_s)
+        )
+
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreOptions]) -> AsyncGroupConsumer:
         """Return a consumer of ``topics`` in ``group``, for ``async with``. Raises as ``MetaQ.consumer``."""
         given = ConsumerOptions(group=group, topics=topics, **options)
@@ -93,17 +111,34 @@ class AsyncMetaQ:
         given = ConsumerOptions(group=group, topics=topics, **options)
         return AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers), self._context)
 
-    async def browse(
+    def browse(
         self, topic: str, *, partitions: Collection[Partition] | None = None, start: Start = "earliest"
     ) -> AsyncIterator[Received]:
         """Yield the messages of ``topic`` that are there. Raises as ``Browser``. To follow, use a consumer."""
-        messages = iter(self._mq.browse(topic, partitions=partitions, start=start))
-        try:
-            while some := await asyncio.to_thread(lambda: list(islice(messages, _BROWSED_AT_ONCE))):
-                for message in some:
-                    yield message
-        finally:
-            await asyncio.to_thread(messages.close)
+        return _in_threads(self._mq.browse(topic, partitions=partitions, start=start))
+
+    def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
+        """Return a search for the message with an id, for ``async for``."""
+        return AsyncSearch(self._mq.search_id(topic, message_id, limit=limit))
+
+    def search_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int = SCAN_MAX,
+    ) -> AsyncSearch:
+        """Return a search for messages with a key, for ``async for``; see ``MetaQ.search_key``."""
+        return AsyncSearch(
+            self._mq.search_key(topic, key, partitions=partitions, since_ms=since_ms, until_ms=until_ms, limit=limit)
+        )
+
+    def parked(self, group: str) -> ParkedMessages:
+        """Return the messages that consumers of ``group`` parked; a file of this machine, which is read at once."""
+        return self._mq.parked(group)
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> AsyncXaBranch:
         """Return a branch of an XA transaction for an ``async with`` block."""
@@ -149,6 +184,14 @@ class AsyncClusterView:
         """Return the offset of each partition's first message at or after ``time_ms``, else its end."""
         return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
 
+    async def partitions(self, topic: str) -> list[Partition]:
+        """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
+        return await asyncio.to_thread(self._view.partitions, topic)
+
+    async def writable(self, topic: str) -> list[Partition]:
+        """Return the partitions that accept messages of a topic, sorted."""
+        return await asyncio.to_thread(self._view.writable, topic)
+
     async def groups(self) -> list[str]:
         """Return the consumer groups that are known in ZooKeeper, sorted."""
         return await asyncio.to_thread(self._view.groups)
@@ -156,3 +199,45 @@ class AsyncClusterView:
     async def lag(self, group: str, topics: Collection[str] | None = None) -> list[GroupLag]:
         """Return how far ``group`` is behind."""
         return await asyncio.to_thread(self._view.lag, group, topics)
+
+    async def plan_reset(
+        self, group: str, topic: str, start: GroupStart, partitions: Collection[Partition] | None = None
+    ) -> list[OffsetChange]:
+        """Return what a reset would change."""
+        return await asyncio.to_thread(self._view.plan_reset, group, topic, start, partitions)
+
+    async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
+        """Set the offsets of a group that is not running."""
+        await asyncio.to_thread(self._view.reset, group, changes)
+
+
+class AsyncSearch:
+    """As ``Search``, which see, for ``async for``."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+
+    @property
+    def scanned(self) -> int:
+        """How many messages were read."""
+        return self._search.scanned
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether those were all."""
+        return self._search.is_complete
+
+    def __aiter__(self) -> AsyncIterator[Received]:
+        return _in_threads(self._search)
+
+
+async def _in_threads(messages: Iterable[Received]) -> AsyncIterator[Received]:
+    """Yield what an iteration that blocks yields; it goes on in a thread, some messages at a time."""
+    iterator = iter(messages)
+    try:
+        while some := await asyncio.to_thread(lambda: list(islice(iterator, _BROWSED_AT_ONCE))):
+            for message in some:
+                yield message
+    finally:
+        if isinstance(iterator, Generator):
+            await asyncio.to_thread(iterator.close)

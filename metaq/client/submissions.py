@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ class Submissions(Generic[M, P, S]):
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
             self._thread.start()
-            atexit.register(self.close)
+            atexit.register(self._close_forgotten)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""
@@ -139,7 +140,12 @@ class Submissions(Generic[M, P, S]):
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-            atexit.unregister(self.close)
+            atexit.unregister(self._close_forgotten)
+
+    def _close_forgotten(self) -> None:
+        text = "a producer was never closed; use it, or its client, in a with block"
+        warnings.warn(text, ResourceWarning, stacklevel=2)
+        self.close()
 
     def _run(self) -> None:
         while batch := self._take():

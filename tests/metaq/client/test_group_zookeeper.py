@@ -18,7 +18,7 @@ from metaq import MetaQ
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
 from metaq.errors import ConsumerIdInUse, PartitionLost
-from metaq.model import TopicPartition
+from metaq.model import Partition, TopicPartition
 
 pytestmark = pytest.mark.process
 
@@ -214,3 +214,25 @@ def test_what_somebody_else_read_meanwhile_is_not_read_again(mq: MetaQ, zookeepe
         assert consumer.position(where) == end
         with pytest.raises(PartitionLost):
             found[0].ack()
+
+
+def test_a_partition_that_comes_back_goes_on_where_the_other_one_was(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
+    """Nothing of the first time is left: not its position, not what was fetched ahead, not its late commits."""
+    where = TopicPartition("test", Partition(3, 3))
+    with ExitStack() as stack:
+        first = Reader(stack, mq, consumer_id="1")
+        wait_until(lambda: len(first.seen) == 100, "all came")
+        for number in range(2):
+            with ExitStack() as inner:
+                second = Reader(inner, mq, consumer_id="2")
+                wait_until(lambda second=second: second.share == ["3-2", "3-3"], "the other one has it")
+                mq.producer().send("test", b"away %d" % number, partition=where.partition)
+                wait_until(
+                    lambda second=second: any(one.data.startswith(b"away") for one in second.seen), "it reads there"
+                )
+            wait_until(lambda: len(first.share) == 4, "it comes back")
+            mq.producer().send("test", b"back %d" % number, partition=where.partition)
+            wait_until(
+                lambda number=number: any(one.data == b"back %d" % number for one in first.seen), "it reads there again"
+            )
+    assert [one.data for one in first.seen[100:]] == [b"back 0", b"back 1"]

@@ -1,0 +1,57 @@
+"""The asyncio twin of ``OrderedProducer``, whose file and waiting for acknowledgements are left to threads."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from metaq.client.ordered import OrderedProducer
+from metaq.client.records import Sent
+from metaq.model import Partition, TopicPartition
+
+
+class AsyncOrderedProducer:
+    """As ``OrderedProducer``, which see. Made by ``AsyncMetaQ.ordered_producer``, for ``async with``.
+
+    Messages of one task are stored in the order in which it awaits them.
+    """
+
+    def __init__(self, producer: OrderedProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._producer.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes | str,
+        *,
+        attribute: str | None = None,
+        partition: Partition | None = None,
+        key: bytes | str | None = None,
+    ) -> Sent | None:
+        """Store one message; return where it is, or ``None`` if it waits on this machine. Raises as the sync one."""
+        return await asyncio.to_thread(
+            self._producer.send, topic, data, attribute=attribute, partition=partition, key=key
+        )
+
+    @property
+    def spooled(self) -> dict[TopicPartition, int]:
+        """How many messages wait, by partition."""
+        return self._producer.spooled
+
+    async def recover(self, timeout: float = 30.0) -> bool:
+        """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
+        return await asyncio.to_thread(self._producer.recover, timeout)
+
+    async def close(self) -> None:
+        """Close the file. What waits is sent by the next producer with this file."""
+        await asyncio.to_thread(self._producer.close)
