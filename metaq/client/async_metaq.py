@@ -184,6 +184,10 @@ class AsyncClusterView:
         """Return the offset of each partition's first message at or after ``time_ms``, else its end."""
         return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
 
+    async def servers(self) -> set[Address]:
+        """Return the addresses of all brokers that are registered."""
+        return await asyncio.to_thread(self._view.servers)
+
     async def partitions(self, topic: str) -> list[Partition]:
         """Return the partitions of a topic, sorted: those that hold messages and those that accept some."""
         return await asyncio.to_thread(self._view.partitions, topic)

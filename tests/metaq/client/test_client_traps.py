@@ -53,6 +53,7 @@ TWINS: list[tuple[type, type]] = [
 SYNC_ONLY = {
     *(("MetaQ", name) for name in ("checkup",)),  # of the command metaq
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
+    *(("RocketMQ", name) for name in ("consumer", "broadcast_consumer", "parked")),  # groups are for threads only
     *(("ClusterView", name) for name in ("statistics", "topic_statistics")),
     *(("Producer", name) for name in ("put", "accepts", "knows", "xa")),  # for the classes above it
 }
