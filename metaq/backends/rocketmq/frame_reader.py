@@ -53,7 +53,11 @@ PIECE_BYTES: Final = 512 << 10
 """Read from a file at a time, unless a message is longer: it is still in the core's cache when it is decoded."""
 
 IN_FLIGHT_MAX: Final = 8
-FILE_FRAME_BYTES_MAX: Final = 128 << 20
+"""Requests under way."""
+
+FRAME_BYTES_MAX: Final = 128 << 20
+"""Longest frame that is believed."""
+
 _HEADER_BYTES: Final = 20
 
 
@@ -125,6 +129,7 @@ class _FrameReader:
                 for run in self._pulled(stop):
                     yield run
                     self._position = run.end
+                self._window = self._new_window()
         finally:
             self._leave()
             self._files.close()
@@ -177,18 +182,19 @@ class _FrameReader:
         run, place = part
         if not self._files.open(place):
             self._leave()
-            self._as_file, self._window = False, self._new_window()
+            self._as_file = False
+            self._window = self._new_window()
             return
         at, start, piece_bytes = 0, run.start, PIECE_BYTES
         while start < run.end:
-            data = self._files.read(place.position + at, min(piece_bytes, place.length - at))
+            wanted_bytes = min(piece_bytes, place.length - at)
+            data = self._files.read(place.position + at, wanted_bytes)
             count, size = self._measures.frames(data, run.end - start)
             if not count:
-                frame_bytes = _HEADER_BYTES + int.from_bytes(data[:4], signed=True)
-                if not len(data) < frame_bytes <= min(place.length - at, FILE_FRAME_BYTES_MAX):
+                piece_bytes = _frame_bytes(data)
+                if len(data) < wanted_bytes or not wanted_bytes < piece_bytes <= place.length - at:
                     self._pull_some()
                     return
-                piece_bytes = frame_bytes
                 continue
             yield FrameRun(start, start + count, data[:size], run.physical_offset + at, run.known_ms, run.store_host)
             at, start, piece_bytes = at + size, start + count, PIECE_BYTES
@@ -205,7 +211,6 @@ class _FrameReader:
         self._faults += 1
         self._pulls_only |= self._faults > FAULTS_MAX
         self._pulled_until = self._position + PULLED_AFTER_FAULT
-        self._window = self._new_window()
 
     def _new_window(self) -> FrameWindow:
         in_flight = max(1, min(IN_FLIGHT_MAX, self._settings.in_flight))
@@ -216,6 +221,12 @@ class _FrameReader:
         self._window.abandon(self._session)
         self._lease.close()
         self._session = None
+
+
+def _frame_bytes(data: memoryview) -> int:
+    """How many bytes the frame has that begins there; 0: that cannot be."""
+    length = int.from_bytes(data[:4], signed=True)
+    return _HEADER_BYTES + length if 0 <= length <= FRAME_BYTES_MAX else 0
 
 
 class _SegmentFiles:

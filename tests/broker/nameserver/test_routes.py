@@ -203,6 +203,8 @@ def test_a_broker_name_is_in_one_cluster() -> None:
         {"broker_id": -1},
         {"ha_address": "x" * 256},
         {"timeout_ms": 0},
+        {"filter_servers": ("x" * 256,)},
+        {"filter_servers": ("x",) * 17},
     ],
 )
 def test_registrations_that_cannot_be(fields: dict[str, object]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from metaq.backends.rocketmq.topic_route import check_route
 from metaq.model import Address, Partition
+from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 
 
@@ -34,6 +37,24 @@ def test_without_a_master_nothing_is_written() -> None:
 def test_queues_of_a_broker_without_addresses_are_queues() -> None:
     rows = TopicRouteData(queue_datas=data().queue_datas)
     assert len(check_route(rows).readable()) == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("metaq:7@other:8123",), MetaQBroker(7, Address("other", 8123))),
+        (("10.0.0.1:1234", "metaq:0@[::1]:1", "metaq:1@h:2"), MetaQBroker(0, Address("::1", 1))),
+        (("10.0.0.1:1234",), None),
+        (("metaq:7@nowhere", "metaq:@h:1", "metaq:99999999999@h:1", "metaq:-1@h:1", " metaq:1@h:1", "metaq:1"), None),
+        ((), None),
+    ],
+)
+def test_a_broker_says_in_its_registration_what_it_is(texts: tuple[str, ...], expected: MetaQBroker | None) -> None:
+    announced = {"h:1": texts, "elsewhere:1": ("metaq:1@h:1",), "": ("metaq:1@h:1",)}
+    route = check_route(replace(data(), filter_server_table=announced))
+    assert route.bundled == ({} if expected is None else {Address("h", 1): expected})
+    if expected is not None:
+        assert expected.announcement() in texts
 
 
 @pytest.mark.parametrize(

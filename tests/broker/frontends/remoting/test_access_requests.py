@@ -89,6 +89,7 @@ NEEDS: list[tuple[int, dict[str, str], Any, str]] = [
     (37, TOPIC, b"", "writer"),
     (11, TOPIC | GROUP, b"", "reader"),
     (361, TOPIC | GROUP, b"", "reader"),
+    (31002, TOPIC | GROUP, b"", "reader"),
     (14, TOPIC | GROUP, b"", "reader"),
     (15, TOPIC | GROUP, b"", "reader"),
     (12, TOPIC, b"", "reader"),
