@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except BrokenPipeError:
         return _end_of_output()
+    except UnicodeEncodeError as error:
+        return _complain(f"{error.object!r} is not UTF-8", EXIT_USAGE)
     except (ProfileError, ValueError) as error:
         return _complain(str(error), EXIT_USAGE)
     except (MetaqError, OSError) as error:

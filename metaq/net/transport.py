@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -175,3 +175,19 @@ def refuses(address: Address, timeout_s: float) -> bool:
         return True
     except OSError:
         return False
+
+
+def share_server(some: Iterable[Address], others: Iterable[Address]) -> bool:
+    """Return whether two lists of addresses have a server in common, also where they name it differently.
+
+    A name that cannot be resolved is only equal to itself.
+    """
+    return not _endpoints(some).isdisjoint(_endpoints(others))
+
+
+def _endpoints(addresses: Iterable[Address]) -> set[tuple[str, int]]:
+    found = {(address.host, address.port) for address in addresses}
+    for host, port in list(found):
+        with suppress(OSError):
+            found.update((str(name[0]), port) for *_, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    return found

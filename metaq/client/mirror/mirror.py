@@ -16,6 +16,7 @@ from metaq.client.mirror.sides import AnyReceived, target_of, targets_in
 from metaq.client.mirror.targets import assign
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Partition
+from metaq.net.transport import share_server
 
 BATCH_MESSAGES: Final = 5000
 """Most messages that are read before they are written, and their positions saved."""
@@ -57,7 +58,7 @@ class Mirror:
         self._source, self._target, self._progress = source, target, progress
         self._prefix, self._fold = prefix, fold
         topics = list(dict.fromkeys(topics))
-        if source.cluster.servers() & target.cluster.servers():
+        if share_server(source.cluster.servers(), target.cluster.servers()):
             refuse_circles(topics, prefix)
         self._writer = target_of(target)
         self._browsers = {

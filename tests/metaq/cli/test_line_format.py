@@ -76,9 +76,9 @@ def test_attribute_and_key_reach_the_brokers(
     assert (status, r"metaq: key b'\xff' is not UTF-8" in err) == (2, True)
 
 
-def test_a_text_that_is_not_utf8_is_sent_as_it_is(
-    memory: dict[Address, MemoryBroker], command: Run, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_a_text_that_is_not_utf8_is_sent_as_it_is(memory: dict[Address, MemoryBroker], command: Run) -> None:
     memory[Address("127.0.0.1", 8123)] = MemoryBroker({"orders": 1})
     assert command("-c", "127.0.0.1:8123", "produce", "orders", "-m", "\udcff")[0] == 0
     assert json.loads(command("-c", "127.0.0.1:8123", "consume", "orders", "--json")[1])["value_base64"] == "/w=="
+    status, _, err = command("-c", "127.0.0.1:8123", "produce", "orders", "-m", "x", "-a", "\udcff")
+    assert (status, err.splitlines()[-1]) == (2, r"metaq: '\udcff' is not UTF-8")
