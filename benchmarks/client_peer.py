@@ -89,11 +89,11 @@ class Bench:
 
         for ours, call in names.items():
             for peer, peer_name in PEERS.items():
-                rates = [rows / median(client, "wall_s") / 1e3 for client in (ours, peer)]
+                rate, their_rate = (rows / median(client, "wall_s") / 1e3 for client in (ours, peer))
                 what = f"client, {name}, {call}, beside {peer_name}"
-                self._report.add(Figure(what, "k messages/s", *rates, peer_name, aim=AIMS[peer]))
-                cpu = [median(client, "cpu_s") / rows * 1e6 for client in (ours, peer)]
-                self._report.add(Figure(f"{what}, CPU", "s/M messages", *cpu, peer_name, "less"))
+                self._report.add(Figure(what, "k messages/s", rate, their_rate, peer_name, aim=AIMS[peer]))
+                cpu, their_cpu = (median(client, "cpu_s") / rows * 1e6 for client in (ours, peer))
+                self._report.add(Figure(f"{what}, CPU", "s/M messages", cpu, their_cpu, peer_name, "less"))
 
     def groups(self) -> None:
         """How long members wait for their partitions."""

@@ -199,6 +199,15 @@ def _confluent_consumer(work: Work, group: str, start: str = "earliest") -> Any:
     return consumer
 
 
+def _confluent_topic(work: Work) -> None:
+    """Make the topic: a consumer does not."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": work.address})
+    producer.produce(work.topic, b"first")
+    producer.flush()
+
+
 def confluent_consume(work: Work) -> None:
     """``consume`` of many."""
     consumer = _confluent_consumer(work, _group())
@@ -211,6 +220,7 @@ def confluent_consume(work: Work) -> None:
 
 def confluent_idle(work: Work) -> None:
     """A consumer that has read all and waits."""
+    _confluent_topic(work)
     consumer = _confluent_consumer(work, _group(), "latest")
     consumer.poll(5.0)
     with work.measured():
@@ -225,6 +235,7 @@ def confluent_members(work: Work) -> None:
         consumer.poll(0.01)
         return len(consumer.assignment())
 
+    _confluent_topic(work)
     group = _group()
     with work.measured("start-up "):
         first = _confluent_consumer(work, group, "latest")

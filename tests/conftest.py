@@ -46,7 +46,7 @@ neither Spark nor a broker, both warnings are errors."""
 
 
 def _leaves_sockets(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("spark",))
+    return any(item.get_closest_marker(name) for name in ("spark", "process"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -68,9 +68,11 @@ class AsyncProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        return await self._window.submit(
-            lambda: self._producer.submit(topic, data, attribute=attribute, partition=partition, key=key)
+        future = self._window.future()
+        await self._window.put(
+            self._producer.enqueue, self._producer.prepare(future, topic, data, attribute, partition, key)
         )
+        return future.awaited
 
     async def send_many(
         self,

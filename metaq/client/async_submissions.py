@@ -1,55 +1,107 @@
-"""Submitting in a loop: a full window is awaited, and a future becomes one of asyncio's."""
+"""Submitting in a loop: a full window is awaited, and what the sending thread settles is handed to the loop in batches.
+
+A wake-up of a loop from another thread costs several times what a message does, so there is one for all messages that
+are settled until the loop looks.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from metaq.errors import WindowFull
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 LOOK_S: Final = 0.05
 """Longest wait for a settlement: a message may have been settled just before."""
 
 
-class AwaitedWindow(Generic[S]):
-    """The window of one producer, whose ``submit`` raises ``WindowFull`` and never waits.
+class LoopFuture(Generic[S]):
+    """A future that another thread settles and the loop awaits, as ``awaited``."""
 
-    With ``waits``, ``submit`` here waits until there is space; otherwise it raises.
+    __slots__ = ("_window", "awaited")
+
+    def __init__(self, window: AwaitedWindow[S], awaited: asyncio.Future[S]) -> None:
+        self._window, self.awaited = window, awaited
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether the message is still wanted."""
+        return not self.awaited.cancelled()
+
+    def set_result(self, result: S, /) -> None:
+        """The message is stored."""
+        self._window.settle(self.awaited, result, None)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """The message is not stored."""
+        self._window.settle(self.awaited, None, exception)
+
+
+class AwaitedWindow(Generic[S]):
+    """The window of one producer, whose ``enqueue`` raises ``WindowFull`` and never waits.
+
+    With ``waits``, ``put`` waits until there is space; otherwise it raises. Belongs to the loop that awaits first.
     """
 
     def __init__(self, *, waits: bool) -> None:
         self._waits = waits
-        self._settled: asyncio.Event | None = None  # made in the loop that awaits first
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._space: asyncio.Event | None = None
+        self._lock = threading.Lock()
+        self._settled: list[tuple[asyncio.Future[S], S | None, BaseException | None]] = []
 
-    async def submit(self, submit: Callable[[], Future[S]]) -> asyncio.Future[S]:
-        """Call ``submit``, which takes a message, as soon as the window has space. Raises what it raises."""
+    def future(self) -> LoopFuture[S]:
+        """Return a future of the running loop for a message."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return LoopFuture(self, self._loop.create_future())
+
+    async def put(self, enqueue: Callable[[T], object], one: T) -> None:
+        """Call ``enqueue``, which takes a message, as soon as the window has space. Raises what it raises."""
         while True:
             try:
-                sent = submit()
-                break
+                enqueue(one)
+                return
             except WindowFull:
                 if not self._waits:
                     raise
                 await self._settlement()
-        future = asyncio.wrap_future(sent)
-        future.add_done_callback(self._note_settled)
-        return future
+
+    def settle(self, future: asyncio.Future[S], result: S | None, error: BaseException | None) -> None:
+        """Have the loop settle ``future``. Any thread may call this."""
+        assert self._loop is not None
+        with self._lock:
+            is_first = not self._settled
+            self._settled.append((future, result, error))
+        if is_first:
+            with suppress(RuntimeError):  # the loop is closed: nobody awaits any more
+                self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            settled, self._settled = self._settled, []
+        for future, result, error in settled:
+            if future.done():
+                continue  # cancelled meanwhile
+            if error is None:
+                future.set_result(result)  # type: ignore[arg-type]
+            else:
+                future.set_exception(error)
+        if self._space is not None:
+            self._space.set()
 
     async def _settlement(self) -> None:
         """Wait until some message is settled."""
-        if self._settled is None:
-            self._settled = asyncio.Event()
-        self._settled.clear()
+        if self._space is None:
+            self._space = asyncio.Event()
+        self._space.clear()
         try:
             async with asyncio.timeout(LOOK_S):
-                await self._settled.wait()
+                await self._space.wait()
         except TimeoutError:
             return
-
-    def _note_settled(self, future: asyncio.Future[S]) -> None:
-        if self._settled is not None:
-            self._settled.set()

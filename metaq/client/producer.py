@@ -16,7 +16,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, Submitted
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
@@ -114,12 +114,32 @@ class Producer:
             TopicNotFound, ValueError, TypeError: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
+        future: Future[Sent] = Future()
+        self.enqueue(self.prepare(future, topic, data, attribute, partition, key))
+        return future
+
+    def prepare(
+        self,
+        future: Settled[Sent],
+        topic: str,
+        data: bytes | str,
+        attribute: str | None,
+        partition: Partition | None,
+        key: bytes | str | None,
+    ) -> Submitted[Message, Partition, Sent]:
+        """Return a message for ``enqueue``, which settles ``future``. Raises as ``send``."""
         message = Message(_bytes_of(data, "data"), attribute)
         with self._choosing:
             where = self._choose(topic, partition, key)
-        one: Submitted[Message, Partition, Sent] = Submitted(topic, message, where, len(message.payload))
+        return Submitted(topic, message, where, len(message.payload), future)
+
+    def enqueue(self, one: Submitted[Message, Partition, Sent]) -> None:
+        """Take a message to be sent in the background.
+
+        Raises:
+            WindowFull: The window is full, with ``on_overflow="raise"``.
+        """
         self._submissions.put(one)
-        return one.future
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
@@ -262,10 +282,12 @@ class _Block:
 
     def sent(self, receipt: Receipt) -> Iterator[tuple[int, Sent]]:
         """Yield each row and where it is, from the receipt of the first."""
-        ids, offset = IdRange.starting_at(receipt.message_id, len(self.rows)), receipt.offset
-        for number, (row, size) in enumerate(zip(self.rows, self.sizes, strict=True)):
-            topic, partition = self.where
-            message_id = receipt.message_id if number == 0 else ids.at(number)
+        (topic, partition), offset = self.where, receipt.offset
+        ids = IdRange.starting_at(receipt.message_id, len(self.rows))
+        others = itertools.islice(ids, 1, None)  # the first id may be another broker's, of any form
+        for row, size, message_id in zip(
+            self.rows, self.sizes, itertools.chain((receipt.message_id,), others), strict=True
+        ):
             yield row, Sent(topic=topic, partition=partition, offset=offset, message_id=message_id)
             offset += size
 

@@ -10,9 +10,7 @@ import atexit
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import Final, Generic, Literal, Protocol, TypeVar, cast
 
 from metaq.errors import MetaqError, SendFailed, WindowFull
 from metaq.net.clock import Clock
@@ -23,6 +21,7 @@ P = TypeVar("P")
 """What its producer makes of it, to be sent: a partition, or a row."""
 S = TypeVar("S")
 """What an acknowledged message becomes: ``Sent``, ``RocketSent``."""
+R = TypeVar("R", contravariant=True)
 
 OnOverflow = Literal["block", "raise"] | Callable[[str, M], object]
 """What happens to a message that does not fit into the window: ``submit`` waits or raises, or a function gets it."""
@@ -36,20 +35,22 @@ WINDOW_BYTES: Final = 16 << 20
 _OVERHEAD_BYTES: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
+class Settled(Protocol[R]):
+    """What the sending thread needs of a future."""
+
+    def set_running_or_notify_cancel(self) -> bool: ...
+    def set_result(self, result: R, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 class Submitted(Generic[M, P, S]):
-    """A message on its way, what its producer made of it, the bytes of its data, and its future."""
+    """A message on its way, what its producer made of it, its future, and what it counts in the window."""
 
-    topic: str
-    message: M
-    prepared: P
-    data_bytes: int
-    future: Future[S] = field(default_factory=Future)
+    __slots__ = ("byte_count", "future", "message", "prepared", "topic")
 
-    @property
-    def byte_count(self) -> int:
-        """What the message counts in the window."""
-        return self.data_bytes + _OVERHEAD_BYTES
+    def __init__(self, topic: str, message: M, prepared: P, data_bytes: int, future: Settled[S]) -> None:
+        self.topic, self.message, self.prepared, self.future = topic, message, prepared, future
+        self.byte_count = data_bytes + _OVERHEAD_BYTES
 
 
 class Submissions(Generic[M, P, S]):
@@ -81,6 +82,7 @@ class Submissions(Generic[M, P, S]):
             raise ValueError(f"on_overflow {on_overflow!r}: expected 'block', 'raise' or a function")
         self._send, self._clock = send, clock
         self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
+        self._full_bytes = min(BATCH_BYTES_MAX, window_bytes)
         self._changed = threading.Condition()
         self._waiting: list[Submitted[M, P, S]] = []
         self._first_s = 0.0
@@ -107,12 +109,14 @@ class Submissions(Generic[M, P, S]):
                 self._changed.wait_for(lambda: self._fits(one) or self._closed)
             if self._closed:
                 raise ValueError("the producer is closed")
-            if not self._waiting:
+            is_first = not self._waiting
+            if is_first:
                 self._first_s = self._clock.monotonic()
+                self._start()
             self._waiting.append(one)
             self._bytes += one.byte_count
-            self._start()
-            self._changed.notify_all()
+            if is_first or self._bytes >= self._full_bytes:  # else the thread wakes by itself when it is time
+                self._changed.notify_all()
 
     def _fits(self, one: Submitted[M, P, S]) -> bool:
         return not self._bytes or self._bytes + one.byte_count <= self._window_bytes
@@ -177,7 +181,7 @@ class Submissions(Generic[M, P, S]):
         """Whether there is a batch, and no reason to wait for more."""
         if not self._waiting:
             return False
-        full = self._bytes >= min(BATCH_BYTES_MAX, self._window_bytes)
+        full = self._bytes >= self._full_bytes
         waited = self._clock.monotonic() - self._first_s >= self._linger_s
         return bool(waited or full or self._flushing or self._closed)
 

@@ -15,7 +15,7 @@ from typing import Self, cast
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
-from metaq.client.rocketmq.producer import RocketProducer, Sendable
+from metaq.client.rocketmq.producer import RocketProducer, Sendable, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.model import Partition
@@ -97,12 +97,10 @@ class AsyncRocketProducer:
             await self.publish(topic)
         if delay is not None or deliver_at is not None:  # its broker may have to be asked whether it can wait
             await asyncio.to_thread(self._producer.require_timers, topic, partition)
-        return await self._window.submit(
-            lambda: self._producer.submit(
-                *(topic, data), tag=tag, keys=keys, properties=properties, delay_level=delay_level, delay=delay,
-                deliver_at=deliver_at, partition=partition, key=key,
-            )
-        )  # fmt: skip
+        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        future = self._window.future()
+        await self._window.put(self._producer.enqueue, self._producer.prepare(future, topic, message, partition, key))
+        return future.awaited
 
     async def send_many(
         self,

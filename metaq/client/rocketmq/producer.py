@@ -13,7 +13,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, Submitted
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
@@ -239,10 +239,29 @@ class RocketProducer:
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
         message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        future: Future[RocketSent] = Future()
+        self.enqueue(self.prepare(future, topic, message, partition, key))
+        return future
+
+    def prepare(
+        self,
+        future: Settled[RocketSent],
+        topic: str,
+        message: RocketMessage,
+        partition: Partition | None,
+        key: bytes | str | None,
+    ) -> Submitted[RocketMessage, Row, RocketSent]:
+        """Return a message for ``enqueue``, which settles ``future``. Raises as ``send``."""
         row = self._sender.row(topic, message, partition, key)
-        submitted: Submitted[RocketMessage, Row, RocketSent] = Submitted(topic, message, row, len(row.body))
-        self._submissions.put(submitted)
-        return submitted.future
+        return Submitted(topic, message, row, len(row.body), future)
+
+    def enqueue(self, one: Submitted[RocketMessage, Row, RocketSent]) -> None:
+        """Take a message to be sent in the background.
+
+        Raises:
+            WindowFull: The window is full, with ``on_overflow="raise"``.
+        """
+        self._submissions.put(one)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
