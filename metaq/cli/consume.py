@@ -83,7 +83,7 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
         raise ValueError("--partition: with --group, the group says which partitions are read")
     left, idle, out = options.count, 0, sys.stdout.buffer
     with (
-        profile.connect_metaq("consume --group") as mq,
+        profile.connect() as mq,
         mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer,
     ):
         mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for

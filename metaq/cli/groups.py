@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of this module."""
-    reset = commands.add_parser("reset", help="set the offsets of a group that is not running (zk://... only)")
+    reset = commands.add_parser(
+        "reset", help="set the offsets of a group that is not running (zk://... or rocketmq://...)"
+    )
     reset.add_argument("group")
     reset.add_argument("topic")
     reset.add_argument(
@@ -29,9 +31,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _reset(options: argparse.Namespace, profile: Profile) -> int:
     from metaq.model import Partition
 
-    partitions = None if options.partition is None else [Partition.parse(name) for name in options.partition]
+    partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]
     start = parse_start(options.to, partitions)
-    with profile.connect_metaq("reset") as mq:
+    with profile.connect() as mq:
         planned = mq.cluster.plan_reset(options.group, options.topic, start, partitions)
         if options.execute:
             mq.cluster.reset(options.group, planned)

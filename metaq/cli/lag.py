@@ -108,7 +108,7 @@ def _lag_of_group(mq: MetaQ | RocketMQ, group: str, topics: list[str]) -> Table:
         rows = [asdict(one) for one in mq.cluster.lag(group, topics or None)]
         behind = "bytes_behind"
     else:
-        rows = [asdict(one) for one in mq.cluster.lag(group, topics)]
+        rows = [asdict(one) for one in mq.cluster.lag(group, topics or None)]
         behind = "messages_behind"
     for row in rows:
         row["partition"] = str(Partition(*row["partition"]))

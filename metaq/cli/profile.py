@@ -74,20 +74,6 @@ class Profile:
             raise ValueError(f"{named[0]}: it is for clusters that begin with {ROCKETMQ_SCHEME}, not {self.cluster!r}")
         return MetaQ(self.cluster, tls=tls)
 
-    def connect_metaq(self, what: str) -> MetaQ:
-        """Return the cluster if it is MetaQ.
-
-        Raises:
-            ValueError: It is RocketMQ, which cannot do ``what``; or as ``connect``.
-        """
-        from metaq.client.metaq import MetaQ
-
-        mq = self.connect()
-        if not isinstance(mq, MetaQ):
-            mq.close()
-            raise ValueError(f"{what} is for MetaQ, not for {self.cluster!r}")
-        return mq
-
     def _rocketmq(self, tls: TlsSettings | None) -> RocketMQ:
         from metaq.backends.rocketmq.pool import Credentials
         from metaq.client.rocketmq.client import RocketMQ

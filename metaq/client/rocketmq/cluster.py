@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from metaq.backends.rocketmq.bundled import ask_for_metaq
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.client.browser import Start
+from metaq.client.cluster import OffsetChange
+from metaq.client.rocketmq.group_view import RocketGroupView
 from metaq.client.rocketmq.topics import Topics
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
@@ -57,6 +60,7 @@ class RocketClusterView:
     def __init__(self, directory: NameServerDirectory, pool: SessionPool) -> None:
         self._directory, self._pool = directory, pool
         self._offsets = Offsets(pool, directory)
+        self._groups = RocketGroupView(directory, pool, self._offsets)
 
     def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read.
@@ -109,20 +113,48 @@ class RocketClusterView:
         times = {TopicPartition(topic, queue): time_ms for queue in self._directory.queues(topic)}
         return {where.partition: offset for where, offset in sorted(self._offsets.at(times).items())}
 
-    def lag(self, group: str, topics: Collection[str]) -> list[QueueLag]:
-        """Return how far ``group`` is behind in ``topics``.
+    def groups(self) -> list[str]:
+        """Return the consumer groups that the brokers know, sorted; without RocketMQ's own.
 
         Raises:
-            ValueError: No topic is named: brokers do not tell what a group reads.
+            RequestRefused: A broker does not list them, as proxies do not.
         """
-        if not topics:
-            raise ValueError(f"lag of group {group!r}: name its topics")
+        return self._groups.names()
+
+    def members(self, group: str) -> list[str]:
+        """Return the ids of the consumers of ``group`` that are running, as the brokers know them, sorted."""
+        return self._groups.members(group)
+
+    def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
+        """Return how far ``group`` is behind in ``topics``, by default those that the brokers have its offsets of.
+
+        Raises:
+            ValueError: No topic is named, and the brokers do not tell what a group reads, as proxies do not.
+        """
         found = []
-        for topic in topics:
+        for topic in topics or self._groups.topics(group):
             ranges = self._ranges(topic)
             committed = self._offsets.committed(group, ranges)
             found += [_lag(group, where, ranges[where], committed[where]) for where in sorted(ranges)]
         return found
+
+    def plan_reset(
+        self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
+    ) -> list[OffsetChange]:
+        """Return what ``reset`` is to set so that ``group`` begins at ``start``, for ``partitions`` or for all.
+
+        Raises:
+            ValueError: The topic has no such queue, or the queue no such offset.
+        """
+        return self._groups.plan_reset(group, topic, start, partitions)
+
+    def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
+        """Set the offsets of a group that is not running.
+
+        Raises:
+            ValueError: The group has running consumers, which would overwrite the offsets.
+        """
+        self._groups.reset(group, changes)
 
     def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:
         """Make a topic at every broker; see ``Topics.create``."""

@@ -121,8 +121,3 @@ def test_parked_messages_are_listed_sent_again_and_discarded(metaq: Command) -> 
     assert metaq("dlq", "discard", "g")[0] == EXIT_USAGE
     assert "3 messages discarded" in metaq("dlq", "discard", "g", "--all")[2]
     assert metaq("dlq", "list", "g")[1] == ["number  topic  partition  offset  parked  reason"]
-
-
-def test_rocketmq_is_told_apart(metaq: Command) -> None:
-    status, _, error = metaq("--cluster", "rocketmq://127.0.0.1:9", "reset", "g", "orders", "--to", "earliest")
-    assert (status, error) == (EXIT_USAGE, "metaq: reset is for MetaQ, not for 'rocketmq://127.0.0.1:9'\n")

@@ -67,9 +67,10 @@ def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:
 
 
 def test_what_cannot_be_done_is_said(run: Run) -> None:
-    assert run("lag", "billing") == (2, "", "metaq: lag of group 'billing': name its topics\n")
+    status, _, err = run("lag", "billing")  # this server tells as little as a proxy
+    assert (status, err.startswith("metaq: lag of group 'billing': name its topics; server ")) == (2, True)
     status, _, err = run("groups")
-    assert (status, "lag GROUP TOPIC" in err) == (2, True)
+    assert (status, "refused the list of groups" in err) == (1, True)
     status, _, err = run("consume", "nothing")
     assert (status, "nothing" in err) == (1, True)
     status, _, err = run("consume", "orders", "-p", "broker-a:5")

@@ -1,0 +1,50 @@
+"""What a broker knows of consumer groups: their names, the topics that they have offsets of, their members."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metaq.backends.rocketmq.names import is_system_name
+from metaq.backends.rocketmq.session import Session
+from metaq.protocols.remoting.bodies.groups import ConsumerList, SubscriptionGroups
+from metaq.protocols.remoting.bodies.offsets import ConsumeStats
+from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.administration import GetAllSubscriptionGroupConfig, GetConsumeStats
+from metaq.protocols.remoting.headers.clients import GetConsumerListByGroup
+
+_BUILT_IN: Final = frozenset(
+    (
+        *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL"),
+        *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_DefaultHeartBeatSyncerTopic"),
+    )
+)
+"""Groups that every broker has."""
+
+
+def ask_groups(session: Session, broker_name: str) -> list[str]:
+    """Return the groups that a broker knows, without RocketMQ's own.
+
+    Raises:
+        RequestRefused, AccessDenied: It does not tell, as proxies do not.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+    """
+    response = session.ask(to_request(GetAllSubscriptionGroupConfig(), broker_name=broker_name), "the list of groups")
+    names = SubscriptionGroups.from_json(response.body).subscription_group_table
+    return sorted(name for name in names if name not in _BUILT_IN and not is_system_name(name))
+
+
+def ask_topics_of(session: Session, broker_name: str, group: str) -> set[str]:
+    """Return the topics of which a broker has offsets of ``group``. Raises as ``ask_groups``."""
+    command = to_request(GetConsumeStats(consumer_group=group), broker_name=broker_name)
+    response = session.ask(command, f"what group {group} has read")
+    return {queue.topic for queue in ConsumeStats.from_json(response.body).offset_table}
+
+
+def ask_members(session: Session, broker_name: str, group: str) -> list[str]:
+    """Return the ids of the members of ``group`` that a broker knows. Raises as ``ask_groups``."""
+    command = to_request(GetConsumerListByGroup(consumer_group=group), broker_name=broker_name)
+    response = session.call(command, f"the members of group {group}")
+    if response.code == ResponseCode.SYSTEM_ERROR:
+        return []  # that is how brokers say that there are none
+    return list(ConsumerList.from_json(session.accepted(response, command, "members").body).consumer_id_list)
