@@ -48,7 +48,7 @@ def test_a_group_reads_goes_on_and_is_set_back(run: Run, broker: BrokerProcess, 
     behind = {(row["topic"], row["partition"]): row["messages_behind"] for row in map(json.loads, rows)}
     assert (status, behind["%RETRY%billing", "metaq:0"], sum(behind.values())) == (0, 0, 3)
     status, rows, note = run("reset", "billing", "orders", "--to", "latest", "-p", "metaq:1", "--json")
-    assert (status, [json.loads(row)["to"] for row in rows]) == (0, [4])
+    assert (status, [json.loads(row)["to"] for row in rows]) == (0, [2])
     assert note == "metaq: nothing is changed; --execute does it\n"
     assert run("reset", "billing", "orders", "--to", "earliest", "--execute")[2] == "metaq: the offsets are set\n"
     assert len(run("consume", "orders", "--group", "billing")[1]) == 8
@@ -70,4 +70,5 @@ def test_what_cannot_be_done_is_said(run: Run, broker: BrokerProcess) -> None:
     status, _, error = run("reset", "reader", "busy", "--to", "9", "-p", "metaq:0")
     assert (status, error.startswith("metaq: busy/metaq:0: offset 9: expected 0..")) == (2, True)
     status, _, error = run("reset", "reader", "busy", "--to", "0", "-p", "metaq:7")
-    assert (status, error) == (2, "metaq: topic 'busy' has no queue metaq:7; it has metaq:0, metaq:1, metaq:2, metaq:3\n")
+    there = ", ".join(f"metaq:{index}" for index in range(4))
+    assert (status, error) == (2, f"metaq: topic 'busy' has no queue metaq:7; it has {there}\n")
