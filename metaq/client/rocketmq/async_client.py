@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -12,10 +12,14 @@ from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.client.browser import Start
+from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.async_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo, QueueLag, RocketClusterView
+from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
+from metaq.client.rocketmq.groups.rocketmq_group import broadcast
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
@@ -115,6 +119,17 @@ class AsyncRocketMQ:
         finally:
             await asyncio.to_thread(messages.close)
 
+    def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> AsyncRocketConsumer:
+        """Return a consumer of ``topics`` in ``group``, for ``async with``. See ``RocketMQ.consumer``."""
+        return AsyncRocketConsumer(self._mq.consumers, RocketOptions(group=group, topics=topics, **options))
+
+    def broadcast_consumer(
+        self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]
+    ) -> AsyncRocketConsumer:
+        """Return a consumer that reads all queues, whoever else does. See ``RocketMQ.broadcast_consumer``."""
+        given = RocketOptions(group=group, topics=topics, **options)
+        return AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers))
+
     @property
     def cluster(self) -> AsyncRocketClusterView:
         """What the cluster holds: topics, queues, offsets, and the lag of groups."""
@@ -143,8 +158,26 @@ class AsyncRocketClusterView:
         """Return the offset of each queue's first message stored at or after ``time_ms`` (since 1970), else its end."""
         return await asyncio.to_thread(self._view.offsets_at, topic, time_ms)
 
-    async def lag(self, group: str, topics: Collection[str]) -> list[QueueLag]:
-        """Return how far ``group`` is behind in ``topics``."""
+    async def groups(self) -> list[str]:
+        """Return the consumer groups that the brokers know, sorted; without RocketMQ's own."""
+        return await asyncio.to_thread(self._view.groups)
+
+    async def members(self, group: str) -> list[str]:
+        """Return the ids of the consumers of ``group`` that are running, sorted."""
+        return await asyncio.to_thread(self._view.members, group)
+
+    async def plan_reset(
+        self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None
+    ) -> list[OffsetChange]:
+        """Return what ``reset`` is to set so that ``group`` begins at ``start``."""
+        return await asyncio.to_thread(self._view.plan_reset, group, topic, start, partitions)
+
+    async def reset(self, group: str, changes: Collection[OffsetChange]) -> None:
+        """Set the offsets of a group that is not running."""
+        await asyncio.to_thread(self._view.reset, group, changes)
+
+    async def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
+        """Return how far ``group`` is behind in ``topics``, by default those that the brokers have its offsets of."""
         return await asyncio.to_thread(self._view.lag, group, topics)
 
     async def create_topic(self, topic: str, queues: int = 8) -> dict[str, Address]:

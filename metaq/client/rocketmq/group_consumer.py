@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from metaq.client.groups.reader import Fetching, GroupReader
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
-from metaq.client.rocketmq.groups.fetchers import PullThreads
 from metaq.client.rocketmq.groups.options import RocketOptions
 from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, RocketCore
@@ -31,8 +30,7 @@ class RocketGroupConsumer(GroupReader[RocketDelivery]):
         super().__init__(self._rocketmq)
 
     def _start_fetching(self) -> Fetching:
-        core, cluster = self._rocketmq, self._rocketmq.cluster
-        return PullThreads(core.state, cluster.directory, core.client, core.group, core.subscriptions, core.clock)
+        return self._rocketmq.pull_threads()
 
     @property
     def parked(self) -> RocketParkedMessages:

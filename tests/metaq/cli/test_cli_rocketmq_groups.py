@@ -49,8 +49,8 @@ def test_a_group_reads_goes_on_and_is_set_back(run: Run, broker: BrokerProcess, 
     assert (status, behind["%RETRY%billing", "metaq:0"], sum(behind.values())) == (0, 0, 3)
     status, rows, note = run("reset", "billing", "orders", "--to", "latest", "-p", "metaq:1", "--json")
     assert (status, [json.loads(row)["to"] for row in rows]) == (0, [2])
-    assert note == "metaq: nothing is changed; --execute does it\n"
-    assert run("reset", "billing", "orders", "--to", "earliest", "--execute")[2] == "metaq: the offsets are set\n"
+    assert note == "nothing is changed; --execute does it\n"
+    assert run("reset", "billing", "orders", "--to", "earliest", "--execute")[2] == "the offsets are set\n"
     assert len(run("consume", "orders", "--group", "billing")[1]) == 8
 
 

@@ -20,6 +20,7 @@ from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.groups.state import GroupState
 from metaq.client.offsets import FileOffsets
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.client.rocketmq.groups.fetchers import PullThreads
 from metaq.client.rocketmq.groups.membership import MemberSettings, RocketMembership
 from metaq.client.rocketmq.groups.offsets import BrokerOffsets, RocketStarts
 from metaq.client.rocketmq.groups.options import SEND_BACK, RocketOptions
@@ -124,6 +125,11 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             *(cluster.directory, cluster.pool, self.client, self._requests, consumer_id, self.subscriptions, settings),
             clock=cluster.pool.clock,
         )
+
+    def pull_threads(self) -> PullThreads:
+        """Return what pulls for this consumer; it starts when there are queues."""
+        directory = self.cluster.directory
+        return PullThreads(self.state, directory, self.client, self.group, self.subscriptions, self.clock)
 
     def _link_ended(self, address: Address) -> None:
         self._membership.link_ended(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from fix_broker import wait_until
 
+from metaq import AsyncRocketMQ
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
@@ -283,3 +285,41 @@ def test_two_programs_with_one_id(mq: RocketMQ, topic: str, monkeypatch: pytest.
         read(first, 1)
         with pytest.raises(ConsumerIdInUse, match="'same'"), mq.consumer(topic, [topic], consumer_id="same") as second:
             wait_until(lambda: bool(second.fetch(timeout=0.2)), "the second reads")
+
+
+def test_asyncio_members_share_a_group_with_others(broker: BrokerProcess, mq: RocketMQ, topic: str) -> None:
+    mq.producer().send_many(topic, [str(number) for number in range(40)])
+
+    async def main() -> None:
+        handled: list[str] = []
+        async with (
+            AsyncRocketMQ(broker.name_servers) as client,
+            client.consumer(topic, [topic], max_attempts=1, delay_level=1) as one,
+        ):
+            found = [await anext(aiter(one)) for _ in range(3)]
+            while len(found) < 40:
+                found += await one.fetch()
+            assert texts(found) == sorted(map(str, range(40)))
+            await one.commit()
+            assert not any((await one.lag()).values())
+            with mq.consumer(topic, [topic]) as two:
+                await asyncio.to_thread(lambda: wait_until(lambda: bool(_own_or_fetch(two, topic)), "it has some"))
+                assert len(await client.cluster.members(topic)) == 2
+            mq.producer().send_many(topic, ["x", "bad", "y"])
+
+            async def handle(message: RocketDelivery) -> None:
+                if message.data == b"bad" and not message.reconsume_times:
+                    raise ZeroDivisionError
+                handled.append(message.data.decode())
+                if len(handled) == 3:
+                    one.stop()
+
+            await one.run(handle, workers=2)
+        assert sorted(handled) == ["bad", "x", "y"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def _own_or_fetch(consumer: RocketGroupConsumer, topic: str) -> list[TopicPartition]:
+    consumer.fetch(timeout=0.1)
+    return _own(consumer, topic)

@@ -1,0 +1,38 @@
+"""The asyncio twin of ``RocketGroupConsumer``. Pulls are sent and received by the threads of the consumer's own client,
+two for each broker, as its heartbeats are; messages are decoded and handed out in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from metaq.client.groups.async_reader import CLOSE_S, AsyncGroupReader
+from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.client.rocketmq.groups.fetchers import PullThreads
+from metaq.client.rocketmq.groups.options import RocketOptions
+from metaq.client.rocketmq.groups.parking import RocketParkedMessages
+from metaq.client.rocketmq.groups.rocketmq_group import RocketCluster, RocketCore
+
+
+class AsyncRocketConsumer(AsyncGroupReader[RocketDelivery]):
+    """As ``RocketGroupConsumer``, which see, for ``async with`` and ``async for``. One task reads; use it in one loop.
+
+    ``on_assigned`` and ``on_revoked`` may be functions or coroutine functions.
+    """
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions) -> None:
+        self._rocketmq = RocketCore(cluster, options)
+        super().__init__(self._rocketmq)
+        self._threads: PullThreads | None = None
+
+    @property
+    def parked(self) -> RocketParkedMessages:
+        """The messages that this group gave up on this machine."""
+        return self._rocketmq.parked
+
+    def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._threads = self._rocketmq.pull_threads()
+
+    async def _stop_fetching(self) -> None:
+        if self._threads is not None:
+            await asyncio.to_thread(self._threads.close, CLOSE_S)
