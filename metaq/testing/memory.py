@@ -34,7 +34,7 @@ from metaq.protocols.text.commands import (
     Value,
     Version,
 )
-from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
+from metaq.protocols.text.decode import BODY_BYTES_MAX, NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
@@ -67,10 +67,12 @@ class MemoryBroker:
         extensions: frozenset[str] = _EVERYTHING,
         segment_bytes_max: int = 1 << 30,
         transfer_bytes_max: int = 1 << 20,
+        message_bytes_max: int = BODY_BYTES_MAX,
         slave: bool = False,
     ) -> None:
         self.topics, self.broker_id, self.extensions, self.slave = topics, broker_id, extensions, slave
         self.segment_bytes_max, self.transfer_bytes_max = segment_bytes_max, transfer_bytes_max
+        self.message_bytes_max = message_bytes_max
         self.partitions: dict[tuple[str, int], MemoryPartition] = {}
         self.before_command: Callable[[Command], None] = lambda command: None
         self.shuffle: Callable[[list[bytes]], None] = lambda replies: None
@@ -245,7 +247,12 @@ class MemoryBroker:
         count = self.topics.get(put.topic, self.topics.get("*"))
         if count is None:
             return f"The server do not accept topic {put.topic}"
-        return None if 0 <= put.partition < count else f"wrong partition {put.partition}"
+        if not 0 <= put.partition < count:
+            return f"wrong partition {put.partition}"
+        longest = len(put.body) if isinstance(put, Put) else max((len(one.body) for one in walk(put.block)), default=0)
+        if longest > self.message_bytes_max:
+            return f"message of {longest} bytes is longer than {self.message_bytes_max} bytes (maxMessageSize)"
+        return None
 
     def _appended(self, put: Put | PutBatch, ids: IdRange) -> Reply:
         offset = self.partition(put.topic, put.partition).append(self._numbered(put, ids))

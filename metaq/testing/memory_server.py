@@ -25,6 +25,9 @@ from metaq.testing.local_broker import LocalBroker
 from metaq.testing.memory import MemoryBroker
 
 HOST: Final = "127.0.0.1"
+MESSAGE_BYTES_MAX: Final = 4 << 20
+"""Longest message, as a broker's if it is not configured otherwise."""
+
 CHUNK_BYTES: Final = 1 << 18
 CALL_S: Final = 10.0
 """Longest wait for the server's thread."""
@@ -38,7 +41,7 @@ class MemoryServer(LocalBroker):
     def __init__(self, partitions: int = 1, *, broker: MemoryBroker | None = None) -> None:
         super().__init__()
         if broker is None:
-            broker, ids = MemoryBroker({"*": partitions}), IdWorker(0)
+            broker, ids = MemoryBroker({"*": partitions}, message_bytes_max=MESSAGE_BYTES_MAX), IdWorker(0)
             broker.reserve_ids = lambda count: ids.reserve(count, wall_clock_ms())
         self.broker: Final = broker
         self._port = 0

@@ -189,6 +189,20 @@ def test_what_cannot_be_sent_is_an_error_and_nothing_is_stored(broker: LocalBrok
     assert list(mq.browse("orders")) == []
 
 
+def test_a_body_that_is_too_long_is_refused_and_the_next_one_is_not(broker: LocalBroker) -> None:
+    """Alone, among others, in a transaction, and in the background: one sentence with the limit."""
+    mq, long, limit = broker.client(), b"x" * (5 << 20), str(4 << 20)
+    producer = mq.producer()
+    with pytest.raises(SendFailed, match=limit) as failed:
+        producer.send("orders", long)
+    assert not failed.value.retryable
+    with pytest.raises(SendFailed, match=limit):
+        producer.send_many("orders", ["before", long, "behind"])
+    assert limit in str(producer.submit("orders", long).exception(20))
+    assert long not in [one.data for one in mq.browse("orders")]
+    assert producer.send("orders", b"y" * (4 << 20)).offset >= 0
+
+
 def test_asyncio_has_the_same(broker: LocalBroker) -> None:
     async def main() -> list[bytes]:
         async with AsyncMetaQ(broker.cluster) as mq, mq.producer() as producer:
