@@ -22,7 +22,7 @@ from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import Partitioner
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.tls import TlsSettings
@@ -65,11 +65,11 @@ class AsyncMetaQ:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(leave_limit_s(kind))
 
-    async def close(self) -> None:
-        """Send what producers have taken, and close idle connections."""
-        await asyncio.to_thread(self._mq.close)
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
+        await asyncio.to_thread(self._mq.close, timeout)
 
     def producer(
         self,

@@ -14,6 +14,7 @@ from typing import Self
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
+from metaq.client.submissions import leave_limit_s
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.model import Message, Partition
 
@@ -31,7 +32,7 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(leave_limit_s(kind))
 
     async def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to. Raises ``TopicNotFound``."""
@@ -89,9 +90,9 @@ class AsyncProducer:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.flush, timeout)
 
-    async def close(self) -> None:
-        """Send what was submitted and wait for it."""
-        await asyncio.to_thread(self._producer.close)
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
+        await asyncio.to_thread(self._producer.close, timeout)
 
     def transaction(self, timeout: int = 60) -> AsyncTransaction:
         """Return a transaction for an ``async with`` block; see ``Producer.transaction``."""

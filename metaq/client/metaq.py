@@ -19,7 +19,7 @@ from metaq.client.ordered import OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
@@ -77,12 +77,12 @@ class MetaQ:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(leave_limit_s(kind))
 
-    def close(self) -> None:
-        """Send what producers have taken, and close idle connections."""
+    def close(self, timeout: float | None = None) -> None:
+        """Send what producers have taken, each for ``timeout`` seconds at most, and close idle connections."""
         for producer in list(self._producers):
-            producer.close()
+            producer.close(timeout)
         self._pool.close()
 
     def producer(

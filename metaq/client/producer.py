@@ -16,7 +16,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted, leave_limit_s
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
@@ -69,7 +69,7 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(leave_limit_s(kind))
 
     def publish(self, *topics: str) -> None:
         """Check early that topics can be sent to.
@@ -145,9 +145,12 @@ class Producer:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return self._submissions.flush(timeout)
 
-    def close(self) -> None:
-        """Send what was submitted and wait for it. Further calls do nothing."""
-        self._submissions.close()
+    def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
+
+        A ``with`` block that is left by Ctrl-C waits for 5 seconds.
+        """
+        self._submissions.close(timeout)
 
     def transaction(self, timeout: int = 60) -> LocalTransaction:
         """Return a transaction for a ``with`` block; the broker drops it after ``timeout`` seconds (0: its maximum)."""

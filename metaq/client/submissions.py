@@ -7,6 +7,7 @@ comes meanwhile is the next batch. A message leaves the window when it is acknow
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,7 +33,11 @@ BATCH_BYTES_MAX: Final = 4 << 20
 WINDOW_BYTES: Final = 16 << 20
 """Most bytes that were submitted and are not acknowledged, if the program does not say otherwise."""
 
+INTERRUPTED_S: Final = 5.0
+"""How long a producer that is left by Ctrl-C waits for what it has taken."""
+
 _OVERHEAD_BYTES: Final = 64
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Settled(Protocol[R]):
@@ -88,7 +93,7 @@ class Submissions(Generic[M, P, S]):
         self._first_s = 0.0
         self._bytes = 0
         self._flushing = 0
-        self._closed = False
+        self._closed = self._given_up = False
         self._thread: threading.Thread | None = None
 
     def put(self, one: Submitted[M, P, S]) -> None:
@@ -137,14 +142,22 @@ class Submissions(Generic[M, P, S]):
             finally:
                 self._flushing -= 1
 
-    def close(self) -> None:
-        """Send what is left, and end the thread."""
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Send what is left, and end the thread; return whether that was within ``timeout_s``.
+
+        After that time it is given up: nobody waits for it again, not even when the program ends.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            atexit.unregister(self._close_forgotten)
+        if self._thread is None or self._given_up:
+            return not self._given_up
+        self._thread.join(timeout_s)
+        atexit.unregister(self._close_forgotten)
+        self._given_up = self._thread.is_alive()
+        if self._given_up:
+            _LOG.warning("a producer was left with %d bytes that are not acknowledged", self._bytes)
+        return not self._given_up
 
     def _close_forgotten(self) -> None:
         text = "a producer was never closed; use it, or its client, in a with block"
@@ -202,3 +215,8 @@ class Submissions(Generic[M, P, S]):
                 one.future.set_exception(failure or MetaqError("not acknowledged"))
             else:
                 one.future.set_result(result)
+
+
+def leave_limit_s(kind: type[BaseException] | None) -> float | None:
+    """Return how long a ``with`` block that ``kind`` leaves waits for what was submitted: for Ctrl-C not for long."""
+    return None if kind is None or issubclass(kind, Exception) else INTERRUPTED_S

@@ -23,6 +23,7 @@ from metaq.client.rocketmq.groups.rocketmq_group import broadcast
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
+from metaq.client.submissions import leave_limit_s
 from metaq.model import Address, Partition
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
@@ -64,11 +65,11 @@ class AsyncRocketMQ:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(leave_limit_s(kind))
 
-    async def close(self) -> None:
-        """Send what producers have taken, have them leave their groups, and close idle connections."""
-        await asyncio.to_thread(self._mq.close)
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
+        await asyncio.to_thread(self._mq.close, timeout)
 
     def producer(
         self, partitioner: Partitioner | None = None, *, group: str = DEFAULT_GROUP, **options: Unpack[SendOptions]

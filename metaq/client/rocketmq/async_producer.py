@@ -18,6 +18,7 @@ from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.producer import RocketProducer, Sendable, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
+from metaq.client.submissions import leave_limit_s
 from metaq.model import Partition
 
 AsyncCheck = Check | Callable[[RocketReceived], Coroutine[object, object, Outcome]]
@@ -40,7 +41,7 @@ class AsyncRocketProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(leave_limit_s(kind))
 
     @property
     def group(self) -> str:
@@ -137,9 +138,9 @@ class AsyncRocketProducer:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.flush, timeout)
 
-    async def close(self) -> None:
-        """Send what was submitted and wait for it."""
-        await asyncio.to_thread(self._producer.close)
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted and wait for it, for ``timeout`` seconds at most."""
+        await asyncio.to_thread(self._producer.close, timeout)
 
 
 class AsyncTransactionalProducer(AsyncRocketProducer):

@@ -24,6 +24,7 @@ from metaq.client.rocketmq.lookup import Lookup
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOptions
 from metaq.client.rocketmq.topics import Topics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
+from metaq.client.submissions import leave_limit_s
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.tls import TlsSettings, TlsTransport
@@ -74,12 +75,12 @@ class RocketMQ:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(leave_limit_s(kind))
 
-    def close(self) -> None:
-        """Send what producers have taken, have them leave their groups, and close idle connections."""
+    def close(self, timeout: float | None = None) -> None:
+        """Send what producers have taken, for ``timeout`` seconds at most each, and close idle connections."""
         for producer in list(self._producers):
-            producer.close()
+            producer.close(timeout)
         self._pool.close()
 
     def producer(

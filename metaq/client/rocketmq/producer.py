@@ -13,7 +13,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted
+from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted, leave_limit_s
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
@@ -94,7 +94,7 @@ class RocketProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(leave_limit_s(kind))
 
     @property
     def group(self) -> str:
@@ -267,9 +267,12 @@ class RocketProducer:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return self._submissions.flush(timeout)
 
-    def close(self) -> None:
-        """Send what was submitted and wait for it. Further calls do nothing."""
-        self._submissions.close()
+    def close(self, timeout: float | None = None) -> None:
+        """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
+
+        A ``with`` block that is left by Ctrl-C waits for 5 seconds.
+        """
+        self._submissions.close(timeout)
 
 
 def message_of(

@@ -127,9 +127,9 @@ class TransactionalProducer(RocketProducer):
             properties[CHECK_IMMUNITY_S] = str(ask_after)
         return RocketTransaction(self._sender, self._heartbeats, self._open, properties)
 
-    def close(self) -> None:
-        """Send what was submitted and wait for it, and leave the group. Further calls do nothing."""
-        super().close()
+    def close(self, timeout: float | None = None) -> None:
+        """As ``RocketProducer.close``, and leave the group."""
+        super().close(timeout)
         with self._starting:
             started, self._ended = self._started and not self._ended, True
         if started:

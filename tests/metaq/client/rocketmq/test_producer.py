@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 
+from metaq.client import submissions
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
@@ -308,6 +311,42 @@ def test_long_bodies_are_compressed_on_request(setting: Setting) -> None:
     assert codes == [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
     assert len(setting.sends()[1].body) < 200
     assert [message.data for message in setting.mq.browse("orders")] == [b"short", b"long " * 1000, b"short"]
+
+
+# ---- Ctrl-C
+
+
+def test_ctrl_c_ends_a_send_at_once(setting: Setting) -> None:
+    setting.slow(60)
+    setting.mq = RocketMQ(str(setting.cluster.name_servers[0]), timeouts=Timeouts(2.0, 30.0))
+    producer = setting.mq.producer()
+    producer.publish("orders")
+    interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    interrupt.start()
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        producer.send("orders", "x")
+    assert time.monotonic() - before < 5
+    setting.slow(0)
+    assert producer.send("orders", "y").offset >= 0
+
+
+def test_ctrl_c_does_not_wait_long_for_what_was_submitted(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(submissions, "INTERRUPTED_S", 0.2)
+    setting.slow(60)
+    before = time.monotonic()
+
+    def interrupted() -> None:
+        with setting.mq, setting.mq.producer() as producer:
+            producer.submit("orders", "x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - before < 1
+    assert "a producer was left with 65 bytes that are not acknowledged" in caplog.text
 
 
 # ---- bad input
