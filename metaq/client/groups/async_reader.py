@@ -76,8 +76,10 @@ class AsyncGroupReader(GroupMember[D]):
         if first is None:
             return []
         found = [first]
+        found += await self._take_buffered(max_messages - 1)
         while len(found) < max_messages and (more := await self._take()) is not None:
             found.append(more)
+            found += await self._take_buffered(max_messages - len(found))
         return found
 
     async def run(self, handler: Callable[[D], Awaitable[object]], workers: int = 1) -> None:
@@ -206,6 +208,18 @@ class AsyncGroupReader(GroupMember[D]):
                 return delivery
         return None
 
+    async def _take_buffered(self, limit: int) -> list[D]:
+        """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
+        if self._options.where is not None or self._stopped:
+            return []
+        found = self._state.take_buffered(self._core.clock.monotonic(), limit)
+        if any(one.attempt > 1 and self._core.is_exhausted(one) for one in found):
+            for one in [one for one in found if self._core.is_exhausted(one)]:
+                found.remove(one)
+                await self._reject(one, None)
+        self._handed += found
+        return found
+
     def _is_wanted(self, delivery: D) -> bool:
         if self._options.where is None:
             return True
@@ -217,8 +231,8 @@ class AsyncGroupReader(GroupMember[D]):
 
     def _settle_handed(self) -> None:
         handed, self._handed = self._handed, []
-        for delivery in handed:
-            self._core.acknowledge(delivery)
+        if handed:
+            self._state.acknowledge_all(handed)
 
     async def _run_changes(self) -> None:
         if not self._state.changes:

@@ -120,14 +120,16 @@ class OwnedPartition(Owned[Delivery, PartitionRequest, Polled]):
         return None
 
     def _hand_out(self, frame: Frame, data: bytes, attribute: str | None, settler: Settler[Delivery]) -> Delivery:
-        entry = InHand(frame.offset, frame.end, frame.message_id)
+        offset, end, message_id = frame.offset, frame.end, frame.message_id
+        entry = InHand(offset, end, message_id)
+        topic, partition = self.where
         return Delivery(
-            topic=self.where.topic,
-            partition=self.where.partition,
-            offset=frame.offset,
-            end=frame.end,
-            message_id=frame.message_id,
-            timestamp_ms=timestamp_ms(frame.message_id),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            end=end,
+            message_id=message_id,
+            timestamp_ms=timestamp_ms(message_id),
             attribute=attribute,
             data=data,
             attempt=self._enter(entry),

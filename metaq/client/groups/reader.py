@@ -72,8 +72,10 @@ class GroupReader(GroupMember[D]):
         if first is None:
             return []
         found = [first]
+        found += self._take_buffered(max_messages - 1)
         while len(found) < max_messages and (more := self._take()) is not None:
             found.append(more)
+            found += self._take_buffered(max_messages - len(found))
         return found
 
     def run(self, handler: Callable[[D], object], workers: int = 1) -> None:
@@ -227,6 +229,18 @@ class GroupReader(GroupMember[D]):
                 return delivery
         return None
 
+    def _take_buffered(self, limit: int) -> list[D]:
+        """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
+        if self._options.where is not None or self._stopped:
+            return []
+        found = self._state.take_buffered(self._core.clock.monotonic(), limit)
+        if any(one.attempt > 1 and self._core.is_exhausted(one) for one in found):
+            for one in [one for one in found if self._core.is_exhausted(one)]:
+                found.remove(one)
+                self._reject(one, None)
+        self._handed += found
+        return found
+
     def _is_wanted(self, delivery: D) -> bool:
         """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""
         if self._options.where is None:
@@ -239,8 +253,8 @@ class GroupReader(GroupMember[D]):
 
     def _settle_handed(self) -> None:
         handed, self._handed = self._handed, []
-        for delivery in handed:
-            self._core.acknowledge(delivery)
+        if handed:
+            self._state.acknowledge_all(handed)
 
     def _run_changes(self) -> None:
         if not self._state.changes:

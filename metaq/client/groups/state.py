@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Literal
 
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.owned import POLL_STEPS, Jump, O, Owned, Q
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import PartitionLost
+from metaq.errors import MetaqError, PartitionLost
 from metaq.model import TopicPartition
 
 
@@ -190,6 +191,22 @@ class GroupState(Generic[D, Q, O]):
             self.notify()
         return delivery
 
+    def take_buffered(self, now_s: float, limit: int) -> list[D]:
+        """Hand out up to ``limit`` messages of the partition that the last one was of. Never raises: what is damaged is
+        found again by ``take``."""
+        found: list[D] = []
+        with self.lock:
+            partition = self.partitions.get(self._order[0]) if self._order else None
+            if partition is None or self.paused is not None or self.failure is not None:
+                return found
+            asks = partition.next_request_s() is None
+            with suppress(MetaqError):
+                while len(found) < limit and (one := partition.take(now_s, self._is_seen, self)) is not None:
+                    found.append(one)
+            if asks and partition.next_request_s() is not None:
+                self.notify()
+        return found
+
     def next_retry_s(self) -> float | None:
         """Return when the next refused message is due. The caller has the lock."""
         return min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
@@ -208,6 +225,23 @@ class GroupState(Generic[D, Q, O]):
             if self._seen_max:
                 self._note_seen(delivery.message_id)
             if partition.revoking:
+                self.notify()
+
+    def acknowledge_all(self, deliveries: Sequence[D]) -> None:
+        """Settle messages; those whose partition is lost are left out: they are delivered again, here or elsewhere."""
+        where: TopicPartition | None = None
+        partition, revoking = None, False
+        with self.lock:
+            for one in deliveries:
+                if where is None or one.partition != where.partition or one.topic != where.topic:
+                    where = one.where
+                    partition = self.partitions.get(where)
+                if partition is None or partition.generation != one.generation or not partition.settle(one.entry):
+                    continue
+                if self._seen_max:
+                    self._note_seen(one.message_id)
+                revoking = revoking or partition.revoking
+            if revoking:
                 self.notify()
 
     def schedule_retry(self, delivery: D, now_s: float) -> bool:
