@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Final
 
 from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, check_name
@@ -82,6 +83,11 @@ class _Producers:
     members: dict[Hashable, _Member] = field(default_factory=dict)
 
 
+Names = tuple[str, ...]
+"""Groups of one client, one string for each name: there may be very many clients, each in one group or two."""
+
+_NO_NAMES: Final[tuple[Names, Names]] = (), ()
+
 OnChange = Callable[[str, tuple[Hashable, ...]], None]
 """Called with a consumer group that has changed, and the connections of its members."""
 
@@ -94,7 +100,7 @@ class Members:
         self._limits = GroupLimits() if limits is None else limits
         self._consumers: dict[str, _Consumers] = {}
         self._producers: dict[str, _Producers] = {}
-        self._of_connection: dict[Hashable, tuple[set[str], set[str]]] = {}
+        self._of_connection: dict[Hashable, tuple[Names, Names]] = {}
         self._count = self._expression_bytes = 0
         self._listeners: list[OnChange] = []
 
@@ -111,14 +117,14 @@ class Members:
             GroupLimitReached, NameRefused: It does not.
         """
         limits, new = self._limits, 0
-        consuming, producing = self._of_connection.get(identity.connection, (set(), set()))
+        consuming, producing = self._of_connection.get(identity.connection, _NO_NAMES)
         for group in consumers:
             new += group.name not in consuming
             self._check_group(group)
         new += sum(name not in producing for name in producers)
         names = [each.name for each in consumers], list(producers)
         for known, named in zip((consuming, producing), names, strict=True):
-            if len(known.union(named)) > limits.groups_of_client_max:
+            if len({*known, *named}) > limits.groups_of_client_max:
                 raise GroupLimitReached("groups of one client", limits.groups_of_client_max)
             for name in named:
                 check_name(name, limits.name_bytes_max)
@@ -145,7 +151,7 @@ class Members:
         """
         entry = self._consumers.setdefault(group.name, _Consumers())
         changed = self._seen(entry.members, identity)
-        self._groups_of(identity)[0].add(group.name)
+        self._in_group(identity.connection, 0, group.name)
         self._expression_bytes -= entry.size
         entry.last = group
         changed |= _subscribe(entry.subscriptions, group.subscriptions)
@@ -165,7 +171,7 @@ class Members:
     def producer_seen(self, identity: ClientIdentity, group: str) -> None:
         """Take note that a client produces for a group."""
         self._seen(self._producers.setdefault(group, _Producers()).members, identity)
-        self._groups_of(identity)[1].add(group)
+        self._in_group(identity.connection, 1, group)
 
     def consumer_left(self, connection: Hashable, group: str, *, notify: bool = True) -> None:
         """Take a client out of a consumer group; the others hear of it even if it was not in."""
@@ -184,7 +190,7 @@ class Members:
 
     def connection_lost(self, connection: Hashable) -> None:
         """Take a client out of all its groups."""
-        consuming, producing = self._of_connection.get(connection, ((), ()))
+        consuming, producing = self._of_connection.get(connection, _NO_NAMES)
         for group in list(producing):
             self.producer_left(connection, group)
         for group in list(consuming):
@@ -265,8 +271,10 @@ class Members:
         member.identity, member.seen = identity, self._monotonic()
         return changed
 
-    def _groups_of(self, identity: ClientIdentity) -> tuple[set[str], set[str]]:
-        return self._of_connection.setdefault(identity.connection, (set(), set()))
+    def _in_group(self, connection: Hashable, kind: int, group: str) -> None:
+        groups = self._of_connection.get(connection, _NO_NAMES)
+        if group not in groups[kind]:
+            self._set_groups(connection, kind, (*groups[kind], intern(group)))
 
     def _remove_consumer(self, connection: Hashable, group: str) -> None:
         entry = self._consumers.get(group)
@@ -279,9 +287,15 @@ class Members:
             del self._consumers[group]
 
     def _forget_group(self, connection: Hashable, kind: int, group: str) -> None:
-        groups = self._of_connection[connection]
-        groups[kind].discard(group)
-        if not any(groups):
+        others = tuple(each for each in self._of_connection[connection][kind] if each != group)
+        self._set_groups(connection, kind, others)
+
+    def _set_groups(self, connection: Hashable, kind: int, names: Names) -> None:
+        consuming, producing = self._of_connection.get(connection, _NO_NAMES)
+        groups = (names, producing) if kind == 0 else (consuming, names)
+        if any(groups):
+            self._of_connection[connection] = groups
+        else:
             del self._of_connection[connection]
 
     def _changed(self, group: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
+from sys import intern
 from typing import TYPE_CHECKING, Final, cast
 
 from metaq.errors import MetaqError
@@ -123,7 +124,7 @@ class MemberRequests:
     def _heartbeat(self, call: Call) -> RemotingCommand:
         command, data = call.request, HeartbeatData.from_json(call.request.body)
         session, is_v5 = call.session, call.request.version >= VERSION_5
-        who = ClientIdentity(session, data.client_id, session.client.peer, command.language, command.version)
+        who = ClientIdentity(session, data.client_id, session.client.peer, intern(command.language), command.version)
         groups = [_consumer_group(each) for each in data.consumer_data_set]
         producers = [each.group_name for each in data.producer_data_set]
         self._members.check(who, groups, producers)
