@@ -30,6 +30,9 @@ from metaq.model import Buffer
 TAG_BYTES_MAX: Final = 32_000
 """Of the attribute of a MetaQ message, so many bytes become the tag at most: properties have a limit."""
 
+FRAME_BYTES: Final = 2048
+"""Of a frame, until one was read."""
+
 _HEADER: Final = struct.Struct(">iiqi")
 _LENGTH: Final = struct.Struct(">i")
 _U16: Final = struct.Struct(">H")
@@ -84,7 +87,7 @@ class QueueRecords:
     """Makes the records of one queue of the broker at ``store_host`` (8 or 20 bytes).
 
     ``magic`` and ``queue_id`` are in every record, ``ends`` is ``store_host`` and, behind it, the topic with its
-    length. ``has_plain_host``: it is an IPv4 address.
+    length. ``has_plain_host``: it is an IPv4 address. ``frame_bytes``: of a frame of this queue, about.
     """
 
     def __init__(self, topic: str, queue_id: int, store_host: bytes) -> None:
@@ -93,6 +96,7 @@ class QueueRecords:
         self.magic: Final = MAGIC_V1 if is_short else MAGIC_V2
         self._topic = (bytes((len(name),)) if is_short else _U16.pack(len(name))) + name
         self.queue_id: Final = queue_id
+        self.frame_bytes = FRAME_BYTES
         self._store_host = store_host
         self.ends: Final = store_host + self._topic
         self.has_plain_host: Final = len(store_host) == IPV4_BYTES

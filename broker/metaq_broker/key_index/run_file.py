@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,9 +58,8 @@ class Entry(NamedTuple):
     time_ms: int
 
 
-def encode_entry(key_hash: int, place: int, time_ms: int) -> bytes:
-    """Return an entry as it is in a file. They sort as their hashes do."""
-    return _ENTRY.pack(key_hash, place, time_ms)
+encode_entry: Final[Callable[[int, int, int], bytes]] = _ENTRY.pack
+"""Returns an entry (hash of a key, place, time in ms) as it is in a file. They sort as their hashes do."""
 
 
 def decode_entry(data: bytes) -> Entry:

@@ -145,6 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_socket",
         "_transport",
+        "_working",
         "buffered_bytes",
         "last_activity",
         "peer",
@@ -160,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scheduled = False
         self._blocked = False  # the transport holds bytes that the socket did not take
         self._paused = False  # not carrying out commands
+        self._working = False  # carrying out commands now
         self._reading = True
         self._into_block = False  # where the bytes are received: that of a block, or ``_received``
         self._received = memoryview(b"")
@@ -275,7 +277,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _schedule(self) -> None:
         # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
-        if not self._scheduled:
+        # While it works it needs no call: it sends what is ready before it ends.
+        if not self._scheduled and not self._working:
             self._scheduled = True
             self._loop.call_soon(self._run_quantum)
 
@@ -311,7 +314,11 @@ class Connection(asyncio.BufferedProtocol):
             allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
             if allowed <= 0 or self._paused or self._replies.ready_bytes > self._limits.output_bytes_max:
                 break
-            self._input = self._session.handle(allowed, self._quantum_over)
+            self._working = True
+            try:
+                self._input = self._session.handle(allowed, self._quantum_over)
+            finally:
+                self._working = False
             requests -= allowed
             self._send()
         self._server.round_robin.charge(self._now() - began)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -43,6 +44,7 @@ LOOK_S: Final = 600.0
 
 _HEADER_BYTES: Final = 20
 _ATTRIBUTE_AT: Final = _HEADER_BYTES + 4
+_LENGTH: Final = struct.Struct(">i")
 _KEYS: Final = re.compile(b"KEYS?\x01([^\x02]+)")
 """Values of KEYS and UNIQ_KEY, and perhaps of others that end so: who finds an entry looks at the message itself."""
 
@@ -89,9 +91,9 @@ class LookupRequests:
                 if len(self._seeds) >= SEEDS_MAX:
                     self._seeds.clear()
                 seed = self._seeds[topic] = topic_seed(topic)
+            values_in, length_of = _KEYS.findall, _LENGTH.unpack_from
             for frame, place in zip(frames, places, strict=True):
-                end = _ATTRIBUTE_AT + int.from_bytes(frame[_HEADER_BYTES:_ATTRIBUTE_AT])
-                for value in _KEYS.findall(frame, _ATTRIBUTE_AT, end):
+                for value in values_in(frame, _ATTRIBUTE_AT, _ATTRIBUTE_AT + length_of(frame, _HEADER_BYTES)[0]):
                     if b" " in value:
                         entries += [encode_entry(crc32(key, seed), place, ms) for key in value.split(b" ") if key]
                     else:

@@ -40,6 +40,9 @@ _LOG: Final = logging.getLogger(__name__)
 READ_BYTES: Final = 1 << 16
 """Of a log, so many bytes are read at once, unless a message is longer."""
 
+READ_BYTES_MIN: Final = 1 << 12
+"""The same when that is enough for what is wanted."""
+
 LOOKED_AT_MAX: Final = 800
 """Messages that one read looks at, at most, when few of them are wanted."""
 
@@ -234,14 +237,16 @@ class MessageStore:
 
     def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> Batch | Refusal:
         offset, ordinal = self._ordinals.find(log, queue_offset)
-        began, collected, run_bytes, records = offset, Collected(wanted), 0, self._records_of(log)
+        began, collected, records = offset, Collected(wanted), self._records_of(log)
+        run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
+        frame_bytes = 0  # of a frame that is longer than a run
         while not collected.is_full and offset - began < LOOKED_AT_BYTES_MAX:
             base = self._numbers.base(log, offset)
             if base is None:
                 if not collected.looked_at:
                     return NumberPending(log.topic, log.index, offset)
                 break
-            found = log.read(offset, run_bytes or min(READ_BYTES, STRETCH_BYTES - offset % STRETCH_BYTES))
+            found = log.read(offset, frame_bytes or min(run_bytes, STRETCH_BYTES - offset % STRETCH_BYTES))
             if isinstance(found, AtEnd):
                 break
             if isinstance(found, Moved):
@@ -257,9 +262,12 @@ class MessageStore:
                 offset, ordinal = _behind_damage(log, offset, error), ordinal + 1
                 continue
             if not passed and not collected.is_full:
-                run_bytes = _longer(log, offset, run)
+                frame_bytes = _longer(log, offset, run)
                 continue
-            offset, ordinal, run_bytes = offset + passed, ordinal + collected.looked_at - before, 0
+            offset, ordinal = offset + passed, ordinal + collected.looked_at - before
+            run_bytes, frame_bytes = READ_BYTES, 0
+        if collected.looked_at:
+            records.frame_bytes = (offset - began) // collected.looked_at + 1
         self._ordinals.remember(log, ordinal, offset)
         return Batch(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
 
