@@ -140,6 +140,9 @@ def test_moments_and_oneway_sends(eager: Cluster, mq: RocketMQ, topic: str, rock
         with pytest.raises(ExtensionMissing):
             producer.send(topic, "later", delay=1)
         return
+    recalled = producer.send(topic, "recalled", delay=5)
+    assert recalled.recall_handle
+    assert producer.recall(topic, recalled.recall_handle) == recalled.message_id
     begin = datetime.now(UTC)
     producer.send(topic, "delay", delay=2)
     producer.submit(topic, "deliver_at", deliver_at=begin + timedelta(seconds=3)).result(30)

@@ -40,7 +40,7 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import Attempts, RetryPolicy
-from metaq.protocols.remoting.codes import STORED_SEND_CODES, RequestCode, ResponseCode, name_of
+from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, RequestCode, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.sends import SendMessage, SendMessageResponse
@@ -53,6 +53,9 @@ BATCHES_MAX: Final = 64
 
 TEMPLATE_TOPIC: Final = "TBW102"
 """The topic that is the template where a broker makes unknown topics."""
+
+RECALLING_VERSION: Final = 413
+"""Version of clients that are told a recall handle, 5.0.0, as an ordinal."""
 
 NEW_TOPIC_QUEUES: Final = 4
 """How many queues such a topic gets, if its broker allows as many."""
@@ -166,14 +169,24 @@ class BatchWriter:
         self._add(topic, queue_id, header, RequestCode.SEND_BATCH_MESSAGE, batch, count)
 
     def send(
-        self, topic: str, queue_id: int, body: Buffer, properties: str = "", *, flag: int = 0, sys_flag: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        body: Buffer,
+        properties: str = "",
+        *,
+        flag: int = 0,
+        sys_flag: int = 0,
+        recallable: bool = False,
     ) -> None:
-        """Send one message, with what a batch may not have: a delay level, a compressed body. Raises as ``write``.
+        """Send one message, with what a batch may not have: a delay, a compressed body. Raises as ``write``.
 
-        ``properties`` are encoded; ``sys_flag`` says how the body is compressed.
+        ``properties`` are encoded; ``sys_flag`` says how the body is compressed. ``recallable``: ask for what a message
+        that waits for a moment is taken back with.
         """
         header = self._header(topic, queue_id, properties=properties, flag=flag, sys_flag=sys_flag)
-        self._add(topic, queue_id, header, RequestCode.SEND_MESSAGE_V2, body, 1)
+        version = RECALLING_VERSION if recallable else VERSION
+        self._add(topic, queue_id, header, RequestCode.SEND_MESSAGE_V2, body, 1, version)
 
     def flush(self) -> list[SendReceipt]:
         """Wait until everything is stored; one receipt per call of ``write`` and ``send``, in their order.
@@ -210,11 +223,22 @@ class BatchWriter:
         header = send_header(self._group, with_namespace(topic, self._routes.namespace), queue_id, properties)
         return replace(header, batch=batch, flag=flag, sys_flag=sys_flag, born_timestamp=self._now_ms())
 
-    def _add(self, topic: str, queue_id: int, header: SendMessage, code: RequestCode, body: Buffer, count: int) -> None:
+    def _add(
+        self,
+        topic: str,
+        queue_id: int,
+        header: SendMessage,
+        code: RequestCode,
+        body: Buffer,
+        count: int,
+        version: int = VERSION,
+    ) -> None:
         if len(body) > BATCH_BYTES_MAX:
             raise ValueError(f"{len(body)} bytes for topic {topic}: expected at most {BATCH_BYTES_MAX}")
         queue = TopicPartition(topic, Partition(self._broker_name, queue_id))
         command = to_request(header, code=code, broker_name=self._broker_name)
+        if version != VERSION:
+            command = replace(command, version=version)
         unit = _Unit(self._written, queue, command, body, count)
         while self._units and (
             len(self._units) >= self._batches_max or self._pending_bytes + len(body) > self._bytes_max

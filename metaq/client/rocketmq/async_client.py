@@ -14,11 +14,13 @@ from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
+from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
 from metaq.client.rocketmq.async_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo, QueueLag, RocketClusterView
 from metaq.client.rocketmq.groups.options import MoreRocketOptions, RocketOptions
+from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import broadcast
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
@@ -131,10 +133,24 @@ class AsyncRocketMQ:
         given = RocketOptions(group=group, topics=topics, **options)
         return AsyncRocketConsumer(self._mq.consumers, broadcast(given, self._mq.consumers))
 
+    def parked(self, group: str) -> RocketParkedMessages:
+        """Return the messages that consumers of ``group`` gave up and parked on this machine."""
+        return self._mq.parked(group)
+
     @property
     def cluster(self) -> AsyncRocketClusterView:
         """What the cluster holds: topics, queues, offsets, and the lag of groups."""
         return AsyncRocketClusterView(self._mq.cluster)
+
+    @property
+    def lookup(self) -> AsyncLookup:
+        """Finds single messages by id or by key."""
+        return AsyncLookup(self._mq.lookup)
+
+    @property
+    def topics(self) -> AsyncTopics:
+        """Makes, changes and deletes topics."""
+        return AsyncTopics(self._mq.topics)
 
 
 class AsyncRocketClusterView:
@@ -142,6 +158,18 @@ class AsyncRocketClusterView:
 
     def __init__(self, view: RocketClusterView) -> None:
         self._view = view
+
+    async def servers(self) -> set[Address]:
+        """Return the addresses of all servers, as ``RocketClusterView.servers`` does."""
+        return await asyncio.to_thread(self._view.servers)
+
+    async def partitions(self, topic: str) -> list[Partition]:
+        """Return the queues of a topic that may be read, sorted."""
+        return await asyncio.to_thread(self._view.partitions, topic)
+
+    async def writable(self, topic: str) -> list[Partition]:
+        """Return the queues of a topic that may be written to, sorted."""
+        return await asyncio.to_thread(self._view.writable, topic)
 
     async def brokers(self) -> dict[str, Address]:
         """Return broker name -> address to read from, of the brokers that have a topic of users."""

@@ -134,6 +134,10 @@ class AsyncRocketProducer:
             delay_level=delay_level, delay=delay, deliver_at=deliver_at, partition=partition, key=key,
         )  # fmt: skip
 
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a message that waits for its moment; return its id. Raises as ``RocketProducer.recall``."""
+        return await asyncio.to_thread(self._producer.recall, topic, recall_handle)
+
     async def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
         return await asyncio.to_thread(self._producer.flush, timeout)

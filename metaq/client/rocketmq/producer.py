@@ -10,6 +10,7 @@ from typing import Final, Self, TypedDict
 
 from metaq.backends.rocketmq.oneway import send_oneway
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.recalls import recall
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Codec, Row, Sender
@@ -262,6 +263,16 @@ class RocketProducer:
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
         self._submissions.put(one)
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.
+
+        Raises:
+            ValueError: ``recall_handle`` is none.
+            RequestRefused, AccessDenied: The broker refuses; the message may have been delivered.
+            ConnectionFailed, DeadlineExceeded, BrokerAway, NameServersAway: It could not be asked.
+        """
+        return recall(self._sender.pool, self._sender.directory, self.group, topic, recall_handle)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""

@@ -61,6 +61,7 @@ class Row:
     sys_flag: int = 0
     alone: bool = False
     may_move: bool = False
+    is_timed: bool = False
     number: int = 0
 
     @property
@@ -167,7 +168,7 @@ class Sender:
             )
         alone = bool(sys_flag or message.delay_level or message.is_timed)
         may_move = self._failover and partition is None and key is None
-        return Row(queue, message_id, body, properties, sys_flag, alone, may_move)
+        return Row(queue, message_id, body, properties, sys_flag, alone, may_move, message.is_timed)
 
     def _next_id(self) -> str:
         now_ms = wall_clock_ms()
@@ -283,7 +284,11 @@ class _BrokerRows:
                 self._requests.append(request)
                 first = request[0]
                 if first.alone:
-                    self._writer.send(self._topic, queue.index, first.body, first.properties, sys_flag=first.sys_flag)
+                    self._writer.send(
+                        *(self._topic, queue.index, first.body, first.properties),
+                        sys_flag=first.sys_flag,
+                        recallable=first.is_timed,
+                    )
                 else:
                     elements = (BatchElement(row.body, row.properties.encode()) for row in request)
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))

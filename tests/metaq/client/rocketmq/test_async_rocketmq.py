@@ -12,7 +12,20 @@ import pytest
 
 import metaq
 from metaq import AsyncRocketMQ
+from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
+from metaq.client.rocketmq.async_client import AsyncRocketClusterView
+from metaq.client.rocketmq.async_producer import (
+    AsyncRocketProducer,
+    AsyncRocketTransaction,
+    AsyncTransactionalProducer,
+)
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.cluster import RocketClusterView
+from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.producer import RocketProducer
 from metaq.client.rocketmq.records import RocketReceived
+from metaq.client.rocketmq.topics import Topics
+from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
 from metaq.errors import SendFailed, TopicNotFound, WindowFull
 from metaq.model import Partition
 from metaq.net.transport import Timeouts
@@ -54,6 +67,27 @@ def test_it_is_exported_and_opens_nothing() -> None:
         AsyncRocketMQ("nowhere")
     with pytest.raises(ValueError, match="window 0"):
         mq.producer(window=0)
+
+
+def names(of: type) -> set[str]:
+    return {name for name in dir(of) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("sync", "twin"),
+    [
+        (RocketMQ, AsyncRocketMQ),
+        (RocketProducer, AsyncRocketProducer),
+        (TransactionalProducer, AsyncTransactionalProducer),
+        (RocketTransaction, AsyncRocketTransaction),
+        (RocketClusterView, AsyncRocketClusterView),
+        (Lookup, AsyncLookup),
+        (Topics, AsyncTopics),
+    ],
+)
+def test_the_names_are_the_same(sync: type, twin: type) -> None:
+    inside = {"consumers", "knows", "require_timers", "start", "prepare", "enqueue"}  # for the classes of this package
+    assert names(sync) - inside == names(twin)
 
 
 def test_sends_share_batches_and_come_back(cluster: ScriptedCluster) -> None:
@@ -126,6 +160,13 @@ def test_the_cluster_is_described(cluster: ScriptedCluster) -> None:
         assert [one.messages_behind for one in await view.lag("g", ["orders"])] == [2, 0]
         assert list(await view.create_topic("made", 3)) == ["broker-a"]
         assert len(await view.describe("made")) == 3
+        assert await view.partitions("made") == await view.writable("made")
+        assert cluster.name_servers[0] in await view.servers()
+        (settings,) = await mq.topics.settings("made")
+        assert (settings.read_queues, settings.permissions) == (3, "rw")
+        sent = await mq.producer().send("made", "x", keys=["k7"])
+        assert [one.data for one in await mq.lookup.by_key("made", "k7")] == [b"x"]
+        assert [one.data for one in await mq.lookup.by_id("made", sent.message_id)] == [b"x"]
         async for message in mq.browse("orders"):
             assert isinstance(message, RocketReceived)
             break  # the connection is given back all the same

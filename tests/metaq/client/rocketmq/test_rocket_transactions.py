@@ -17,6 +17,7 @@ from fix_broker import launch, system_section, wait_until
 from fix_eager_broker import EAGER, EagerBroker, rocketmq_address
 
 from metaq import AsyncRocketMQ
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.rocketmq.async_producer import AsyncRocketTransaction
 from metaq.client.rocketmq.client import RocketMQ
@@ -255,6 +256,38 @@ def test_the_same_with_asyncio(eager_broker: EagerBroker, topic: str) -> None:
             assert asked == [(b"left", True)]
 
     asyncio.run(main())
+
+
+def test_names_have_their_namespace_at_the_broker_only(eager_broker: EagerBroker, topic: str) -> None:
+    check = Checks("commit")
+    with (
+        RocketMQ(eager_broker.name_servers, namespace="ns") as mq,
+        mq.transactional_producer("g", check, heartbeat_s=QUICK) as producer,
+    ):
+        with producer.transaction(ask_after=60) as transaction:
+            transaction.send(topic, "committed")
+        left = producer.transaction()
+        left.send(topic, "left")
+        left.leave()
+        wait_until(lambda: texts(mq, topic) == ["committed", "left"], "both are there")
+    assert [one.topic for one in check.asked] == [topic]
+    with RocketMQ(eager_broker.name_servers) as mq:
+        assert texts(mq, f"ns%{topic}") == ["committed", "left"]
+
+
+def test_a_message_that_waits_is_taken_back(mq: RocketMQ, topic: str) -> None:
+    producer = mq.producer()
+    kept = producer.send(topic, "kept", delay=0.5)
+    recalled = producer.send(topic, "recalled", delay=0.5)
+    assert kept.recall_handle
+    assert recalled.recall_handle
+    assert producer.recall(topic, recalled.recall_handle) == recalled.message_id
+    wait_until(lambda: texts(mq, topic) == ["kept"], "the other one came")
+    for handle in (recalled.recall_handle, kept.recall_handle):
+        with pytest.raises(RequestRefused, match="does not wait, or no more"):
+            producer.recall(topic, handle)
+    with pytest.raises(ValueError, match="recall handle 'x': expected that of an answer to a send"):
+        producer.recall(topic, "x")
 
 
 def test_what_a_transaction_cannot_have_is_refused(mq: RocketMQ, topic: str) -> None:

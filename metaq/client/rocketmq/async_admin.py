@@ -1,0 +1,68 @@
+"""The asyncio twins of ``Lookup`` and ``Topics``; every call asks the servers in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from metaq.client.rocketmq.lookup import Lookup
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.client.rocketmq.topics import Topics, TopicSettings
+from metaq.model import Address
+
+
+class AsyncLookup:
+    """As ``Lookup``, which see."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+
+    async def by_id(self, topic: str, message_id: str) -> list[RocketReceived]:
+        """Return the message with an id: the broker's, or its producer's. A message sent twice is found twice."""
+        return await asyncio.to_thread(self._lookup.by_id, topic, message_id)
+
+    async def by_key(
+        self, topic: str, key: str, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[RocketReceived]:
+        """Return messages that have ``key`` among their keys, stored in ``[since_ms, until_ms]``; 64 of a broker."""
+        return await asyncio.to_thread(self._lookup.by_key, topic, key, since_ms, until_ms)
+
+
+class AsyncTopics:
+    """As ``Topics``, which see."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def create(
+        self, topic: str, queues: int = 8, permissions: str = "rw", brokers: Collection[str] | None = None
+    ) -> dict[str, Address]:
+        """Make a topic with ``queues`` queues at each broker, or give it as many there; return the brokers."""
+        return await asyncio.to_thread(self._topics.create, topic, queues, permissions, brokers)
+
+    async def settings(self, topic: str, brokers: Collection[str] | None = None) -> list[TopicSettings]:
+        """Return the topic at each broker that has it."""
+        return await asyncio.to_thread(self._topics.settings, topic, brokers)
+
+    async def alter(
+        self,
+        topic: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        permissions: str | None = None,
+        brokers: Collection[str] | None = None,
+    ) -> list[TopicSettings]:
+        """Change what is named at each broker that has the topic, and return it as it is then."""
+        return await asyncio.to_thread(
+            self._topics.alter,
+            topic,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            permissions=permissions,
+            brokers=brokers,
+        )
+
+    async def delete(self, topic: str) -> dict[str, Address]:
+        """Delete a topic at every broker, with its messages, and its route at every name server; return the brokers."""
+        return await asyncio.to_thread(self._topics.delete, topic)
