@@ -43,4 +43,4 @@ def test_the_examples_run(
     assert re.search(r"handled b'.*' at attempt 2", printed)
     assert "hot ('order-1',) b'one tea'" in printed
     assert "\ncommitted\n" in printed
-    assert len(EXAMPLES) == 23
+    assert len(EXAMPLES) == 24
