@@ -19,6 +19,7 @@ from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
+from metaq.errors import MetaqError
 from metaq.model import Address, Message
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -252,6 +253,13 @@ def test_topics_are_made_and_deleted(dev: RunningBroker) -> None:
             rocketmq.cluster.create_topic("orders", 0)
         with pytest.raises(RequestRefused, match="TBW102"):
             rocketmq.cluster.create_topic("TBW102")
+
+
+def test_metaqs_clients_do_not_put_to_topics_in_which_messages_wait(dev: RunningBroker) -> None:
+    with MetaQ(str(dev.address)) as metaq, metaq.producer(fixed(0)) as producer:
+        for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"):
+            with pytest.raises(MetaqError, match=f"403.*only the broker itself puts messages to topic {topic}"):
+                producer.send(topic, "x")
 
 
 def test_tags_are_message_types(dev: RunningBroker) -> None:

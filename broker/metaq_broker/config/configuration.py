@@ -154,6 +154,8 @@ class BrokerConfig:
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
     """Topics that are there for the broker's own work: see ``hides``."""
+    reserved_topics: frozenset[str] = frozenset()
+    """Topics to which nobody but this broker puts."""
     made_topics: Mapping[str, int] = field(default_factory=dict)
     """Topics that RocketMQ's clients made and the file does not name, and their partitions: MetaQ's clients, which
     find topics in ``stats config``, are shown them."""

@@ -58,6 +58,14 @@ class RocketmqConfig:
     held_pulls_max: int
     held_pulls_per_connection_max: int
     long_polling: bool
+    groups_max: int
+    members_max: int
+    groups_of_client_max: int
+    subscriptions_of_group_max: int
+    expression_bytes_max: int
+    expressions_bytes_max: int
+    queues_of_group_max: int
+    locks_max: int
     accounts: bool
     accounts_file: str
     tls_mode: str
@@ -134,6 +142,14 @@ ROCKETMQ_KEYS: Final = (
     Key("maxWaitingPulls", "held_pulls_max", number(1, 10_000_000), 200_000),
     Key("maxWaitingPullsPerConnection", "held_pulls_per_connection_max", number(1, 1_000_000), 4096),
     Key("longPollingEnable", "long_polling", boolean, True),
+    Key("maxGroups", "groups_max", _COUNT, 10_000),
+    Key("maxMembers", "members_max", _COUNT, 100_000),
+    Key("maxGroupsPerClient", "groups_of_client_max", _COUNT, 256),
+    Key("maxSubscriptionsPerGroup", "subscriptions_of_group_max", _COUNT, 1_000),
+    Key("maxSubscriptionBytes", "expression_bytes_max", byte_count(KIB, MIB), 16 * KIB),
+    Key("maxSubscriptionsBytes", "expressions_bytes_max", byte_count(MIB, 1 << 40), 64 * MIB),
+    Key("maxQueuesPerGroup", "queues_of_group_max", _COUNT, 65_536),
+    Key("maxLocks", "locks_max", _COUNT, 200_000),
     Key("aclEnable", "accounts", boolean, False),
     Key("aclFile", "accounts_file", file_path, ""),
     Key("tls.server.mode", "tls_mode", one_of("disabled", "permissive", "enforcing"), "permissive"),

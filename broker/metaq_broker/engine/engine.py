@@ -49,6 +49,7 @@ from metaq_broker.engine.outcomes import (
     Refusal,
     SizeInvalid,
     StorageFailed,
+    TopicReserved,
     TopicUnknown,
     TypesInvalid,
 )
@@ -142,10 +143,10 @@ class Engine:
         return outcome
 
     def append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
-        """Do what ``append`` does with frames that this process has made."""
+        """Do what ``append`` does with frames that this process has made, also for topics that are reserved for it."""
         topic, count = block.topic, block.messages
         self.statistics.puts(topic, count, sum(map(len, block.frames)) - count * HEADER_BYTES)
-        outcome = self.put_refusal(topic, block.partition) or self._append_made(block, on_durable)
+        outcome = self._refusal(topic, block.partition) or self._append_made(block, on_durable)
         if isinstance(outcome, Refusal):
             self.statistics.puts_failed(topic, count)
         return outcome
@@ -249,6 +250,11 @@ class Engine:
 
     def put_refusal(self, topic: str, partition: int) -> Refusal | None:
         """Return why nothing may be put to a partition now, in MetaQ's order of checks; ``None`` if something may."""
+        if topic in self.config.reserved_topics:
+            return TopicReserved(topic)
+        return self._refusal(topic, partition)
+
+    def _refusal(self, topic: str, partition: int) -> Refusal | None:
         if self.gate.shut_by is not None:
             return self.gate.shut_by
         if (topic, partition) in self._closed or (partition == ANY_PARTITION and self._all_closed(topic)):

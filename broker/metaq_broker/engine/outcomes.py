@@ -25,6 +25,13 @@ class TopicUnknown(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicReserved(Refusal):
+    """Only the broker itself puts to the topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionUnknown(Refusal):
     """The topic has no partition with this index."""
 

@@ -102,6 +102,7 @@ class Topics:
 
     ``apply`` is called with the configuration that the engine shall go by, now and after each change. ``now_ms`` is the
     clock's time. Without ``wait_for_disk``, puts to topics that clients made are acknowledged before they are durable.
+    Nobody but the broker puts to ``reserved`` topics.
     """
 
     def __init__(
@@ -114,8 +115,9 @@ class Topics:
         built_in: Mapping[str, TopicSettings] | None = None,
         hidden_prefixes: tuple[str, ...] = (),
         wait_for_disk: bool = True,
+        reserved: Set[str] = frozenset(),
     ) -> None:
-        self._wait_for_disk = wait_for_disk
+        self._wait_for_disk, self._reserved = wait_for_disk, frozenset(reserved)
         self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
         self._config = config
         self._built_in = dict(built_in or {})
@@ -288,6 +290,7 @@ class Topics:
             topics={**self._config.topics, **self._added},
             hidden_topics=frozenset(self._built_in),
             hidden_prefixes=self._hidden_prefixes,
+            reserved_topics=self._reserved,
         )
 
     def _topic_config(self, topic: str, settings: TopicSettings) -> TopicConfig:

@@ -1,4 +1,4 @@
-"""Parts of the front end with settings of their own, made from the configuration: what waits, and lookups by key."""
+"""Parts of the front end with settings of their own, made from the configuration: what waits, lookups, limits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.lookups import LookupRequests
 from metaq_broker.frontends.remoting.message_store import MessageStore
 from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
+from metaq_broker.groups.limits import GroupLimits
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.coverage import Partition
 from metaq_broker.key_index.key_index import KeyIndex
@@ -69,3 +70,17 @@ def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> Lo
     requests = LookupRequests(store, KeyIndex.open(files, data / KEYS_NAME, ends), ranges)
     store.when_stored(requests.stored)
     return requests
+
+
+def group_limits(config: RocketmqConfig) -> GroupLimits:
+    """Return how much may be remembered about groups."""
+    return GroupLimits(
+        groups_max=config.groups_max,
+        members_max=config.members_max,
+        groups_of_client_max=config.groups_of_client_max,
+        subscriptions_of_group_max=config.subscriptions_of_group_max,
+        expression_bytes_max=config.expression_bytes_max,
+        expressions_bytes_max=config.expressions_bytes_max,
+        queues_of_group_max=config.queues_of_group_max,
+        locks_max=config.locks_max,
+    )

@@ -51,7 +51,12 @@ from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
 from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
-from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.frontends.remoting.system_topics import (
+    GROUPS,
+    HIDDEN_PREFIXES,
+    NOT_WRITTEN_BY_CLIENTS,
+    built_in_topics,
+)
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -60,7 +65,7 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
-from metaq_broker.rocketmq.parts import lookups, waiting_parts
+from metaq_broker.rocketmq.parts import group_limits, lookups, waiting_parts
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
@@ -155,11 +160,13 @@ class BrokerServer:
             built_in,
             HIDDEN_PREFIXES,
             config.wait_for_disk,
+            reserved=NOT_WRITTEN_BY_CLIENTS,
         )
         self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
-        groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS)
-        self.groups = GroupState(groups, Members(clock.monotonic), GroupOffsets(state))
-        self.locks = QueueLocks(clock.monotonic)
+        limits = group_limits(config)
+        groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS, limits=limits)
+        self.groups = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
+        self.locks = QueueLocks(clock.monotonic, limits)
         self.accounts = AccountsFile(parts.files, Path(config.accounts_file)) if config.accounts else None
         self.dispatcher = Dispatcher()
         self.dispatcher.access = Access(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fix_broker import system_section
 from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import parse
-from metaq_broker.engine.blocks import Block
+from metaq_broker.engine.blocks import Block, MadeBlock
 from metaq_broker.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.engine.outcomes import (
     AllRejected,
@@ -19,8 +20,10 @@ from metaq_broker.engine.outcomes import (
     ChecksumMismatch,
     PartitionClosed,
     PartitionLimit,
+    PartitionUnknown,
     Refusal,
     TooLarge,
+    TopicReserved,
 )
 from metaq_broker.engine.stores import TopicStores
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -187,6 +190,19 @@ def test_an_append_says_where_the_messages_are_and_calls_back_when_they_are_dura
         stores.close(clean=True)
 
     asyncio.run(run())
+
+
+def test_only_the_broker_itself_puts_to_a_reserved_topic(tmp_path: Path) -> None:
+    def scenario(engine: Engine) -> None:
+        durable: list[Refusal | None] = []
+        frame = encode_frame(0, 0, b"body")
+        engine.config = dataclasses.replace(engine.config, reserved_topics=frozenset({"t"}))
+        assert engine.append(Block("t", 0, frame, 1), durable.append) == TopicReserved("t")
+        assert engine.log_for_put("t", 0) == TopicReserved("t")
+        assert isinstance(engine.append_made(MadeBlock("t", 0, [frame, frame]), durable.append), Appended)
+        assert engine.append_made(MadeBlock("t", 99, [frame]), durable.append) == PartitionUnknown(99)
+
+    play(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("independent", [False, True])

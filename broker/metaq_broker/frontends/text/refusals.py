@@ -33,6 +33,7 @@ from metaq_broker.engine.outcomes import (
     SlaveOutOfSync,
     StorageFailed,
     TooLarge,
+    TopicReserved,
     TopicUnknown,
     TypesInvalid,
 )
@@ -75,6 +76,7 @@ CONFLICT: Final = 409
 
 _CODES: Final[dict[type[Refusal], int]] = {
     PartitionClosed: FORBIDDEN,
+    TopicReserved: FORBIDDEN,
     NotMaster: FORBIDDEN,
     SizeInvalid: BAD_REQUEST,
     TypesInvalid: BAD_REQUEST,
@@ -195,6 +197,7 @@ def _details(broker_id: int) -> dict[type[Refusal], Callable[..., str]]:
     return {
         **dict.fromkeys(explained, reason),
         TopicUnknown: lambda it: f"The server do not accept topic {it.topic}",
+        TopicReserved: lambda it: f"only the broker itself puts messages to topic {it.topic}",
         PartitionUnknown: lambda it: f"wrong partition {it.partition}",
         PartitionClosed: lambda it: f"partition[{broker_id}-{it.partition}] has been closed",
         PartitionEmpty: lambda it: f"The topic `{it.topic}` in partition `{it.partition}` is not exists",
