@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import above_zero, parse_start
@@ -90,10 +93,11 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
         while left != 0:
             messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
             printed = list(_picked(messages, options.attribute, options.grep))
-            out.write(b"".join(map(write, printed)))
-            out.flush()
-            for message in messages:
-                message.ack()
+            with uninterrupted():  # what is printed counts as read
+                out.write(b"".join(map(write, printed)))
+                out.flush()
+                for message in messages:
+                    message.ack()
             if left is not None:
                 left -= len(printed)
             if messages or options.follow:
@@ -104,6 +108,26 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
             if idle == _GROUP_ROUNDS:
                 raise ValueError(f"group {options.group!r}: no partition is free, other consumers have all of them")
     return 0
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of the block; a second one ends it at once. In the main thread only."""
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _picked(

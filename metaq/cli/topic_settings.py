@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 _PERMISSIONS: Final = ("rw", "r", "w", "none")
 _COLUMNS: Final = ("broker", "read_queues", "write_queues", "permissions")
+_ON_DISK: Final = "(metaq-broker ctl delete, metaServer.sh delete-partitions)"
+_RELOAD: Final = "(metaq-broker ctl reload, metaServer.sh reload)"
 _INSTEAD: Final = {
-    "create": "add a section [topic={0}] to the broker's server.ini and reload it, with metaq-broker ctl reload",
-    "alter": "change [topic={0}] in the broker's server.ini and reload it, with metaq-broker ctl reload",
-    "delete": "metaq-broker ctl delete {0} INDEX, on the broker's machine, deletes partitions",
+    "create": f"add [topic={{0}}] to the broker's server.ini and reload it {_RELOAD}",
+    "alter": f"change [topic={{0}}] in the broker's server.ini and reload it {_RELOAD}",
+    "delete": f"delete its partitions on the broker's machine {_ON_DISK}",
 }
 
 

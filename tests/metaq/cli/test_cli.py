@@ -13,6 +13,7 @@ import pytest
 from fix_broker import RunningBroker
 
 from metaq.cli.arguments import parse_start, parse_time
+from metaq.cli.consume import uninterrupted
 from metaq.cli.main import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE, main
 from metaq.cli.message_form import compile_format
 from metaq.cli.output import json_value, print_rows
@@ -133,6 +134,23 @@ def test_errors_are_one_sentence(
     told = capsys.readouterr().err
     assert says in told
     assert "Traceback" not in told
+
+
+def test_ctrl_c_waits_for_what_must_not_be_interrupted() -> None:
+    def block(presses: int) -> None:
+        with uninterrupted():
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
+            done.append(presses)
+
+    done: list[int] = []
+    block(0)
+    for presses in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            block(presses)
+    assert done == [0, 1]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.process
