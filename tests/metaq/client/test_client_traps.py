@@ -53,9 +53,10 @@ TWINS: list[tuple[type, type]] = [
 SYNC_ONLY = {
     *(("MetaQ", name) for name in ("checkup",)),  # of the command metaq
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
-    *(("RocketMQ", name) for name in ("consumer", "broadcast_consumer", "parked")),  # groups are for threads only
     *(("ClusterView", name) for name in ("statistics", "topic_statistics")),
-    *(("Producer", name) for name in ("put", "accepts", "knows", "xa")),  # for the classes above it
+    *(
+        ("Producer", name) for name in ("put", "accepts", "knows", "xa", "enqueue", "prepare")
+    ),  # for the classes above it
 }
 
 
@@ -166,6 +167,29 @@ class TestLoops:
                     return len(first) + len(await consumer.fetch(1000))
 
         assert asyncio.run(main()) == 300
+
+
+def test_an_ordered_producer_for_asyncio_keeps_the_order_over_a_kill(
+    metaq_memory: MemoryServer, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with metaq_memory.async_client() as mq:
+            ordered = mq.ordered_producer({"orders": "0:1"}, tmp_path / "spool.sqlite", retry_s=60)
+            async with ordered as producer:
+                assert await producer.send("orders", "0", key="alice") is not None
+                metaq_memory.kill()
+                for number in range(1, 4):
+                    assert await producer.send("orders", str(number), key="alice") is None
+                assert list(producer.spooled.values()) == [3]
+                metaq_memory.start()
+                assert await producer.recover(timeout=20)
+            assert [one.data async for one in mq.browse("orders")] == [b"0", b"1", b"2", b"3"]
+            search = mq.search_key("orders", "nobody")
+            assert [one async for one in search] == []
+            assert (search.scanned, search.is_complete) == (4, True)
+            assert await mq.cluster.partitions("orders") == await mq.cluster.writable("orders") == [Partition(0, 0)]
+
+    asyncio.run(main())
 
 
 class TestResources:
