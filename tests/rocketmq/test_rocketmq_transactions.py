@@ -28,7 +28,12 @@ from peers.rocketmq.servers import Cluster
 pytestmark = pytest.mark.slow
 
 HELPER: Final = Path(transaction_steps.__file__)
-EAGER: Final = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000, "transactionCheckMax": 1000}
+EAGER: Final = {
+    "transactionTimeOut": 1000,
+    "transactionCheckInterval": 1000,
+    "transactionCheckMax": 1000,
+    "recallMessageEnable": "true",
+}
 SECONDS: Final = 60.0
 
 

@@ -3,71 +3,25 @@
 from __future__ import annotations
 
 import signal
-import ssl
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from fix_broker import wait_until
-from fix_tls import Certificates
+from two_brokers import A0, A1, B0, SENDS, Setting
 
-from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client import submissions
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq.client import RocketMQ
-from metaq.client.rocketmq.records import RocketMessage, RocketReceived, RocketSent
-from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, TransactionError, WindowFull
-from metaq.model import Partition
+from metaq.client.rocketmq.records import RocketMessage, RocketSent
+from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, WindowFull
 from metaq.net.retry import RetryPolicy
-from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.testing.rocketmq_server import ScriptedBroker, ScriptedCluster
-
-A0, A1, B0 = Partition("broker-a", 0), Partition("broker-a", 1), Partition("broker-b", 0)
-SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-
-
-class Setting:
-    """Two brokers with the topic "orders"; answers to sends wait while ``gate`` is closed."""
-
-    def __init__(self, cluster: ScriptedCluster) -> None:
-        self.cluster = cluster
-        cluster.create_topic("orders", queues=2, broker="broker-a")
-        cluster.create_topic("orders", queues=1, broker="broker-b")
-        self.mq = RocketMQ(";".join(map(str, cluster.name_servers)), timeouts=Timeouts(2.0, 1.0))
-
-    @property
-    def brokers(self) -> list[ScriptedBroker]:
-        return [self.cluster.broker(name) for name in ("broker-a", "broker-b")]
-
-    def sends(self, broker: str = "broker-a") -> list[RemotingCommand]:
-        return [one for one in self.cluster.broker(broker).requests if one.code in SENDS]
-
-    def slow(self, seconds: float) -> None:
-        """Have answers to sends take so long."""
-        for broker in self.brokers:
-            broker.latency_s = lambda command: seconds if command.code in SENDS else 0.0
-
-    def stored(self) -> dict[Partition, list[bytes]]:
-        found: dict[Partition, list[bytes]] = {}
-        for message in self.mq.browse("orders"):
-            found.setdefault(message.partition, []).append(message.data)
-        return found
-
-
-@pytest.fixture
-def setting() -> Iterator[Setting]:
-    with ScriptedCluster(("broker-a", "broker-b")) as cluster:
-        made = Setting(cluster)
-        yield made
-        made.mq.close()
-
 
 # ---- futures
 
@@ -315,95 +269,6 @@ def test_long_bodies_are_compressed_on_request(setting: Setting) -> None:
     assert codes == [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
     assert len(setting.sends()[1].body) < 200
     assert [message.data for message in setting.mq.browse("orders")] == [b"short", b"long " * 1000, b"short"]
-
-
-# ---- transactions at brokers that misbehave
-
-
-def unknown(message: RocketReceived) -> Outcome:
-    return "unknown"
-
-
-def ends(setting: Setting) -> list[RemotingCommand]:
-    requests = [one for broker in setting.brokers for one in broker.requests]
-    return [one for one in requests if one.code == RequestCode.END_TRANSACTION]
-
-
-@pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.parametrize("how", ["commit", "rollback"])
-def test_an_end_that_may_have_arrived_is_not_told_twice(
-    setting: Setting, caplog: pytest.LogCaptureFixture, how: str, lost: bool
-) -> None:
-    """Some brokers deliver a message again that is committed twice: the broker asks."""
-    for broker in setting.brokers:
-        if lost:
-            broker.disconnect(RequestCode.END_TRANSACTION)
-        else:
-            broker.refuse(RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_BUSY)
-    with setting.mq.transactional_producer("g", unknown) as producer:
-        transaction = producer.transaction()
-        transaction.send("orders", "x", partition=A0)
-        transaction.send("orders", "y", partition=B0)
-        getattr(transaction, how)()
-    assert transaction.state == "left open"
-    assert [one.ext["commitOrRollback"] for one in ends(setting)] == ["8" if how == "commit" else "12"] * 2
-    assert caplog.text.count(f"a {how} is not known to have arrived, the broker will ask") == 2
-
-
-def test_a_refused_end_is_raised_after_the_others_were_told(setting: Setting) -> None:
-    setting.cluster.broker("broker-a").refuse(RequestCode.END_TRANSACTION, 1, "the producer group wrong")
-    setting.cluster.broker("broker-b").disconnect(RequestCode.END_TRANSACTION)
-    with setting.mq.transactional_producer("g", unknown) as producer:
-        transaction = producer.transaction()
-        transaction.send("orders", "x", partition=A0)
-        transaction.send("orders", "y", partition=B0)
-        with pytest.raises(
-            TransactionError, match=r"refused the commit of message \w+ with 1: the producer group wrong"
-        ):
-            transaction.commit()
-    assert (transaction.state, len(ends(setting))) == ("left open", 2)
-
-
-@pytest.mark.parametrize("message_id", ["xyz", ""])
-def test_a_half_message_without_a_place_is_an_error(setting: Setting, message_id: str) -> None:
-    def tamper(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
-        if command.code in SENDS:
-            response.ext["msgId"] = message_id  # type: ignore[index]
-        return response
-
-    setting.cluster.broker("broker-a").tamper = tamper
-    with setting.mq.transactional_producer("g", unknown) as producer:
-        with pytest.raises(TransactionError, match="message id"), producer.transaction() as transaction:
-            transaction.send("orders", "x", partition=A0)
-        assert transaction.state == "rolled back"
-    assert not ends(setting)
-
-
-def test_half_messages_carry_what_brokers_need(setting: Setting) -> None:
-    with setting.mq.transactional_producer("g", unknown, compression="zlib", compress_from=10) as producer:
-        with pytest.raises(TransactionError), producer.transaction(ask_after=7) as transaction:
-            transaction.send("orders", "long " * 100, partition=A0)
-        (send,) = setting.sends()
-        assert send.code == RequestCode.SEND_MESSAGE_V2
-        assert (send.ext["a"], send.ext["f"]) == ("g", str(0x4 | 0x301))
-        for pair in ("TRAN_MSG\x01true", "PGROUP\x01g", "CHECK_IMMUNITY_TIME_IN_SECONDS\x017"):
-            assert pair in send.ext["i"]
-        (end,) = ends(setting)  # which this server does not know
-        assert end.ext["bname"] == "broker-a"
-        assert end.ext["msgId"] in send.ext["i"]
-        assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("0", "0")
-
-
-def test_a_secured_member_is_known_to_its_broker(certificates: Certificates) -> None:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificates.authority.issue_cert("127.0.0.1").configure_cert(server)
-    tls = TlsSettings(ca_file=str(certificates.ca_file))
-    with (
-        ScriptedCluster(tls=server) as cluster,
-        RocketMQ(str(cluster.name_servers[0]), tls=tls) as mq,
-        mq.transactional_producer("g", unknown) as producer,
-    ):
-        wait_until(lambda: producer.reached == {"broker-a"}, "the broker knows it")
 
 
 # ---- Ctrl-C
