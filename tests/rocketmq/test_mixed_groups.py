@@ -261,14 +261,19 @@ def _change(group: Group, choose: random.Random) -> None:
         choose.choice(alive).leave()
 
 
+def _is_ours_twice(rows: list[tuple[int, Member]]) -> bool:
+    """Whether one member of ours has a message twice. A Java one may: another may have set its offset back."""
+    ours = [one.name for _, one in rows if one.name.startswith("python")]
+    return len(set(ours)) < len(ours)
+
+
 def _check_repeats(group: Group) -> None:
     """A message was consumed again only after a kill, or when its queue had just been given to another member."""
     repeated = {text: sorted(rows, key=lambda row: row[0]) for text, rows in group.consumed().items() if len(rows) > 1}
     strange = {
         text: [(ms, one.name) for ms, one in rows]
         for text, rows in repeated.items()
-        if not any(one.killed for _, one in rows)
-        and (rows[-1][0] - rows[0][0] > HANDOVER_MS or len({one.name for _, one in rows}) < len(rows))
+        if not any(one.killed for _, one in rows) and (rows[-1][0] - rows[0][0] > HANDOVER_MS or _is_ours_twice(rows))
     }
     print(f"{len(repeated)} of {len(group.consumed())} repeated, members {[one.name for one in group.members]}")
     assert not strange, f"repeated without a reason: {dict(list(strange.items())[:20])}"

@@ -226,7 +226,7 @@ class Coordinator:
         self._drain(lose & set(self._state.partitions) & self._claimed)
         with self._saving:
             try:
-                self._save(self._still_ours(lose & self._claimed))
+                self._save(self._worth_saving(lose & self._claimed))
             except ZooKeeperAway:
                 raise  # nobody else can get the partitions before it is back
             except MetaqError as error:
@@ -235,13 +235,18 @@ class Coordinator:
         self._membership.release(lose & self._claimed)
         self._claimed -= lose
 
-    def _still_ours(self, lose: set[TopicPartition]) -> set[TopicPartition]:
-        """Those of which nobody else can have saved a position since this consumer did."""
+    def _worth_saving(self, lose: set[TopicPartition]) -> set[TopicPartition]:
+        """Those whose positions may be saved although the next owner may have begun: where it is not further."""
         if self._membership.exclusive or not lose:
             return lose
-        stored = self._storage.load(self._membership.group, lose)
-        partitions = self._state.partitions
-        return {where for where in lose if where in partitions and stored.get(where) == partitions[where].saved}
+        stored, partitions = self._storage.load(self._membership.group, lose), self._state.partitions
+        return {
+            where
+            for where in lose & set(partitions)
+            if (there := stored.get(where)) is None
+            or there == partitions[where].saved
+            or there.offset < partitions[where].position.offset
+        }
 
     def _drain(self, lose: set[TopicPartition]) -> None:
         if not lose:
@@ -249,8 +254,8 @@ class Coordinator:
         state, deadline_s = self._state, self._clock.monotonic() + self._settings.drain_s
         state.revoke(lose)
         if not self._membership.exclusive:
-            with suppress(MetaqError):  # it is tried again behind the wait
-                self.save(lose)  # the next owner may look already
+            with suppress(MetaqError), self._saving:  # it is tried again behind the wait
+                self._save(self._worth_saving(lose))  # the next owner may look already
         with state.lock:
             while not self._stopping and not state.drained(lose, callbacks=self._settings.callbacks):
                 left_s = deadline_s - self._clock.monotonic()

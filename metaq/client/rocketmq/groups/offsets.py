@@ -1,7 +1,8 @@
 """Offsets of a group at its brokers, and where it begins in queues that it has none of.
 
-What could not be saved, because a broker was away, is remembered: if this consumer gets the queue back, it goes on
-there, unless somebody was further.
+A consumer remembers what it has saved. If it gets a queue back in the next minute, or a broker was away when it saved,
+it goes on there, unless somebody was further: a broker that was killed may have lost the last offsets, and a Java
+consumer that had the queue for a moment saves the older offset that it began at.
 
 Brokers of 4.9 and the bundled one say 0 for a group that they do not know, as long as a queue has its first message in
 memory. Where that matters, because the group is not to begin at the first message, they are asked for all offsets.
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
+from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.offsets import Offsets
@@ -20,6 +23,10 @@ from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError
 from metaq.model import Partition, TopicPartition
+from metaq.net.clock import Clock
+
+OWN_S: Final = 60.0
+"""How long an offset that this consumer has saved counts, whatever a broker says later."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -30,9 +37,9 @@ class BrokerOffsets:
     ``doubt_zero``: find out whether an offset of 0 was really saved.
     """
 
-    def __init__(self, offsets: Offsets, *, doubt_zero: bool = False) -> None:
-        self._offsets, self._doubt_zero = offsets, doubt_zero
-        self._unsaved: dict[TopicPartition, GroupOffset] = {}
+    def __init__(self, offsets: Offsets, clock: Clock, *, doubt_zero: bool = False) -> None:
+        self._offsets, self._clock, self._doubt_zero = offsets, clock, doubt_zero
+        self._own: dict[TopicPartition, tuple[int, float]] = {}  # what was saved last, and how long that counts
         self._zeros: set[TopicPartition] = set()  # saved, without doubt
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
@@ -46,13 +53,22 @@ class BrokerOffsets:
                     raise
                 _LOG.warning("group %s: the offsets at broker %s are not known now: %s", group, broker_name, error)
                 continue
-            for where, offset in committed.items():
-                ours = self._unsaved.get(where)
-                if ours is not None and (offset is None or offset < ours.offset):
-                    found[where] = ours
-                elif offset is not None:
-                    found[where] = GroupOffset(offset)
+            found |= {where: GroupOffset(offset) for where, offset in committed.items() if offset is not None}
+            found |= self._ours(group, committed)
         return found
+
+    def _ours(self, group: str, committed: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, GroupOffset]:
+        """Return the offsets that this consumer has saved and the broker has not, and save them again."""
+        now_s = self._clock.monotonic()
+        lost = {}
+        for where, offset in committed.items():
+            ours, until_s = self._own.get(where, (0, now_s))
+            if now_s < until_s and (offset is None or offset < ours):
+                lost[where] = ours
+        if lost:
+            with suppress(MetaqError):  # they are remembered
+                self._offsets.commit(group, lost)
+        return {where: GroupOffset(offset) for where, offset in lost.items()}
 
     def committed(self, group: str, queues: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Return what the group has saved in queues of one broker. Raises as ``Offsets``."""
@@ -75,10 +91,10 @@ class BrokerOffsets:
                 self._offsets.commit(group, {where: offsets[where].offset for where in queues})
             except MetaqError as error:
                 failure = error if failure is None or not error.retryable else failure
-                self._unsaved.update({where: offsets[where] for where in queues})
+                self._own |= {where: (offsets[where].offset, inf) for where in queues}
             else:
-                for where in queues:
-                    self._unsaved.pop(where, None)
+                until_s = self._clock.monotonic() + OWN_S
+                self._own |= {where: (offsets[where].offset, until_s) for where in queues}
                 self._zeros |= {where for where in queues if offsets[where].offset == 0}
         if failure is not None:
             raise failure
