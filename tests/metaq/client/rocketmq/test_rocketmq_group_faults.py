@@ -42,6 +42,13 @@ def read(consumer: RocketGroupConsumer, count: int) -> list[bytes]:
     return found
 
 
+def interrupt_at(data: bytes, member: RocketGroupConsumer) -> None:
+    with member as consumer:
+        for message in consumer:
+            if message.data == data:
+                raise KeyboardInterrupt
+
+
 def test_while_the_broker_is_away_nothing_is_handed_out_and_nothing_is_lost(
     mq: RocketMQ, broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,10 +72,8 @@ def test_while_the_broker_is_away_nothing_is_handed_out_and_nothing_is_lost(
 
 def test_an_exception_settles_nothing_in_hand(mq: RocketMQ) -> None:
     mq.producer().send_many("orders", [b"a", b"b"], partition=QUEUE)
-    with pytest.raises(KeyboardInterrupt), mq.consumer("g", ["orders"]) as consumer:
-        for message in consumer:
-            if message.data == b"b":
-                raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_at(b"b", mq.consumer("g", ["orders"]))
     assert [one.position for one in mq.cluster.lag("g", ["orders"]) if one.partition == QUEUE] == [1]
     with mq.consumer("g", ["orders"]) as consumer:
         assert read(consumer, 1) == [b"b"]
