@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter, SendReceipt
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
@@ -43,7 +43,17 @@ Codec = Literal["zlib"]
 MONTH_AGE_MS_MAX: Final = 1000
 """For how long the beginning of the month is not looked up again."""
 
+QUEUES_AGE_S_MAX: Final = 30.0
+"""For how long the queues of a topic are not looked up again, unless something fails. Java's clients do the same."""
+
 _ONE_TRY: Final = RetryPolicy(retries=0)
+
+
+class _Known(NamedTuple):
+    """The queues of a topic that may be written to, and until when that stands."""
+
+    queues: list[Partition]
+    until_s: float
 
 
 @dataclass(slots=True)
@@ -93,12 +103,13 @@ class Sender:
         self._ids = UniqueKeys(secrets.token_bytes(4), os.getpid(), secrets.randbits(32))
         self._month_ms = self._month_until_ms = 0
         self._lock = threading.Lock()  # around ids and the partitioner, which is the caller's
-        self._queues: dict[str, list[Partition]] = {}
+        self._queues: dict[str, _Known] = {}
         self._with_timers: set[Address] = set()
 
     def knows(self, topic: str) -> bool:
-        """Return whether the queues of a topic are known, so that ``choose`` asks nobody."""
-        return topic in self._queues
+        """Return whether the queues of a topic are known and not old, so that ``choose`` asks nobody."""
+        known = self._queues.get(topic)
+        return known is not None and self.pool.clock.monotonic() < known.until_s
 
     def writable(self, topic: str) -> list[Partition]:
         """Return the queues that may be written to, or where a topic is made by the first message for it.
@@ -108,12 +119,15 @@ class Sender:
             ValueError: It has no such queue now.
             NameServersAway, RouteUnusable: Where the topic is could not be found out.
         """
-        found = self._queues.get(topic)
+        known, now_s = self._queues.get(topic), self.pool.clock.monotonic()
+        if known is not None and now_s < known.until_s:
+            return known.queues
+        found = self.directory.writable_or_new(topic)
+        if not found and known is not None:
+            found = known.queues  # a master that has left the route may only be restarting
         if not found:
-            found = self.directory.writable_or_new(topic)
-            if not found:
-                raise ValueError(f"topic {topic!r} has no queue that may be written to now")
-            self._queues[topic] = found
+            raise ValueError(f"topic {topic!r} has no queue that may be written to now")
+        self._queues[topic] = _Known(found, now_s + QUEUES_AGE_S_MAX)
         return found
 
     def choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
@@ -247,7 +261,8 @@ class Sender:
         return failures
 
     def _may_move(self, topic: str, rows: Iterable[Row], failed: set[str]) -> bool:
-        others = any(queue.broker_name not in failed for queue in self._queues.get(topic, ()))
+        known = self._queues.get(topic)
+        others = known is not None and any(queue.broker_name not in failed for queue in known.queues)
         return others and all(row.may_move for row in rows)
 
     def _moved(self, topic: str, rows: list[Row], failed: set[str]) -> list[Row]:

@@ -17,6 +17,7 @@ from metaq.client import submissions
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
+from metaq.discovery import refreshed
 from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, WindowFull
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
@@ -190,6 +191,22 @@ def test_the_name_server_may_be_away_once_the_topic_is_known(setting: Setting) -
     assert len(producer.send_many("orders", ["x"] * 9)) == 9
     with pytest.raises(Exception, match="no name server answers"):
         producer.send("other", "x")
+
+
+def test_queues_that_are_added_while_it_runs_get_messages(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = setting.mq.producer()
+    assert len({one.partition for one in producer.send_many("orders", ["x"] * 9)}) == 3
+    setting.cluster.create_topic("orders", queues=2, broker="broker-b")
+    assert len({one.partition for one in producer.send_many("orders", ["x"] * 9)}) == 3
+    monkeypatch.setattr(refreshed, "CACHE_AGE_S_MAX", 0.0)
+    producer._sender._queues["orders"] = producer._sender._queues["orders"]._replace(until_s=0.0)
+    assert not producer.knows("orders")
+    assert len({one.partition for one in producer.send_many("orders", ["x"] * 9)}) == 4
+    setting.cluster.create_topic("orders", queues=0)  # as if no master were there
+    producer._sender._queues["orders"] = producer._sender._queues["orders"]._replace(until_s=0.0)
+    producer.publish("orders")
+    with pytest.raises(ValueError, match="topic 'orders' has no queue that may be written to now"):
+        setting.mq.producer().publish("orders")
 
 
 # ---- hostile answers
