@@ -217,3 +217,20 @@ def test_brokers_that_refuse_or_go_away_are_tried_again_and_named_once(
     assert caplog.text.count("no route to host; trying again") == 1
     assert caplog.text.count("broker-b does not take them") == 1
     assert caplog.text.count("answers again") == 2
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_server_that_is_no_broker_is_named_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, garbage: bytes
+) -> None:
+    monkeypatch.setattr(heartbeats, "RETRY_S", 0.02)
+    with (
+        running(lambda served, command: [garbage, None]) as server,
+        member_client(Timeouts(1.0, 1.0)) as client,
+    ):
+        beats = Heartbeats(client, lambda: {"broker-a": server.address}, producer_groups("g"), 30.0)
+        beats.start()
+        wait_until(lambda: len(server.connections) > 2, "it is tried again")
+        beats.close()
+    assert beats.reached == frozenset()
+    assert "broker-a does not take them" in caplog.text
