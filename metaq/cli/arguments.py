@@ -56,6 +56,14 @@ def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> 
         raise ValueError(f"{option} {text}: expected {also}{expected}") from None
 
 
+def span_s(text: str) -> int:
+    """Read a span, such as ``90s`` or ``15m``, for argparse; return seconds."""
+    match = _SPAN.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a span such as 90s, 15m, 12h or 7d")
+    return int(match[1]) * _SPAN_S[match[2]]
+
+
 def above_zero(text: str) -> int:
     """Read a number for argparse."""
     if not text.isdecimal() or int(text) < 1:

@@ -7,8 +7,9 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
+from metaq.cli.arguments import span_s
 from metaq.cli.line_format import Line, line_parser
 from metaq.cli.output import counted, note
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
     Send = Callable[[Sequence[Line]], Sequence[Sent | RocketSent]]
 
+
+class RocketFields(TypedDict):
+    """What all messages to RocketMQ have."""
+
+    properties: dict[str, str]
+    delay: int | None
+
+
 CHUNK_BYTES: Final = 1 << 20
 """Most bytes of input that are sent, and waited for, at a time."""
 
@@ -30,6 +39,7 @@ _FORMAT_HELP: Final = (
     "what stands in a line: %%k key, %%a attribute or tag, %%v value, with text between, such as %%k:%%v; "
     r"\t, \0, \\, %%%%"
 )
+_PROPERTY_HELP: Final = "RocketMQ: property of every message; repeatable"
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,6 +50,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
     parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message")
     parser.add_argument("-p", "--partition", metavar="PARTITION", help="such as 0-1, or broker-a:1")
+    parser.add_argument("-H", "--property", metavar="NAME=VALUE", action="append", help=_PROPERTY_HELP)
+    parser.add_argument("--delay", metavar="SPAN", type=span_s, help="RocketMQ: deliver after 90s, 15m, 12h, 7d")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE")
     form.add_argument("--format", metavar="FORMAT", help=_FORMAT_HELP)
@@ -55,7 +67,7 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     parse = _parser_of(options)
     count = 0
     with profile.connect() as mq:
-        send = _sender(mq, options.topic, partition)
+        send = _sender(mq, options, partition)
         try:
             for lines in _chunks(options):
                 sent = send([parse(line, number) for number, line in enumerate(lines, count + 1)])
@@ -87,12 +99,16 @@ def _parser_of(options: argparse.Namespace) -> Callable[[bytes, int], Line]:
     return parse
 
 
-def _sender(mq: MetaQ | RocketMQ, topic: str, partition: Partition | None) -> Send:
+def _sender(mq: MetaQ | RocketMQ, options: argparse.Namespace, partition: Partition | None) -> Send:
     """Return what sends lines to the cluster."""
     from metaq.client.metaq import MetaQ
     from metaq.model import Message
 
+    topic: str = options.topic
+    properties = _properties(options.property or ())
     if isinstance(mq, MetaQ):
+        if properties or options.delay is not None:
+            raise ValueError("--property and --delay are for RocketMQ: MetaQ's messages have neither")
         to_metaq = mq.producer()
         return lambda lines: to_metaq.send_many(
             topic,
@@ -103,12 +119,23 @@ def _sender(mq: MetaQ | RocketMQ, topic: str, partition: Partition | None) -> Se
     from metaq.client.rocketmq.records import RocketMessage
 
     to_rocketmq = mq.producer()
+    more: RocketFields = {"properties": properties, "delay": options.delay}
     return lambda lines: to_rocketmq.send_many(
         topic,
-        [RocketMessage(data=line.value, tag=line.attribute, keys=line.words_of_key()) for line in lines],
+        [RocketMessage(data=line.value, tag=line.attribute, keys=line.words_of_key(), **more) for line in lines],
         partition=partition,
         keys=[line.key for line in lines],
     )
+
+
+def _properties(given: Sequence[str]) -> dict[str, str]:
+    properties = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise ValueError(f"--property {text}: expected NAME=VALUE")
+        properties[name] = value
+    return properties
 
 
 def _print_sent(sent: Sequence[Sent | RocketSent]) -> None:

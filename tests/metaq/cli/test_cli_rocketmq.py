@@ -54,6 +54,26 @@ def test_lines_are_sent_and_printed(run: Run, cluster: ScriptedCluster, tmp_path
     assert {asked.ext["subscription"] for asked in pulls} == {"cold"}, "the broker filters"
 
 
+def test_properties_and_delays_are_sent(run: Run, cluster: ScriptedCluster) -> None:
+    assert run("produce", "orders", "-m", "x", "-H", "price=3", "-H", "note=a=b")[0] == 0
+    properties = json.loads(run("consume", "orders", "--json")[1])["properties"]
+    assert (properties["price"], properties["note"]) == ("3", "a=b")
+    status, _, err = run("produce", "orders", "-m", "x", "--delay", "90s")
+    assert (status, "does not offer 'timers'" in err) == (1, True)  # a broker of 4.9
+    assert run("produce", "orders", "-m", "x", "-H", "price")[::2] == (
+        2,
+        "metaq: --property price: expected NAME=VALUE\n",
+    )
+    with pytest.raises(SystemExit):
+        run("produce", "orders", "--delay", "soon")
+
+
+@pytest.mark.parametrize("option", [("-H", "a=1"), ("--delay", "5s")])
+def test_metaq_has_neither(option: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cluster", "127.0.0.1:1", "produce", "orders", "-m", "x", *option]) == 2
+    assert "--property and --delay are for RocketMQ" in capsys.readouterr().err
+
+
 def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:
     cluster.append("orders", QUEUE, [b"a", b"b"], store_ms=1_700_000_000_000)
     assert run("topics")[1] == "topic   partitions\norders           2\n"
