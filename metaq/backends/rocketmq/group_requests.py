@@ -6,18 +6,18 @@ all of a member's requests go through one ``RemotingClient``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from metaq.backends.rocketmq.answers import Answers
-from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.names import with_namespace, without_namespace
 from metaq.backends.rocketmq.pulls import Subscription
 from metaq.backends.rocketmq.routes import Routes
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.tags import tag_hash
-from metaq.model import Address, TopicPartition
+from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.bodies.groups import (
@@ -31,6 +31,7 @@ from metaq.protocols.remoting.bodies.groups import (
     MessageQueue,
     SubscriptionData,
 )
+from metaq.protocols.remoting.bodies.offsets import ResetOffsets
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -111,6 +112,22 @@ class GroupRequests:
                 call()
 
         self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, told)
+
+    def when_offsets_are_set(self, call: Callable[[Mapping[TopicPartition, int]], None]) -> None:
+        """Have ``call`` called when an administrator sets offsets of the running group; in a thread of the client."""
+        namespace = self._routes.namespace
+
+        def told(address: Address, command: RemotingCommand) -> None:
+            if command.ext.get("group") != self.group:
+                return
+            found = {}
+            for queue, offset in ResetOffsets.from_json(command.body).offset_table.items():
+                topic = without_namespace(queue.topic, namespace)
+                if topic is not None:
+                    found[TopicPartition(topic, Partition(queue.broker_name, queue.queue_id))] = offset
+            call(found)
+
+        self._client.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told)
 
     def members(self, address: Address) -> Collection[str]:
         """Ask the broker at ``address`` for the ids of the members that it knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import own_ip
+
+_LOG: Final = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest answer that is accepted."""
@@ -117,6 +120,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
             clock,
         )
         super().__init__(options, Parts(consumer_id, state, coordinator, self.parked, clock))
+        self._requests.when_offsets_are_set(self._set_offsets)
 
     def _member(self, consumer_id: str, options: RocketOptions) -> RocketMembership:
         cluster = self.cluster
@@ -133,6 +137,16 @@ class RocketCore(ConsumerCore[RocketDelivery]):
 
     def _link_ended(self, address: Address) -> None:
         self._membership.link_ended(address)
+
+    def _set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Go on where an administrator says, in what is this consumer's."""
+        with self.state.lock:
+            mine = offsets.keys() & self.state.partitions.keys()
+            for where in mine:
+                self.state.partitions[where].seek(offsets[where])
+            self.state.notify()
+        _LOG.info("group %s: an administrator has set the offsets of %d queues", self.group, len(mine))
+        self.coordinator.save(mine)
 
     def _make(
         self, where: TopicPartition, start: GroupOffset, generation: int, saved: GroupOffset | None

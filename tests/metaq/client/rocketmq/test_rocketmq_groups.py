@@ -6,17 +6,21 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
 
 from metaq import AsyncRocketMQ
+from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.errors import ConsumerIdInUse, PartitionLost, TopicNotFound
-from metaq.model import Partition, TopicPartition
+from metaq.model import Address, Partition, TopicPartition
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.offsets import ResetOffset
 from metaq.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.process
@@ -260,6 +264,36 @@ def test_workers_handle_queues_at_the_same_time(mq: RocketMQ, topic: str) -> Non
 
         consumer.run(handle, workers=4)
     assert sorted(done, key=int) == [str(number) for number in range(40)]
+
+
+def test_topics_and_groups_of_a_namespace(broker: BrokerProcess, topic: str) -> None:
+    with RocketMQ(broker.name_servers, namespace="ns") as mq:
+        send(mq, topic, "bad")
+        with mq.consumer(topic, [topic], max_attempts=1, delay_level=1) as consumer:
+            seen: list[tuple[str, int]] = []
+
+            def refuse_once(message: RocketDelivery) -> None:
+                seen.append((message.topic, message.reconsume_times))
+                if not message.reconsume_times:
+                    raise ZeroDivisionError
+                consumer.stop()
+
+            consumer.run(refuse_once)
+        assert seen == [(topic, 0), (topic, 1)]
+        assert mq.cluster.groups() == [topic]
+        assert {one.topic for one in mq.cluster.lag(topic)} == {topic, f"%RETRY%{topic}"}
+
+
+def test_an_administrator_sets_the_offsets_of_a_running_group(mq: RocketMQ, topic: str) -> None:
+    mq.producer().send_many(topic, ["a", "b", "c"], partition=Partition("metaq", 0))
+    where = TopicPartition(topic, Partition("metaq", 0))
+    with mq.consumer(topic, [topic]) as consumer:
+        assert len(read(consumer, 3)) == 3
+        wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.position(where) == 3, "all is settled")
+        header = ResetOffset(group=topic, topic=topic, timestamp=1, is_force=True)
+        with closing(SessionPool()) as pool, pool.lease(Address.parse(str(mq.name_servers[0]))) as session:
+            session.ask(to_request(header, broker_name="metaq"), "a reset")
+        assert texts(read(consumer, 3)) == ["a", "b", "c"]
 
 
 def test_bad_input_is_one_sentence(mq: RocketMQ, topic: str) -> None:
