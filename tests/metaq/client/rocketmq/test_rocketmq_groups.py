@@ -284,14 +284,14 @@ def test_topics_and_groups_of_a_namespace(broker: BrokerProcess, topic: str) -> 
         assert {one.topic for one in mq.cluster.lag(topic)} == {topic, f"%RETRY%{topic}"}
 
 
-def test_an_administrator_sets_the_offsets_of_a_running_group(mq: RocketMQ, topic: str) -> None:
+def test_an_administrator_sets_the_offsets_of_a_running_group(mq: RocketMQ, broker: BrokerProcess, topic: str) -> None:
     mq.producer().send_many(topic, ["a", "b", "c"], partition=Partition("metaq", 0))
     where = TopicPartition(topic, Partition("metaq", 0))
     with mq.consumer(topic, [topic]) as consumer:
         assert len(read(consumer, 3)) == 3
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.position(where) == 3, "all is settled")
         header = ResetOffset(group=topic, topic=topic, timestamp=1, is_force=True)
-        with closing(SessionPool()) as pool, pool.lease(Address.parse(str(mq.name_servers[0]))) as session:
+        with closing(SessionPool()) as pool, pool.lease(Address.parse(broker.name_servers)) as session:
             session.ask(to_request(header, broker_name="metaq"), "a reset")
         assert texts(read(consumer, 3)) == ["a", "b", "c"]
 
