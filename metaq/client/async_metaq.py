@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 from metaq.client.async_consumer import AsyncGroupConsumer
 from metaq.client.async_ordered import AsyncOrderedProducer
 from metaq.client.async_producer import AsyncProducer, AsyncXaBranch
-from metaq.client.browser import Start
+from metaq.client.browser import End, Start
 from metaq.client.cluster import ClusterView, GroupLag, OffsetChange, PartitionInfo
 from metaq.client.groups.metaq_group import broadcast
 from metaq.client.groups.options import ConsumerOptions, MoreOptions
@@ -112,10 +112,15 @@ class AsyncMetaQ:
         return AsyncGroupConsumer(self._mq.consumers, broadcast(given, self._mq.consumers), self._context)
 
     def browse(
-        self, topic: str, *, partitions: Collection[Partition] | None = None, start: Start = "earliest"
+        self,
+        topic: str,
+        *,
+        partitions: Collection[Partition] | None = None,
+        start: Start = "earliest",
+        end: End | None = None,
     ) -> AsyncIterator[Received]:
         """Yield the messages of ``topic`` that are there. Raises as ``Browser``. To follow, use a consumer."""
-        return _in_threads(self._mq.browse(topic, partitions=partitions, start=start))
+        return _in_threads(self._mq.browse(topic, partitions=partitions, start=start, end=end))
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
         """Return a search for the message with an id, for ``async for``."""

@@ -12,12 +12,16 @@ from metaq.client.records import Received
 from metaq.discovery.base import Directory
 from metaq.errors import OffsetMoved, TopicNotFound
 from metaq.formats.frames import walk
-from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.model import INT64_MAX, Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 Start = Literal["earliest", "latest"] | int | Mapping[Partition, int]
 """Where to begin: the first or the end of what is there, the first message at or after a time (ms since 1970), or an
 offset for each partition; partitions that the mapping does not name begin at their first message."""
+
+End = int | Mapping[Partition, int]
+"""Where to stop: before the first message at or after a time (ms since 1970), or at an offset for each partition;
+partitions that the mapping does not name are read to the end."""
 
 POLL_S: Final = 0.2
 """Pause between two looks for new messages while following."""
@@ -28,17 +32,18 @@ FETCH_BYTES: Final = 1 << 20
 class Browser:
     """An iterator over the messages of ``topic``.
 
-    Partitions are read one after the other, each in its order, up to what is readable when the iteration begins. With
-    ``follow`` the iteration goes on with what is stored later, and does not end; new partitions are read from their
-    first message. ``positions`` has the next offset of each partition that was read: pass it as ``start`` to go on.
+    Partitions are read one after the other, each in its order, up to what is readable when the iteration begins, or up
+    to ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
+    new partitions are read from their first message. ``positions`` has the next offset of each partition that was read:
+    pass it as ``start`` to go on.
 
     Iterating raises:
         TopicNotFound: No broker knows the topic.
-        ValueError: A partition in ``partitions`` or ``start`` is none of the topic's; no message begins at an offset.
+        ValueError: A partition that is named is none of the topic's; no message begins at an offset.
         OffsetMoved: An offset in ``start`` is outside what the partition holds, or retention overtook the reader.
         CorruptFrame: A frame fails its checksum; the messages before it were yielded.
         CorruptRecord, CodecMissing: A message of a RocketMQ client cannot be decompressed.
-        ExtensionMissing: ``start`` is a time, and a broker keeps none (a Java broker).
+        ExtensionMissing: ``start`` or ``end`` is a time, and a broker keeps none (a Java broker).
         BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked, after retries.
     """
 
@@ -50,12 +55,16 @@ class Browser:
         *,
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
+        end: End | None = None,
         follow: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if end is not None and follow:
+            raise ValueError("end and follow: expected one of them")
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._start, self._follow = partitions, start, follow
+        self._wanted, self._start, self._end, self._follow = partitions, start, end, follow
         self._is_begun = False
+        self._stops: dict[Partition, int] = {}
         self.positions: dict[Partition, int] = {}
         """Partition -> the offset to go on from."""
 
@@ -77,6 +86,7 @@ class Browser:
             self._check(available)
             for partition, state in available.items():
                 self.positions[partition] = self._first_position(partition, state)
+                self._stops[partition] = self._stop_position(partition, state)
             self._is_begun = True
         for partition, state in available.items():
             yield from self._read(partition, state)
@@ -90,7 +100,9 @@ class Browser:
         }
 
     def _check(self, available: Mapping[Partition, PartitionState]) -> None:
-        named = set(self._wanted or ()) | (set(self._start) if isinstance(self._start, Mapping) else set())
+        named = set(self._wanted or ())
+        for offsets in (self._start, self._end):
+            named |= set(offsets) if isinstance(offsets, Mapping) else set()
         if available and named <= available.keys():
             return
         known = self._directory.topics([self._topic])
@@ -117,6 +129,16 @@ class Browser:
             case offsets:
                 return self._checked(partition, state, offsets.get(partition, state.offsets.start))
 
+    def _stop_position(self, partition: Partition, state: PartitionState) -> int:
+        match self._end:
+            case None:
+                return INT64_MAX
+            case int(time_ms):
+                with self._pool.lease(self._address(partition)) as session:
+                    return first_at_time(session, self._topic, partition.index, time_ms)
+            case offsets:
+                return self._checked(partition, state, offsets.get(partition, INT64_MAX))
+
     def _checked(self, partition: Partition, state: PartitionState, offset: int) -> int:
         """Return ``offset`` if a message begins there, or if it is outside of what the partition holds."""
         if state.offsets.start < offset < state.offsets.end:
@@ -136,12 +158,11 @@ class Browser:
         if position > state.offsets.end or position < state.offsets.start:
             to = state.offsets.end if position > state.offsets.end else state.offsets.start
             raise OffsetMoved(str(where), position, to)
-        if position == state.offsets.end:
+        stop = min(state.offsets.end, self._stops.get(partition, INT64_MAX))
+        if position >= stop:
             return
         with self._pool.lease(self._address(partition)) as session:
-            runs = read_range(
-                session, self._topic, partition.index, OffsetRange(position, state.offsets.end), FETCH_BYTES
-            )
+            runs = read_range(session, self._topic, partition.index, OffsetRange(position, stop), FETCH_BYTES)
             try:
                 for run in runs:
                     for frame in walk(run.data, run.offset, where=str(where)):

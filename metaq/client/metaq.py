@@ -9,7 +9,7 @@ from typing import Final, Self, Unpack
 from weakref import WeakSet
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.browser import Browser, Start
+from metaq.client.browser import Browser, End, Start
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.metaq_group import Cluster, broadcast
@@ -150,10 +150,11 @@ class MetaQ:
         *,
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
+        end: End | None = None,
         follow: bool = False,
     ) -> Browser:
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
-        return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow)
+        return Browser(self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow)
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
         """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""

@@ -3,7 +3,7 @@
 ============== =====================================================================================================
 metaq_broker   the bundled broker in a process of its own, for clients of MetaQ and of RocketMQ: a ``BrokerProcess``
 metaq_memory   a broker of MetaQ in memory, in this process: a ``MemoryServer``
-rocketmq_memory  a name server and a broker of RocketMQ in memory: a ``ScriptedCluster``
+rocketmq_memory  a name server and a broker of RocketMQ in memory, without groups: a ``ScriptedCluster``
 ============== =====================================================================================================
 
 Each test finds a broker without topics that accepts every topic. ``metaq_broker_process`` is one for the whole session,

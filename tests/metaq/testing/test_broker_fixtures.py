@@ -50,6 +50,24 @@ def test_messages_are_sent_browsed_and_described(broker: LocalBroker) -> None:
         assert mq.cluster.brokers() == {0: broker.address}
 
 
+def test_a_browser_ends_where_it_is_told(broker: LocalBroker) -> None:
+    mq = broker.client()
+    first, second, _ = mq.producer().send_many("orders", ["a", "b", "c"])
+    stop = {first.partition: second.offset}
+    assert [one.data for one in mq.browse("orders", end=stop)] == [b"a"]
+    assert [one.data for one in mq.browse("orders", start=stop, end=stop)] == []
+    assert [one.data for one in mq.browse("orders", end=0)] == [], "all came after 1970"
+    future = int((datetime.now(UTC) + timedelta(hours=1)).timestamp() * 1000)
+    assert [one.data for one in mq.browse("orders", end=future)] == [b"a", b"b", b"c"]
+    assert len(list(mq.browse("orders", end={first.partition: 1 << 40}))) == 3
+    with pytest.raises(ValueError, match=f"no message begins at offset {second.offset + 1}"):
+        list(mq.browse("orders", end={first.partition: second.offset + 1}))
+    with pytest.raises(ValueError, match="has no partition 7-7"):
+        list(mq.browse("orders", end={Partition(7, 7): 0}))
+    with pytest.raises(ValueError, match="end and follow"):
+        mq.browse("orders", end=future, follow=True)
+
+
 def test_times_of_messages_are_the_clocks(broker: LocalBroker) -> None:
     mq, before = broker.client(), datetime.now(UTC) - timedelta(seconds=5)
     (sent,) = mq.producer().send_many("orders", ["now"])
