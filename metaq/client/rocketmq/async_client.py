@@ -11,7 +11,7 @@ from typing import Final, Self, Unpack
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.pulls import GROUP
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
-from metaq.client.browser import Start
+from metaq.client.browser import End, Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
@@ -109,12 +109,15 @@ class AsyncRocketMQ:
         *,
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
+        end: End | None = None,
         tags: str = "*",
         sql: str | None = None,
         group: str = GROUP,
     ) -> AsyncIterator[RocketReceived]:
         """Yield the messages of ``topic`` that are there. Raises as ``RocketMQ.browse`` and ``RocketBrowser``."""
-        messages = iter(self._mq.browse(topic, partitions=partitions, start=start, tags=tags, sql=sql, group=group))
+        messages = iter(
+            self._mq.browse(topic, partitions=partitions, start=start, end=end, tags=tags, sql=sql, group=group)
+        )
         try:
             while some := await asyncio.to_thread(lambda: list(islice(messages, _BROWSED_AT_ONCE))):
                 for message in some:

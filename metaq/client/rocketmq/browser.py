@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from metaq.backends.rocketmq.messages import read_messages
@@ -10,7 +10,7 @@ from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.pull_reader import PullSettings
 from metaq.backends.rocketmq.pulls import ALL, GROUP, Subscription
-from metaq.client.browser import POLL_S, Start
+from metaq.client.browser import POLL_S, End, Start
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import OffsetRange, Partition, TopicPartition
@@ -23,14 +23,14 @@ RANGE_MESSAGES: Final = 10_000
 class RocketBrowser:
     """An iterator over the messages of ``topic``.
 
-    Queues are read one after the other, each in its order, up to what is readable when the iteration begins. With
-    ``follow`` the iteration goes on with what is stored later, and does not end; new queues are read from their first
-    message. ``positions`` has the next offset of each queue that was read: pass it as ``start`` to go on. No offset is
-    committed to the group, in whose name messages are pulled.
+    Queues are read one after the other, each in its order, up to what is readable when the iteration begins, or up to
+    ``end``, if that comes before. With ``follow`` the iteration goes on with what is stored later, and does not end;
+    new queues are read from their first message. ``positions`` has the next offset of each queue that was read: pass it
+    as ``start`` to go on. No offset is committed to the group, in whose name messages are pulled.
 
     Iterating raises:
         TopicNotFound: No name server knows the topic.
-        ValueError: A queue in ``partitions`` or ``start`` is none of the topic's.
+        ValueError: A queue that is named is none of the topic's.
         OffsetOutOfRange: An offset in ``start`` is outside what the queue holds, or retention overtook the reader.
         CorruptRecord, CodecMissing: A message is damaged or cannot be decompressed; those before it were yielded.
         RequestRefused, AccessDenied: A broker refuses reads.
@@ -45,13 +45,17 @@ class RocketBrowser:
         *,
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
+        end: End | None = None,
         follow: bool = False,
         subscription: Subscription = ALL,
         group: str = GROUP,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if end is not None and follow:
+            raise ValueError("end and follow: expected one of them")
         self._directory, self._pool, self._topic, self._clock = directory, pool, topic, clock
-        self._wanted, self._start, self._follow = partitions, start, follow
+        self._wanted, self._start, self._end, self._follow = partitions, start, end, follow
+        self._stops: Mapping[Partition, int] = {}
         self._offsets = Offsets(pool, directory, group=group)
         self._settings = PullSettings(group=group, subscription=subscription)
         self._is_begun = False
@@ -75,6 +79,7 @@ class RocketBrowser:
         if not self._is_begun:
             self._check(ranges)
             self.positions.update(self._first_positions(ranges))
+            self._stops = self._end_offsets(ranges)
             self._is_begun = True
         for queue, offsets in ranges.items():
             yield from self._read(queue, offsets)
@@ -88,7 +93,9 @@ class RocketBrowser:
         return {where.partition: found for where, found in self._offsets.ranges(queues).items()}
 
     def _check(self, ranges: Mapping[Partition, OffsetRange]) -> None:
-        named = set(self._wanted or ()) | (set(self._start) if isinstance(self._start, Mapping) else set())
+        named = set(self._wanted or ())
+        for given in (self._start, self._end):
+            named |= set(given) if isinstance(given, Mapping) else set()
         queues = self._directory.queues(self._topic)
         if missing := sorted(map(str, named - set(queues))):
             present = ", ".join(map(str, queues)) or "none"
@@ -101,18 +108,32 @@ class RocketBrowser:
             case "latest":
                 return {queue: offsets.end for queue, offsets in ranges.items()}
             case int(time_ms):
-                found = self._offsets.at({TopicPartition(self._topic, queue): time_ms for queue in ranges})
-                return {where.partition: offset for where, offset in found.items()}
+                return self._at(time_ms, ranges)
             case given:
                 return {queue: given.get(queue, offsets.start) for queue, offsets in ranges.items()}
+
+    def _end_offsets(self, ranges: Mapping[Partition, OffsetRange]) -> Mapping[Partition, int]:
+        """Where to stop, for queues that are not to be read to their end."""
+        match self._end:
+            case None:
+                return {}
+            case int(time_ms):
+                return self._at(time_ms, ranges)
+            case given:
+                return given
+
+    def _at(self, time_ms: int, queues: Iterable[Partition]) -> dict[Partition, int]:
+        found = self._offsets.at({TopicPartition(self._topic, queue): time_ms for queue in queues})
+        return {where.partition: offset for where, offset in found.items()}
 
     def _read(self, queue: Partition, offsets: OffsetRange) -> Iterator[RocketReceived]:
         """Yield what the queue holds from its position on; an offset outside of it is the reader's to find out."""
         position = self.positions.setdefault(queue, offsets.start)
         if position > offsets.end:
             yield from self._read_range(queue, OffsetRange(position, position + 1))
-        while position < offsets.end:
-            wanted = OffsetRange(position, min(position + RANGE_MESSAGES, offsets.end))
+        stop = min(offsets.end, self._stops.get(queue, offsets.end))
+        while position < stop:
+            wanted = OffsetRange(position, min(position + RANGE_MESSAGES, stop))
             yield from self._read_range(queue, wanted)
             self.positions[queue] = position = wanted.end  # also behind messages that a filter left out
 

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S, member_client
-from metaq.client.browser import Start
+from metaq.client.browser import End, Start
 from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.browser import RocketBrowser
@@ -126,6 +126,7 @@ class RocketMQ:
         *,
         partitions: Collection[Partition] | None = None,
         start: Start = "earliest",
+        end: End | None = None,
         follow: bool = False,
         tags: str = "*",
         sql: str | None = None,
@@ -143,7 +144,7 @@ class RocketMQ:
             raise ValueError("tags and sql: expected one of them")
         subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
         return RocketBrowser(
-            self._directory, self._pool, topic, partitions=partitions, start=start, follow=follow,
+            self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
             subscription=subscription, group=group,
         )  # fmt: skip
 

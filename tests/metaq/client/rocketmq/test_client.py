@@ -152,6 +152,19 @@ def test_browsing_starts_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ
     assert [one.data for one in mq.browse("orders", partitions=[SECOND])] == [b"d"]
 
 
+def test_browsing_ends_where_it_is_told(cluster: ScriptedCluster, mq: RocketMQ) -> None:
+    cluster.append("orders", FIRST, [b"a", b"b"], store_ms=1000)
+    cluster.append("orders", FIRST, [b"c"], store_ms=5000)
+    cluster.append("orders", SECOND, [b"d"], store_ms=1000)
+    assert [one.data for one in mq.browse("orders", end={FIRST: 1})] == [b"a", b"d"]
+    assert [one.data for one in mq.browse("orders", start={FIRST: 1}, end=2000)] == [b"b", b"d"]
+    assert [one.data for one in mq.browse("orders", end={FIRST: 0, SECOND: 99})] == [b"d"]
+    with pytest.raises(ValueError, match="has no queue broker-a:7"):
+        list(mq.browse("orders", end={Partition("broker-a", 7): 0}))
+    with pytest.raises(ValueError, match="end and follow"):
+        mq.browse("orders", end=5, follow=True)
+
+
 def test_browsing_follows(cluster: ScriptedCluster, mq: RocketMQ) -> None:
     cluster.append("orders", FIRST, [b"a"])
     messages = iter(browser := mq.browse("orders", follow=True))
