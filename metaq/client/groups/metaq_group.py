@@ -81,6 +81,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         )
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
         membership, storage = self._members(options)
+        self._membership = membership
         read = options.read_settings(group)
         coordinator = Coordinator(
             state,
