@@ -14,6 +14,7 @@ from typing import Final, Self
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch, takes_blocks
+from metaq.client.futures import MessageFuture
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.records import Sent
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted, leave_limit_s
@@ -114,7 +115,7 @@ class Producer:
             TopicNotFound, ValueError, TypeError: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
-        future: Future[Sent] = Future()
+        future: Future[Sent] = MessageFuture()
         self.enqueue(self.prepare(future, topic, data, attribute, partition, key))
         return future
 

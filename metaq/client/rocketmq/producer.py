@@ -11,6 +11,7 @@ from typing import Final, Self, TypedDict
 from metaq.backends.rocketmq.oneway import send_oneway
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.recalls import recall
+from metaq.client.futures import MessageFuture
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Codec, Row, Sender
@@ -240,7 +241,7 @@ class RocketProducer:
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
         message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
-        future: Future[RocketSent] = Future()
+        future: Future[RocketSent] = MessageFuture()
         self.enqueue(self.prepare(future, topic, message, partition, key))
         return future
 
