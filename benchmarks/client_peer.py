@@ -3,7 +3,7 @@
     python benchmarks/client_peer.py [--kafka local|HOST:PORT] [--runs 3] [--scale 1] [--json FILE]
 
 Without ``--kafka`` there is nothing to compare with, and nothing is measured. Both packages are needed:
-``pip install confluent-kafka aiokafka``. Every measurement is a process of its own (``client_work.py``), in turn. Both
+``pip install '.[bench]'``. Every measurement is a process of its own (``client_work.py``), in turn. Both
 brokers acknowledge after the page cache, and are elsewhere on this machine, with two partitions.
 
 * **produce**: messages one by one, each with a future (or callback) of its own, until the last is acknowledged;
