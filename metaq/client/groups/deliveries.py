@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
 
-from metaq.client.records import Received
+from metaq.client.records import Received, made_directly
 from metaq.model import Partition, TopicPartition
 
 
@@ -62,6 +62,7 @@ class Settler(Protocol[D_contra]):
     def acknowledge(self, delivery: D_contra) -> None: ...
 
 
+@made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery(Received):
     """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1."""
