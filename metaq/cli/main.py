@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import metaq
-from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, read_profile
+from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, parse_timeout, read_profile
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
 
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from metaq.errors import MetaqError
 
     try:
-        profile = read_profile(options.profile, options.cluster)
+        timeout = None if options.timeout is None else parse_timeout(options.timeout)
+        profile = read_profile(options.profile, options.cluster, timeout)
         run: Callable[[argparse.Namespace, Profile], int] = options.run
         status = run(options, profile)
         sys.stdout.flush()
@@ -81,9 +82,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
     parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
     parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")
+    parser.add_argument("--timeout", metavar="SECONDS", help="how long to wait for an answer (default: 30)")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     # small: what a command needs is imported when it runs
-    from metaq.cli import consume, dead_letters, find, groups, inspect, lag, mirror, produce, topic_settings
+    from metaq.cli import (
+        completion,
+        consume,
+        dead_letters,
+        doctor,
+        find,
+        groups,
+        inspect,
+        lag,
+        mirror,
+        produce,
+        stats,
+        topic_settings,
+    )
 
     produce.add_command(commands)
     consume.add_command(commands)
@@ -94,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     groups.add_commands(commands)
     dead_letters.add_command(commands)
     mirror.add_command(commands)
+    stats.add_command(commands)
+    doctor.add_command(commands)
+    completion.add_command(commands, parser)
     return parser
 
 

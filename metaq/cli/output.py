@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Print rows as a table with ``columns``, numbers to the right; with ``as_json`` as one JSON object a line."""
+    """Print rows as a table with ``columns``, numbers to the right; with ``as_json`` as one JSON object a line.
+
+    The JSON has all that is in the rows, also what is in no column.
+    """
     if as_json:
         for row in rows:
             print(json.dumps(row))
         return
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    numeric = [all(isinstance(row.get(column), int | None) for row in rows) for column in columns]
+    numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
     for line in [list(columns), *cells]:
         parts = [
             cell.rjust(width) if right else cell.ljust(width)
@@ -29,6 +32,8 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
 def _cell(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -38,6 +43,18 @@ def time_text(ms: int | None) -> str | None:
         return None
     moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span_text(seconds: int | None) -> str | None:
+    """Return a time span in its two largest units, such as ``3d 4h``; ``None`` for ``None``."""
+    if seconds is None:
+        return None
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    units = [f"{count}{unit}" for count, unit in ((days, "d"), (hour, "h"), (minute, "m"), (second, "s"))]
+    first = next((number for number, count in enumerate((days, hour, minute)) if count), 3)
+    return " ".join(units[first : first + 2])
 
 
 def json_value(data: bytes) -> dict[str, str]:

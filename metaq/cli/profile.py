@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
     from metaq.net.tls import TlsSettings
+    from metaq.net.transport import Timeouts
 
 ROCKETMQ_SCHEME: Final = "rocketmq://"
 DEFAULT_CLUSTER: Final = "127.0.0.1:8123"
@@ -33,6 +34,7 @@ _KEYS: Final = (
     "secret_key",
     "security_token",
     "namespace",
+    "timeout",
 )
 
 
@@ -44,7 +46,8 @@ class ProfileError(Exception):
 class Profile:
     """A cluster, and the files and keys that secure connections to it.
 
-    ``cluster`` is what ``MetaQ`` takes, or ``rocketmq://`` and what ``RocketMQ`` takes.
+    ``cluster`` is what ``MetaQ`` takes, or ``rocketmq://`` and what ``RocketMQ`` takes. ``timeout`` is how long to wait
+    for an answer, in seconds; by default as long as those do.
     """
 
     cluster: str = DEFAULT_CLUSTER
@@ -55,6 +58,25 @@ class Profile:
     secret_key: str | None = field(default=None, repr=False)
     security_token: str | None = field(default=None, repr=False)
     namespace: str | None = None
+    timeout: float | None = None
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long to wait for connections and answers."""
+        from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
+
+        if self.timeout is None:
+            return DEFAULT_TIMEOUTS
+        return Timeouts(min(DEFAULT_TIMEOUTS.connect_s, self.timeout), self.timeout)
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """How connections are secured; ``None`` if they are not."""
+        from metaq.net.tls import TlsSettings
+
+        if self.ca_file is None and self.cert_file is None:
+            return None
+        return TlsSettings(self.ca_file, self.cert_file, self.key_file)
 
     def connect(self) -> MetaQ | RocketMQ:
         """Return the cluster; nothing is opened yet.
@@ -62,19 +84,15 @@ class Profile:
         Raises:
             ValueError: ``cluster`` is not of a known form, or the keys are not those of one account.
         """
-        from metaq.net.tls import TlsSettings
-
-        secured = self.ca_file is not None or self.cert_file is not None
-        tls = TlsSettings(self.ca_file, self.cert_file, self.key_file) if secured else None
         if self.cluster.startswith(ROCKETMQ_SCHEME):
-            return self._rocketmq(tls)
+            return self._rocketmq()
         from metaq.client.metaq import MetaQ
 
         if named := [key for key in ("access_key", "namespace") if getattr(self, key) is not None]:
             raise ValueError(f"{named[0]}: it is for clusters that begin with {ROCKETMQ_SCHEME}, not {self.cluster!r}")
-        return MetaQ(self.cluster, tls=tls)
+        return MetaQ(self.cluster, timeouts=self.timeouts, tls=self.tls)
 
-    def _rocketmq(self, tls: TlsSettings | None) -> RocketMQ:
+    def _rocketmq(self) -> RocketMQ:
         from metaq.backends.rocketmq.pool import Credentials
         from metaq.client.rocketmq.client import RocketMQ
 
@@ -84,11 +102,15 @@ class Profile:
         if self.access_key is not None and self.secret_key is not None:
             credentials = Credentials(self.access_key, self.secret_key, self.security_token)
         servers = self.cluster.removeprefix(ROCKETMQ_SCHEME)
-        return RocketMQ(servers, credentials=credentials, namespace=self.namespace, tls=tls)
+        return RocketMQ(
+            servers, credentials=credentials, namespace=self.namespace, timeouts=self.timeouts, tls=self.tls
+        )
 
 
-def read_profile(name: str | None, cluster: str | None) -> Profile:
-    """Return profile ``name``, else that of ``$METAQ_PROFILE``, else none; ``cluster`` and ``$METAQ_CLUSTER`` win.
+def read_profile(name: str | None, cluster: str | None, timeout: float | None = None) -> Profile:
+    """Return profile ``name``, else that of ``$METAQ_PROFILE``, else none.
+
+    ``cluster``, else ``$METAQ_CLUSTER``, and ``timeout`` win over what is in it.
 
     Raises:
         ProfileError: The profile does not exist, or the file cannot be read or has an unknown key.
@@ -98,7 +120,29 @@ def read_profile(name: str | None, cluster: str | None) -> Profile:
     given = cluster or os.environ.get("METAQ_CLUSTER")
     if given:
         keys["cluster"] = given
-    return Profile(**keys)
+    return _profile(chosen, keys, timeout)
+
+
+def _profile(name: str | None, keys: dict[str, str], timeout: float | None = None) -> Profile:
+    in_profile = keys.pop("timeout", None)
+    if timeout is None and in_profile is not None:
+        timeout = parse_timeout(in_profile, f"profile {name!r}: timeout")
+    return Profile(**keys, timeout=timeout)
+
+
+def parse_timeout(text: str, what: str = "--timeout") -> float:
+    """Read a number of seconds.
+
+    Raises:
+        ProfileError: It is none above 0.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ProfileError(f"{what} {text}: expected a number of seconds above 0")
+    return seconds
 
 
 def named_cluster(text: str) -> Profile:
@@ -107,7 +151,7 @@ def named_cluster(text: str) -> Profile:
     Raises:
         ProfileError: As ``read_profile``.
     """
-    return Profile(cluster=text) if ":" in text else Profile(**_section(text))
+    return Profile(cluster=text) if ":" in text else _profile(text, _section(text))
 
 
 def _section(name: str) -> dict[str, str]:

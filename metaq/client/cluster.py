@@ -9,6 +9,7 @@ from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
 from metaq.client.groups.starts import Start, StartResolver
+from metaq.client.statistics import BrokerStatistics, TopicStatistics, broker_statistics, topic_statistics
 from metaq.discovery.base import Directory
 from metaq.discovery.group_offsets import GroupOffsetStore
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
@@ -130,6 +131,18 @@ class ClusterView:
             with self._pool.lease(address) as session:
                 found[partition] = first_at_time(session, topic, partition.index, time_ms)
         return found
+
+    def statistics(self) -> list[BrokerStatistics]:
+        """Return what each broker says of itself."""
+        return broker_statistics(self._directory, self._pool)
+
+    def topic_statistics(self, topic: str) -> list[TopicStatistics]:
+        """Return what each broker that has the topic says of it.
+
+        Raises:
+            ValueError: MetaQ's protocol takes the name for something else, such as ``config``.
+        """
+        return topic_statistics(self._directory, self._pool, topic)
 
     def groups(self) -> list[str]:
         """Return the consumer groups that are known in ZooKeeper, sorted.

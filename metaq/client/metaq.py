@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, Unpack
@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.browser import Browser, End, Start
+from metaq.client.checkup.findings import Finding
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.metaq_group import Cluster, broadcast
@@ -63,7 +64,7 @@ class MetaQ:
             self._directory: Directory = ZooKeeperDirectory(cache, self._pool)
         else:
             self._directory = FixedDirectory(_addresses(cluster), self._pool)
-        self._timeouts = timeouts
+        self._timeouts, self._tls = timeouts, tls
         self._producers: WeakSet[Producer] = WeakSet()
         self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
         """What consumers are made from."""
@@ -198,6 +199,17 @@ class MetaQ:
     def parked(self, group: str) -> ParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""
         return ParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
+
+    def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
+        """Look at ZooKeeper and each broker, and yield what is found; a step takes ``timeout`` seconds at most.
+
+        Servers that do not answer are findings, not errors.
+        """
+        from metaq.client.checkup.metaq import MetaqCheckup
+        from metaq.client.checkup.reach import Road
+
+        brokers = [] if self._zookeeper is not None else list(dict.fromkeys(_addresses(self._cluster)))
+        return MetaqCheckup(brokers, self._zookeeper, Road(self._tls, timeout)).findings()
 
     @property
     def cluster(self) -> ClusterView:

@@ -40,9 +40,39 @@ def parse_broker(text: str) -> BrokerInfo:
     return BrokerInfo(int(fields["broker_id"]), fields.get("slave") == "true")
 
 
+def parse_figures(text: str) -> dict[str, str]:
+    """Read an answer whose lines are a name, a blank and a value; a line of one word has an empty value.
+
+    Raises:
+        ProtocolError: It is no answer to ``stats``.
+    """
+    parts = (line.partition(" ") for line in lines_of(text))
+    return {name: value for name, _, value in parts if name}
+
+
 def parse_topics(text: str) -> list[str]:
     """Read the topics in the answer to ``stats topics``, without the patterns (``*``) of the configuration."""
     return [topic for line in lines_of(text) if (topic := line.split(" ")[0]) and "*" not in topic]
+
+
+def parse_offered(text: str) -> dict[str, bool]:
+    """Read the answer to ``stats topics``: topic -> whether it has partitions that producers or consumers may use.
+
+    Patterns (``*``) of the configuration are left out.
+    """
+    found = {}
+    for line in lines_of(text):
+        topic, *words = line.split(" ")
+        if topic and "*" not in topic:
+            fields = dict(zip(words[::2], words[1::2], strict=False))
+            accepts = {fields.get("accept_publish"), fields.get("accept_subscribe")}
+            found[topic] = "partitions" in fields and accepts != {"false"}
+    return found
+
+
+def data_folder(text: str) -> str | None:
+    """Read the folder of messages in the answer to ``stats config``; ``None`` if it is not named."""
+    return _ini_sections(text).get("system", {}).get("dataPath") or None
 
 
 def parse_offsets(text: str) -> dict[tuple[str, int], OffsetRange]:

@@ -126,6 +126,11 @@ class TreeReader:
         everything = self._registered(self._layout.topics)
         return frozenset(everything - self._registered(self._layout.topics_sub))
 
+    def registered(self) -> frozenset[tuple[int, str]]:
+        """Return (broker id, topic) of everything that brokers have registered, in any of the three trees."""
+        layout = self._layout
+        return frozenset().union(*map(self._registered, (layout.topics, layout.topics_pub, layout.topics_sub)))
+
     def _registered(self, parent: str) -> set[tuple[int, str]]:
         topics = self._children(parent)
         children = self._client.children(f"{parent}/{topic}" for topic in topics)

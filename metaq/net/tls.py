@@ -18,6 +18,7 @@ from metaq.net.transport import Stream, TcpStream, map_exceptions, open_socket, 
 if TYPE_CHECKING:
     import ssl
 
+_NAMES: Final = ("DNS", "IP Address")
 _PEEK_BYTES: Final = 1 << 14
 """What one TLS record holds at most."""
 
@@ -118,6 +119,18 @@ class TlsStream(TcpStream):
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a server shows: the names that it is for, until when (ms since 1970), and the version of TLS.
+
+    Without ``verify`` names are empty and the time is ``None``: nobody has looked at the certificate.
+    """
+
+    names: tuple[str, ...]
+    not_after_ms: int | None
+    protocol: str
+
+
 class TlsTransport:
     """TLS connections: the broker's certificate is verified, ours is shown if there is one. Can be pickled.
 
@@ -144,6 +157,16 @@ class TlsTransport:
         except BaseException:
             connected.close()
             raise
+
+    def certificate(self, address: Address, timeout_s: float) -> Certificate:
+        """Connect, and return what the server shows. Raises as ``Transport.connect_tcp``."""
+        import ssl
+
+        with self.connect_secured(address, timeout_s) as secured:
+            shown: dict[str, Any] = secured.getpeercert() or {}
+            names = tuple(str(name) for kind, name in shown.get("subjectAltName", ()) if kind in _NAMES)
+            until = None if "notAfter" not in shown else int(ssl.cert_time_to_seconds(shown["notAfter"])) * 1000
+            return Certificate(names, until, secured.version() or "")
 
     def _secured(self, connected: Any, address: Address) -> ssl.SSLSocket:
         import ssl

@@ -144,6 +144,17 @@ class TcpTransport:
         return TcpStream(open_socket(address, timeout_s), address)
 
 
+def resolve(address: Address) -> list[str]:
+    """Return what the host name of ``address`` stands for, in the order in which it would be tried.
+
+    Raises:
+        ConnectionFailed: It stands for none. How long that takes is the system's resolver's to say.
+    """
+    with map_exceptions(address, "look up the name", 0):
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(row[4][0]) for row in found))
+
+
 def open_socket(address: Address, timeout_s: float) -> socket.socket:
     """A connected socket that sends small packets at once. Raises as ``Transport.connect_tcp``."""
     with map_exceptions(address, "connect", timeout_s):
@@ -164,6 +175,17 @@ def own_ip() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
+
+
+def is_own(address: Address) -> bool:
+    """Return whether ``address`` is one of this machine: a socket of ours may be bound to it. Opens no connection."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address.host, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind(where)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def refuses(address: Address, timeout_s: float) -> bool:

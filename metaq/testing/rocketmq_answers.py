@@ -15,10 +15,12 @@ from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.tags import tag_hash, tags_of
-from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody
+from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
+from metaq.protocols.remoting.bodies.offsets import TopicOffset, TopicStats
+from metaq.protocols.remoting.bodies.routes import KVTable
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.administration import GetTopicStatsInfo, UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import (
     GetEarliestMsgStoretime,
@@ -79,6 +81,8 @@ class BrokerAnswers:
     lag: int = 0
     suggested_id: int = 0
     sql: dict[str, SqlFilter] = field(default_factory=dict)
+    figures: dict[str, str] = field(default_factory=dict)
+    """What it says of itself beside, or in place of, what is true."""
 
     def answer(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
         """Return the response to a request."""
@@ -115,6 +119,10 @@ class BrokerAnswers:
                 made = UpdateAndCreateTopic.from_ext(command.ext)
                 self.store.topics[made.topic] = Topic(made.read_queue_nums, made.write_queue_nums, made.perm)
                 return command.reply(remark="not set any response code")
+            case RequestCode.GET_BROKER_RUNTIME_INFO:
+                return command.reply(body=KVTable(table=self._figures()).to_json())
+            case RequestCode.GET_TOPIC_STATS_INFO:
+                return self._topic_stats(command, peer)
             case RequestCode.CHECK_CLIENT_CONFIG:
                 return self._check(command)
             case RequestCode.HEART_BEAT | RequestCode.UNREGISTER_CLIENT:
@@ -255,6 +263,27 @@ class BrokerAnswers:
         if self.is_v5:
             return _offset(command, queue.boundary(asked.timestamp, asked.boundary_type == "upper"))
         return _offset(command, queue.nearest(asked.timestamp))
+
+    def _figures(self) -> dict[str, str]:
+        version = ("500", "V5_5_0") if self.is_v5 else ("407", "V4_9_7")
+        started = {"bootTimestamp": str(self.store.clock_ms()), "runtime": "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"}
+        return {"brokerVersion": version[0], "brokerVersionDesc": version[1]} | started | self.figures
+
+    def _topic_stats(self, command: RemotingCommand, peer: Peer) -> RemotingCommand:
+        name = GetTopicStatsInfo.from_ext(command.ext).topic
+        topic = self.store.topics.get(name)
+        if topic is None:
+            return command.reply(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
+        broker = command.ext.get("bname", "")
+        table = {}
+        for number in range(topic.write_queues):
+            queue = self.store.queue(name, number)
+            table[MessageQueue(topic=name, broker_name=broker, queue_id=number)] = TopicOffset(
+                min_offset=queue.first,
+                max_offset=self._end(queue, peer),
+                last_update_timestamp=queue.stored[-1].store_ms if queue.stored else 0,
+            )
+        return command.reply(body=TopicStats(offset_table=table).to_json(bare_number_keys=True))
 
     def _committed(self, command: RemotingCommand) -> RemotingCommand:
         asked = QueryConsumerOffset.from_ext(command.ext)

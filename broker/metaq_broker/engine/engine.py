@@ -118,6 +118,10 @@ class Engine:
         self._mark_bytes = max(MARK_BYTES, config.system.index_interval_bytes)
         self._closed: set[tuple[str, int]] = set()
 
+    def now_ms(self) -> int:
+        """Return what the broker's clock shows, in ms since 1970."""
+        return self._clock.now_ms()
+
     # ---- putting
 
     def pick_partition(self, topic: str) -> int:

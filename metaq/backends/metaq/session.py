@@ -83,6 +83,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         self._stream = self._transport.connect_tcp(self.address, self.timeouts.connect_s)
         self._decoder = ReplyDecoder(body_bytes_max=REPLY_BYTES_MAX, buffers=self._buffer_for)
         self._closed_because = None
+        self._version: str | None = None
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
         """What its users want to know of the broker as long as the connection lasts."""
@@ -99,10 +100,17 @@ class Session(RequestSession[Command, Reply | Filled]):
         self._open()
 
     @property
+    def version(self) -> str:
+        """The text of the broker's version; asked once per connection."""
+        if self._version is None:
+            self._version = self.ask(Version(0))
+        return self._version
+
+    @property
     def extensions(self) -> frozenset[str]:
-        """What the broker offers beyond MetaQ 1.4; asked once per connection. Empty for a Java broker."""
+        """What the broker offers beyond MetaQ 1.4, by its version. Empty for a Java broker."""
         if self._extensions is None:
-            self._extensions = extensions_of(self.ask(Version(0)))
+            self._extensions = extensions_of(self.version)
         return self._extensions
 
     def call(self, command: Command, timeout_s: float | None = None) -> Reply:

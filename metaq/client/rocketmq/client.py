@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
 from typing import Final, Self, Unpack
 from weakref import WeakSet
@@ -11,6 +11,7 @@ from metaq.backends.rocketmq.pool import Credentials, SessionPool
 from metaq.backends.rocketmq.pulls import GROUP, Subscription
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S, member_client
 from metaq.client.browser import End, Start
+from metaq.client.checkup.findings import Finding
 from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.partitioners import Partitioner
 from metaq.client.rocketmq.browser import RocketBrowser
@@ -169,6 +170,17 @@ class RocketMQ:
     def parked(self, group: str) -> RocketParkedMessages:
         """Return the messages that consumers of ``group`` gave up and parked on this machine."""
         return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
+
+    def checkup(self, timeout: float = 5.0) -> Iterator[Finding]:
+        """Look at the name servers and each broker, and yield what is found; a step takes ``timeout`` seconds at most.
+
+        Servers that do not answer are findings, not errors.
+        """
+        from metaq.client.checkup.reach import Road
+        from metaq.client.checkup.rocketmq import RocketmqCheckup
+
+        road = Road(self._tls, timeout)
+        return RocketmqCheckup(self._directory.servers, road, self._credentials).findings()
 
     @property
     def cluster(self) -> RocketClusterView:

@@ -12,6 +12,12 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.rocketmq.group_view import RocketGroupView
+from metaq.client.rocketmq.statistics import (
+    QueueStatistics,
+    RocketBrokerStatistics,
+    broker_statistics,
+    topic_statistics,
+)
 from metaq.client.rocketmq.topics import Topics
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
@@ -137,6 +143,18 @@ class RocketClusterView:
             committed = self._offsets.committed(group, ranges)
             found += [_lag(group, where, ranges[where], committed[where]) for where in sorted(ranges)]
         return found
+
+    def statistics(self) -> list[RocketBrokerStatistics]:
+        """Return what each broker says of itself, masters and slaves.
+
+        Raises:
+            RequestRefused, AccessDenied: A broker does not tell.
+        """
+        return broker_statistics(self._directory, self._pool)
+
+    def topic_statistics(self, topic: str) -> list[QueueStatistics]:
+        """Return what the queues of a topic hold, and when they got their last message. Raises as above."""
+        return topic_statistics(self._directory, self._pool, topic)
 
     def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None

@@ -28,6 +28,7 @@ HELP_LINES = (
     "durability Returns what an acknowledgement means, per topic.\r\n"
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.\r\n"
     "retention Returns per topic what becomes of old segments, when, and what was done.\r\n"
+    "machine Returns the broker's clock, and the free space of the folders that it writes to.\r\n"
 )
 WRONG_CHECKSUM = "Checksum failure,message may be corrupted when transfering on networking."
 

@@ -33,6 +33,7 @@ _HELP: Final = (
     "durability Returns what an acknowledgement means, per topic.",
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
+    "machine Returns the broker's clock, and the free space of the folders that it writes to.",
 )
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
@@ -67,6 +68,7 @@ class StatsReport:
             "durability": self._durability,
             "failures": self._failures,
             "retention": self._plans,
+            "machine": self._machine,
         }
 
     @property
@@ -188,6 +190,13 @@ class StatsReport:
                 f"{plan.topic} policy {plan.policy.replace(' ', '')} next_run_ms {next_run} deleted {done.deleted} "
                 f"archived {done.archived} bytes {done.byte_count} failures {done.failures}"
             )
+
+    def _machine(self) -> Iterator[str]:
+        yield f"now_ms {self._engine.now_ms()}"
+        for folder in self._guard.folders():  # the path comes last: it may have blanks
+            takes_puts = _word(folder.refusal is None)
+            free = f"free_bytes {folder.free_bytes} free_bytes_min {folder.free_bytes_min}"
+            yield f"folder {free} takes_puts {takes_puts} path {folder.path}"
 
     def _topic_figures(self, kind: Kind, topic: str) -> str:
         figures = self._statistics.topic_realtime(kind, topic)

@@ -1,0 +1,127 @@
+"""``metaq completion``: a script with which a shell completes commands, options and topics.
+
+It is made from the parser, so it has what the command has. A shell asks for topics with ``--topics``; a cluster that
+does not answer at once has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from metaq.cli.completion_scripts import bash, fish, zsh
+
+if TYPE_CHECKING:
+    from metaq.cli.profile import Profile
+
+TOPICS_S: Final = 1.0
+"""For how long a shell may wait for topics, in seconds."""
+
+TOPIC_NAMES: Final = frozenset({"topic", "topics"})
+FILE_NAMES: Final = frozenset({"files", "file"})
+_FILE_METAVARS: Final = frozenset({"FILE", "PATH", "FOLDER"})
+_SHELLS: Final = {"bash": bash, "zsh": zsh, "fish": fish}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: how it is written, what it is for, and what may follow it.
+
+    ``values`` are the only ones allowed, if any are known. ``kind``: ``flag``, ``value``, ``file`` or ``topic``.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    kind: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What may stand behind ``path``, the commands typed so far.
+
+    ``arguments`` are the kinds of its arguments, in order: ``topic``, ``file``, ``value`` or a list of the values
+    allowed; the last one may stand several times if ``repeats``.
+    """
+
+    path: tuple[str, ...]
+    commands: dict[str, str]
+    options: tuple[Option, ...]
+    arguments: tuple[str | tuple[str, ...], ...]
+    repeats: bool
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], whole: argparse.ArgumentParser) -> None:
+    """Add ``completion``; ``whole`` is the parser that it describes."""
+    parser = commands.add_parser("completion", help="print a script that completes commands in a shell")
+    parser.add_argument(
+        "shell", choices=sorted(_SHELLS), nargs="?", help="for example: source <(metaq completion bash)"
+    )
+    parser.add_argument(
+        "--topics", action="store_true", help="print the topics of the cluster instead, for such scripts"
+    )
+    parser.set_defaults(run=lambda options, profile: _run(options, profile, whole))
+
+
+def _run(options: argparse.Namespace, profile: Profile, whole: argparse.ArgumentParser) -> int:
+    if options.topics:
+        return _print_topics(profile)
+    if options.shell is None:
+        raise ValueError(f"completion: expected a shell, one of {', '.join(sorted(_SHELLS))}")
+    print(_SHELLS[options.shell](list(words_of(whole))), end="")
+    return 0
+
+
+def _print_topics(profile: Profile) -> int:
+    """Print the topics, or nothing: a shell has no use for an error."""
+    from dataclasses import replace
+
+    from metaq.errors import MetaqError
+
+    try:
+        with replace(profile, timeout=TOPICS_S).connect() as mq:
+            names = list(mq.cluster.topics())
+    except (MetaqError, ValueError, OSError):
+        return 1
+    print("".join(f"{name}\n" for name in names), end="")
+    return 0
+
+
+def words_of(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Words]:
+    """Yield what may stand behind the command itself, and behind each of its commands."""
+    options, arguments, commands, repeats = [], [], {}, False
+    nested: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            nested = action.choices
+            commands = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        elif action.option_strings:
+            options.append(_option(action))
+        else:
+            arguments.append(_kind(action))
+            repeats = action.nargs in ("*", "+")
+    yield Words(path, commands, tuple(options), tuple(arguments), repeats)
+    for name in commands:
+        yield from words_of(nested[name], (*path, name))
+
+
+def _option(action: argparse.Action) -> Option:
+    kind = _kind(action)
+    takes_value = action.nargs != 0
+    return Option(
+        tuple(action.option_strings),
+        (action.help or "").replace("%%", "%"),
+        "flag" if not takes_value else kind if isinstance(kind, str) else "value",
+        kind if takes_value and isinstance(kind, tuple) else (),
+    )
+
+
+def _kind(action: argparse.Action) -> str | tuple[str, ...]:
+    if action.choices is not None:
+        return tuple(map(str, action.choices))
+    if action.dest in TOPIC_NAMES:
+        return "topic"
+    is_file = action.dest in FILE_NAMES or action.metavar in _FILE_METAVARS
+    return "file" if is_file else "value"

@@ -1,0 +1,133 @@
+"""Looks at a cluster of MetaQ brokers: ZooKeeper, each broker, and whether both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from metaq.backends.metaq.session import Session
+from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
+from metaq.client.checkup.machines import Asked, machine_findings, own_disk_finding
+from metaq.client.checkup.reach import Road, since_text
+from metaq.client.checkup.registration import Registered, Said, registration_findings
+from metaq.discovery.stats import data_folder, lines_of, parse_broker, parse_figures, parse_offered
+from metaq.discovery.zk_layout import ZooKeeperAddress
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
+from metaq.net.transport import is_own
+
+STEPS: Final = 6
+"""Most waits of one check, one after the other: its deadline is as many timeouts."""
+
+FAILURES_SHOWN: Final = 5
+"""Most failures of a broker that are shown."""
+
+
+class MetaqCheckup:
+    """See the module. ``brokers`` are addresses; those that are registered at ``zookeeper`` come to them."""
+
+    def __init__(self, brokers: Sequence[Address], zookeeper: ZooKeeperAddress | None, road: Road) -> None:
+        self._brokers, self._zookeeper, self._road = brokers, zookeeper, road
+        self._registered: Registered | None = None
+        self._said: dict[Address, Said] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is found, as it is found."""
+        deadline_s = STEPS * self._road.timeout_s
+        expected: dict[Address, int | None] = dict.fromkeys(self._brokers)
+        if self._zookeeper is not None:
+            yield from run_checks(self._zookeeper_checks(self._zookeeper), deadline_s)
+            expected |= {} if self._registered is None else self._registered.addresses()
+        checks = [Check(f"broker {at}", partial(self._broker, at, id_)) for at, id_ in expected.items()]
+        yield from run_checks(checks, deadline_s)
+        if self._registered is not None:
+            said = {one.broker_id: one for one in self._said.values() if not one.slave}
+            yield from registration_findings(self._registered, said)
+        else:
+            yield from self._same_ids()
+
+    def _zookeeper_checks(self, zookeeper: ZooKeeperAddress) -> list[Check]:
+        hosts = [_with_port(host) for host in zookeeper.hosts.split(",")]
+        reached = [Check(f"ZooKeeper {at}", partial(_server, f"ZooKeeper {at}", at, self._road)) for at in hosts]
+        return [*reached, Check(f"ZooKeeper {zookeeper}", partial(self._tree, zookeeper))]
+
+    def _tree(self, zookeeper: ZooKeeperAddress) -> Iterator[Finding]:
+        began_s = SYSTEM_CLOCK.monotonic()
+        registered = Registered.read(zookeeper, self._road.timeout_s)
+        took = since_text(began_s)
+        self._registered = registered
+        count = len(registered.brokers)
+        level = ok if count else fail
+        yield level(f"ZooKeeper {zookeeper} answer", f"{count} brokers registered, in {took}")
+
+    def _broker(self, address: Address, registered_id: int | None) -> Iterator[Finding]:
+        what = f"broker {address}"
+        if not (yield from self._road.reach(what, address)):
+            return
+        with closing(Session.connect(address, self._road.timeouts, self._road.transport())) as session:
+            began_s = SYSTEM_CLOCK.monotonic()
+            version = session.version
+            yield ok(f"{what} answer", f"{version.partition(';')[0]}, in {since_text(began_s)}")
+            texts = session.stats(["", "topics"])
+            info, figures = parse_broker(texts[""]), parse_figures(texts[""])
+            self._said[address] = Said(info.broker_id, info.slave, parse_offered(texts["topics"]))
+            yield _id_finding(what, self._said[address], registered_id, figures)
+            yield from _bundled(what, session) if session.extensions else _java(what, session, address)
+
+    def _same_ids(self) -> Iterator[Finding]:
+        """Yield the ids that several brokers of the list have."""
+        by_id: dict[int, list[str]] = {}
+        for address, said in self._said.items():
+            by_id.setdefault(said.broker_id, []).append(str(address))
+        for broker_id, addresses in by_id.items():
+            if len(addresses) > 1:
+                detail = f"is that of {' and '.join(addresses)}, of which only one may be named here"
+                yield fail(f"broker id {broker_id}", detail)
+
+
+def _server(what: str, address: Address, road: Road) -> Iterator[Finding]:
+    yield from Road(None, road.timeout_s).reach(what, address)  # ZooKeeper is asked without TLS
+
+
+def _id_finding(what: str, said: Said, registered_id: int | None, figures: Mapping[str, str]) -> Finding:
+    role, uptime = "slave" if said.slave else "master", figures.get("uptime", "?")
+    detail = f"broker {said.broker_id}, {role}, {len(said.topics)} topics, up for {uptime} s"
+    if registered_id is not None and registered_id != said.broker_id:
+        return fail(f"{what} id", f"{detail}; but it is registered as broker {registered_id}")
+    return ok(f"{what} id", detail)
+
+
+def _bundled(what: str, session: Session) -> Iterator[Finding]:
+    """What only the bundled broker tells: its clock, its disks, what it could not keep."""
+    before_ms = wall_clock_ms()
+    text = session.stats(["machine"])["machine"]
+    found = list(machine_findings(what, list(lines_of(text)), Asked(before_ms, wall_clock_ms())))
+    yield from found or [_clock_unknown(what)]
+    failures = list(lines_of(session.stats(["failures"])["failures"]))
+    for line in failures[:FAILURES_SHOWN]:
+        yield warn(f"{what} failures", line)
+    if len(failures) > FAILURES_SHOWN:
+        yield warn(f"{what} failures", f"and {len(failures) - FAILURES_SHOWN} more; stats failures lists them")
+
+
+def _java(what: str, session: Session, address: Address) -> Iterator[Finding]:
+    yield _clock_unknown(what)
+    folder = data_folder(session.stats(["config"])["config"])
+    if folder is None or not is_own(address) or not Path(folder).is_dir():
+        yield ok(f"{what} disk", "not known: a Java broker does not tell, and its data is not on this machine")
+    else:
+        yield own_disk_finding(what, Path(folder))
+
+
+def _clock_unknown(what: str) -> Finding:
+    return ok(f"{what} clock", "not known: this broker does not tell its time")
+
+
+def _with_port(host: str) -> Address:
+    try:
+        return Address.parse(host)
+    except ValueError:
+        return Address.parse(f"{host}:2181")

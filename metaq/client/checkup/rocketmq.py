@@ -1,0 +1,137 @@
+"""Looks at a cluster of RocketMQ brokers: name servers, each broker, and whether routes lead to brokers that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
+from metaq.backends.rocketmq.figures import broker_figures
+from metaq.backends.rocketmq.pool import Credentials
+from metaq.backends.rocketmq.session import Session
+from metaq.backends.rocketmq.topic_route import KnownBrokers, TopicRoute, ask_brokers, ask_route, ask_topics
+from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
+from metaq.client.checkup.machines import Asked, rocketmq_findings
+from metaq.client.checkup.reach import Road, since_text
+from metaq.client.rocketmq.statistics import uptime_s
+from metaq.model import Address
+from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
+
+STEPS: Final = 4
+"""Most waits of one check, one after the other: its deadline is as many timeouts."""
+
+TOPICS_MAX: Final = 1000
+"""Most topics whose routes are looked at."""
+
+ROUTES_SHOWN: Final = 10
+"""Most routes that lead nowhere that are shown."""
+
+
+class RocketmqCheckup:
+    """See the module. Requests are signed with ``credentials``."""
+
+    def __init__(self, name_servers: Sequence[Address], road: Road, credentials: Credentials | None) -> None:
+        self._name_servers, self._road, self._credentials = name_servers, road, credentials
+        self._known: dict[Address, KnownBrokers] = {}
+        self._answering: set[Address] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is found, as it is found."""
+        deadline_s = STEPS * self._road.timeout_s
+        servers = [Check(f"name server {at}", partial(self._name_server, at)) for at in self._name_servers]
+        yield from run_checks(servers, deadline_s)
+        yield from registration_findings(self._known)
+        brokers = {
+            address: f"broker {name} {address}" if id_ == 0 else f"broker {name} slave {address}"
+            for known in self._known.values()
+            for name, addresses in known.brokers.items()
+            for id_, address in sorted(addresses.items())
+        }
+        yield from run_checks(
+            [Check(what, partial(self._broker, what, at)) for at, what in brokers.items()], deadline_s
+        )
+        if self._known:
+            server = next(iter(self._known))
+            yield from run_checks([Check("routes", partial(self._routes, server))], deadline_s)
+
+    def _session(self, address: Address) -> Session:
+        road = self._road
+        return Session.connect(address, road.timeouts, road.transport(), credentials=self._credentials)
+
+    def _name_server(self, address: Address) -> Iterator[Finding]:
+        what = f"name server {address}"
+        if not (yield from self._road.reach(what, address)):
+            return
+        with closing(self._session(address)) as session:
+            began_s = SYSTEM_CLOCK.monotonic()
+            known = ask_brokers(session)
+            took = since_text(began_s)
+        self._known[address] = known
+        if known.brokers:
+            yield ok(f"{what} answer", f"{len(known.brokers)} brokers registered, in {took}")
+        else:
+            yield warn(f"{what} answer", f"no broker is registered, or it does not tell, in {took}")
+
+    def _broker(self, what: str, address: Address) -> Iterator[Finding]:
+        if not (yield from self._road.reach(what, address)):
+            return
+        with closing(self._session(address)) as session:
+            began_s, before_ms = SYSTEM_CLOCK.monotonic(), wall_clock_ms()
+            try:
+                figures = broker_figures(session)
+            except (RequestRefused, AccessDenied) as error:
+                self._answering.add(address)
+                yield warn(f"{what} answer", f"it does not tell its figures: {error}")
+                return
+            asked, took = Asked(before_ms, wall_clock_ms()), since_text(began_s)
+        self._answering.add(address)
+        version, up_s = figures.get("brokerVersionDesc", "of an unknown version"), uptime_s(figures)
+        uptime = "" if up_s is None else f", up for {up_s} s"
+        yield ok(f"{what} answer", f"{version}{uptime}, in {took}")
+        yield from rocketmq_findings(what, figures, asked)
+
+    def _routes(self, server: Address) -> Iterator[Finding]:
+        with closing(self._session(server)) as session:
+            try:
+                topics = ask_topics(session)
+            except TopicListMissing:
+                yield ok("routes", "not known: the name server does not list topics")
+                return
+            routes: dict[str, TopicRoute | None] = {}
+            unusable: dict[str, str] = {}
+            for topic in topics[:TOPICS_MAX]:
+                try:
+                    routes[topic] = ask_route(session, topic)
+                except RouteUnusable as error:
+                    unusable[topic] = str(error)
+        yield from route_findings(routes, unusable, self._answering)
+        if len(topics) > TOPICS_MAX:
+            yield ok("routes", f"{len(topics) - TOPICS_MAX} more topics were not looked at")
+
+
+def registration_findings(known: Mapping[Address, KnownBrokers]) -> Iterator[Finding]:
+    """Yield the brokers that some name servers have and others do not."""
+    everywhere = {name for one in known.values() for name in one.brokers}
+    for server, one in known.items():
+        if missing := sorted(everywhere - set(one.brokers)):
+            yield warn(f"name server {server} registration", f"does not have {', '.join(missing)}, as another one does")
+
+
+def route_findings(
+    routes: Mapping[str, TopicRoute | None], unusable: Mapping[str, str], answering: Iterable[Address]
+) -> Iterator[Finding]:
+    """Yield the topics with queues at brokers of which no address answers; ``unusable``: topic -> what is wrong."""
+    alive, lost = set(answering), dict(unusable)
+    for topic, route in routes.items():
+        if route is not None:
+            away = sorted(name for name in route.counts if not alive & set(route.brokers.get(name, {}).values()))
+            if away:
+                lost[topic] = f"has queues at {', '.join(away)}, where nobody answers"
+    for topic in sorted(lost)[:ROUTES_SHOWN]:
+        yield fail(f"route of {topic}", lost[topic])
+    if len(lost) > ROUTES_SHOWN:
+        yield fail("routes", f"{len(lost) - ROUTES_SHOWN} more topics have routes that lead nowhere")
+    if not lost:
+        yield ok("routes", f"{len(routes)} topics, and each broker of them answers")

@@ -1,0 +1,135 @@
+"""What RocketMQ's brokers say of themselves and of a topic: requests 28 and 202."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from metaq.backends.rocketmq.figures import broker_figures, queue_figures
+from metaq.backends.rocketmq.names import with_namespace
+from metaq.backends.rocketmq.pool import SessionPool
+from metaq.discovery.name_server import NameServerDirectory
+from metaq.model import Address, Partition
+
+_RUNTIME: Final = re.compile(r"\[ *(\d+) days?, *(\d+) hours?, *(\d+) minutes?, *(\d+) seconds? *\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketBrokerStatistics:
+    """A broker's figures by RocketMQ's names, as it writes them; ``broker_id`` is 0 for the master."""
+
+    broker: str
+    broker_id: int
+    address: Address
+    figures: Mapping[str, str]
+
+    @property
+    def version(self) -> str | None:
+        """The version, such as ``V4_9_7``."""
+        return self.figures.get("brokerVersionDesc")
+
+    @property
+    def uptime_s(self) -> int | None:
+        """For how long it has been running, in whole seconds."""
+        return uptime_s(self.figures)
+
+    def number(self, name: str) -> int | None:
+        """Return a figure as a number; ``None`` if the broker does not tell it."""
+        text = self.figures.get(name, "")
+        return int(text) if re.fullmatch(r"-?\d+", text) else None
+
+    def rate(self, *names: str) -> float | None:
+        """Return the first of three rates, that of the last ten seconds, under the first name that is there.
+
+        A broker that has just started tells none.
+        """
+        words = next((self.figures[name].split() for name in names if name in self.figures), [])
+        return _float(words[0]) if words else None
+
+    @property
+    def disk_ratio(self) -> float | None:
+        """How much of the disk with the messages is in use, 0..1."""
+        return disk_ratio(self.figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """A queue and what it holds: the messages ``[start, end)``. ``last_ms``: when the last one was stored."""
+
+    topic: str
+    partition: Partition
+    start: int
+    end: int
+    last_ms: int | None
+
+
+def broker_statistics(directory: NameServerDirectory, pool: SessionPool) -> list[RocketBrokerStatistics]:
+    """Ask each broker that is registered, masters and slaves.
+
+    Raises:
+        NameServersAway: No name server answers.
+        ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: A broker does not tell.
+    """
+    directory.masters()  # what is registered now
+    found = []
+    for name, addresses in sorted(directory.brokers().items()):
+        for broker_id, address in sorted(addresses.items()):
+            with pool.lease(address) as session:
+                figures = broker_figures(session)
+            found.append(RocketBrokerStatistics(broker=name, broker_id=broker_id, address=address, figures=figures))
+    return found
+
+
+def topic_statistics(directory: NameServerDirectory, pool: SessionPool, topic: str) -> list[QueueStatistics]:
+    """Ask the brokers of a topic for what its queues hold, and when they got their last message.
+
+    Raises:
+        TopicNotFound: No name server knows it.
+        NameServersAway, ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: Somebody does not tell.
+    """
+    names = sorted({queue.broker_name for queue in directory.queues(topic)})
+    found = []
+    for name in names:
+        with pool.lease(directory.read_address(name, topic=topic)) as session:
+            queues = queue_figures(session, with_namespace(topic, directory.namespace), name)
+        found += [
+            QueueStatistics(
+                topic=topic,
+                partition=Partition(name, index),
+                start=offsets.min_offset,
+                end=offsets.max_offset,
+                last_ms=offsets.last_update_timestamp if offsets.last_update_timestamp > 0 else None,
+            )
+            for index, offsets in queues.items()
+        ]
+    return found
+
+
+def uptime_s(figures: Mapping[str, str]) -> int | None:
+    """Return what ``runtime`` says, in seconds; ``None`` if it is not written as RocketMQ does."""
+    match = _RUNTIME.fullmatch(figures.get("runtime", "").strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = map(int, match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def clock_ms(figures: Mapping[str, str]) -> int | None:
+    """Return what the broker's clock showed, to the second: when it started, and for how long it has been running."""
+    started, ran_s = figures.get("bootTimestamp", ""), uptime_s(figures)
+    return None if ran_s is None or not started.isdecimal() else int(started) + ran_s * 1000
+
+
+def disk_ratio(figures: Mapping[str, str]) -> float | None:
+    """Return ``commitLogDiskRatio``, how much of a disk is in use; ``None`` if the broker does not tell."""
+    ratio = _float(figures.get("commitLogDiskRatio", ""))
+    return ratio if ratio is not None and 0 <= ratio <= 1 else None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,112 @@
+"""``metaq completion``: what bash offers, asked of bash itself, for every command of the parser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaq.cli.completion import words_of
+from metaq.cli.main import _parser, main
+from metaq.testing.rocketmq_server import ScriptedCluster
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+
+ASK = r"""
+source "$1"; shift
+while read -r -a COMP_WORDS; do
+    [[ ${COMP_WORDS[-1]} == "''" ]] && COMP_WORDS[-1]=
+    COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+    _metaq
+    echo "${COMPREPLY[*]}"
+done
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["completion", "bash"]) == 0
+    path = tmp_path / "metaq.bash"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+def ask(script: Path, lines: list[str], path: str | None = None) -> list[list[str]]:
+    """What bash offers behind each line, split into words as readline does; ``''`` stands for a word not begun."""
+    environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"} if path else os.environ
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", ASK, "ask", script], env=environment, input="\n".join(lines) + "\n", text=True,
+        capture_output=True, timeout=30, cwd=script.parent,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return [line.split() for line in ran.stdout.split("\n")[:-1]]
+
+
+def test_every_command_and_option_of_the_parser_is_offered(script: Path) -> None:
+    words = list(words_of(_parser()))
+    paths = [" ".join(("metaq", *one.path)) for one in words]
+    offered = ask(script, [f"{path} -" for path in paths])
+    for one, options in zip(words, offered, strict=True):
+        assert sorted(options) == sorted(name for option in one.options for name in option.names), one.path
+    nested = [(one, path) for one, path in zip(words, paths, strict=True) if one.commands]
+    for (one, _), commands in zip(nested, ask(script, [f"{path} ''" for _, path in nested]), strict=True):
+        assert commands == list(one.commands)
+    assert {"produce", "consume", "stats", "doctor", "completion"} <= set(words[0].commands)
+
+
+def test_values(script: Path) -> None:
+    (script.parent / "lines.txt").touch()
+    offered = ask(
+        script,
+        [
+            "metaq con",
+            "metaq --cluster zk : //zk1 : 2181,zk2 : 2181/meta pro",
+            "metaq -c a : 1 dlq re",
+            "metaq completion z",
+            "metaq produce orders l",
+            "metaq produce orders --key-separator x l",
+            "metaq produce --key-separator = x orders l",
+            "metaq consume orders --partition ''",
+        ],
+    )
+    assert offered == [["consume"], ["produce"], ["resend"], ["zsh"], *[["lines.txt"]] * 3, []]
+
+
+def test_topics_come_from_the_cluster_that_is_named(script: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "metaq"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m metaq.cli.main "$@"\n')
+    program.chmod(0o755)
+    with ScriptedCluster() as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("others")
+        cluster.create_topic("payments")
+        server = str(cluster.name_servers[0]).replace(":", " : ")
+        line = f"metaq --cluster rocketmq : //{server} consume o"
+        assert ask(script, [line], str(program.parent)) == [["orders", "others"]]
+
+
+def test_a_cluster_that_is_away_has_no_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-c", "127.0.0.1:1", "completion", "--topics"]) == 1
+    assert main(["-c", "nonsense", "completion", "--topics"]) == 1
+    assert capsys.readouterr() == ("", "")
+    assert main(["completion"]) == 2
+    assert "expected a shell, one of bash, fish, zsh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shell", "check"), [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")])
+def test_the_script_is_one_of_its_shell(
+    shell: str, check: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert "doctor" in text
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    (tmp_path / "script").write_text(text)
+    ran = subprocess.run([shell, check, tmp_path / "script"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
