@@ -40,7 +40,7 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
     zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
     environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
     found = examples()
-    assert len(found) == 29
+    assert len(found) == 31
     _write_checkpoint(tmp_path / "progress" / "query")
     with ScriptedCluster() as rocketmq:
         _fill(rocketmq)
@@ -98,4 +98,6 @@ def _masked(text: str, address: str) -> str:
     """Without what differs from run to run; columns are compared by their words."""
     text = re.sub(r"\d{19}", "ID", text.replace(address, "ADDRESS"))
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+    text = re.sub(r"[+-]?\d+(\.\d+)? (ms|s|GiB)\b", r"N \2", text)
+    text = re.sub(r"\S+/data: ", "FOLDER: ", text)
     return "\n".join(sorted(re.sub(r"  +", "  ", line).strip() for line in text.splitlines()))
