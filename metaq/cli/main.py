@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     # small: what a command needs is imported when it runs
     from metaq.cli import (
+        bench,
         completion,
         consume,
         dead_letters,
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     dead_letters.add_command(commands)
     mirror.add_command(commands)
     stats.add_command(commands)
+    bench.add_command(commands)
     doctor.add_command(commands)
     completion.add_command(commands, parser)
     return parser

@@ -1,0 +1,255 @@
+"""Measures how fast a cluster takes and gives messages, as a program with this client sees it.
+
+Each connection is a thread with a client of its own. Latency of a put is from when a request was due to its
+acknowledgement: with a rate, a request that waits for a slow one before it counts from when it should have been sent.
+Latency of a get is how long a reader waited for the next ``batch`` messages.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+from metaq.client.metaq import MetaQ
+from metaq.client.records import Received
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.errors import DataMissing, MetaqError, SendFailed
+from metaq.formats.frames import HEADER_BYTES
+from metaq.model import Partition
+from metaq.net.clock import SYSTEM_CLOCK
+
+STORED_S: Final = 5.0
+"""How long it may take until what was acknowledged shows in the topic's offsets; Java brokers index it afterwards."""
+
+Connect = Callable[[], MetaQ | RocketMQ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to do: ``count`` messages of ``size`` bytes, ``batch`` a request, at most ``rate`` messages a second.
+
+    For gets, ``size`` means nothing, ``batch`` is how many messages are waited for at a time, and ``count`` is ``None``
+    for all that is there.
+    """
+
+    topic: str
+    count: int | None
+    size: int = 100
+    connections: int = 1
+    batch: int = 1
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured: ``messages`` acknowledged or read, in ``seconds``, for ``cpu_s`` of this process's time.
+
+    ``latencies`` are sorted, in seconds. ``error`` is what ended it early; ``interrupted``: Ctrl-C did.
+    """
+
+    messages: int
+    bytes: int
+    seconds: float
+    cpu_s: float
+    latencies: Sequence[float]
+    error: MetaqError | None = None
+    interrupted: bool = False
+
+    def percentile(self, percent: float) -> float | None:
+        """Return the latency that ``percent`` of the requests did not exceed; ``None`` without any."""
+        if not self.latencies:
+            return None
+        return self.latencies[min(len(self.latencies) - 1, int(len(self.latencies) * percent / 100))]
+
+
+class _Progress:
+    """What all connections have done together, and whether they are to stop."""
+
+    def __init__(self, count: int | None) -> None:
+        self._lock = threading.Lock()
+        self._left = count
+        self.stop = threading.Event()
+        self.messages = self.bytes = 0
+        self.latencies = array("d")
+        self.error: MetaqError | None = None
+        self.began_s = SYSTEM_CLOCK.monotonic()
+
+    def take(self, most: int) -> int:
+        """Return how many messages to send next, at most ``most``; 0 at the end."""
+        with self._lock:
+            if self.stop.is_set() or self._left is None:
+                return 0
+            taken = min(most, self._left)
+            self._left -= taken
+            return taken
+
+    def done(self, messages: int, size: int, latency_s: float) -> None:
+        """Count a request."""
+        with self._lock:
+            self.messages += messages
+            self.bytes += size
+            self.latencies.append(latency_s)
+
+    def count(self, messages: int, size: int) -> None:
+        """Count what was acknowledged of a request that failed."""
+        with self._lock:
+            self.messages += messages
+            self.bytes += size
+
+    def failed(self, error: MetaqError) -> None:
+        """Stop everybody; the first error is the one that is shown."""
+        with self._lock:
+            self.error = self.error or error
+        self.stop.set()
+
+    def due_s(self, rate: float | None, before: int) -> float:
+        """Wait until the message is due that has ``before`` in front of it, and return when that is."""
+        now_s = SYSTEM_CLOCK.monotonic()
+        if rate is None:
+            return now_s
+        due_s = self.began_s + before / rate
+        if due_s > now_s:
+            self.stop.wait(due_s - now_s)
+        return due_s
+
+
+class _Info(Protocol):
+    @property
+    def partition(self) -> Partition: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+def put(connect: Connect, load: Load) -> Measured:
+    """Send messages, and make sure that the topic has grown by what was acknowledged.
+
+    Raises:
+        TopicNotFound: There is no such topic; others as ``send_many`` before anything is sent.
+        DataMissing: Less was stored than was acknowledged.
+    """
+    if load.count is None:
+        raise ValueError("count: expected a number of messages to send")
+    with connect() as mq:
+        before = sum(info.end for info in _describe(mq, load.topic))
+        payload = (b"metaq bench " * (load.size // 12 + 1))[: load.size]
+        progress = _Progress(load.count)
+        measured = _measure(progress, [lambda: _put(connect, load, payload, progress)] * load.connections)
+        grown = measured.messages * (HEADER_BYTES + load.size if isinstance(mq, MetaQ) else 1)
+        if not (measured.error or measured.interrupted):
+            _wait_for(mq, load.topic, before + grown)
+    return measured
+
+
+def _put(connect: Connect, load: Load, payload: bytes, progress: _Progress) -> None:
+    """Be one connection that sends."""
+    with connect() as mq:
+        producer, sent = mq.producer(), 0
+        while (number := progress.take(load.batch)) > 0:
+            due_s = progress.due_s(load.rate, sent * load.connections)
+            try:
+                if number == 1:
+                    producer.send(load.topic, payload)
+                else:
+                    producer.send_many(load.topic, [payload] * number)
+            except SendFailed as error:
+                acknowledged = sum(one is not None for one in error.sent)
+                progress.count(acknowledged, acknowledged * load.size)
+                raise
+            progress.done(number, number * load.size, SYSTEM_CLOCK.monotonic() - due_s)
+            sent += number
+
+
+def _wait_for(mq: MetaQ | RocketMQ, topic: str, end: int) -> None:
+    until_s = SYSTEM_CLOCK.monotonic() + STORED_S
+    while (there := sum(info.end for info in _describe(mq, topic))) < end:
+        if SYSTEM_CLOCK.monotonic() > until_s:
+            raise DataMissing(f"topic {topic}", there, end, "less is stored than was acknowledged")
+        SYSTEM_CLOCK.sleep(0.05)
+
+
+def get(connect: Connect, load: Load) -> Measured:
+    """Read what the topic holds, and make sure that nothing is missing between the messages.
+
+    Raises:
+        TopicNotFound: There is no such topic.
+    """
+    with connect() as mq:
+        partitions = [info.partition for info in _describe(mq, load.topic) if info.end > info.start]
+    progress, lock = _Progress(None), threading.Lock()
+
+    def next_partition() -> Partition | None:
+        with lock:
+            return partitions.pop(0) if partitions else None
+
+    return _measure(progress, [lambda: _get(connect, load, next_partition, progress)] * load.connections)
+
+
+def _get(connect: Connect, load: Load, next_partition: Callable[[], Partition | None], progress: _Progress) -> None:
+    """Be one connection that reads partitions, one after the other."""
+    with connect() as mq:
+        while not progress.stop.is_set() and (partition := next_partition()) is not None:
+            _read(mq, partition, load, progress)
+
+
+def _read(mq: MetaQ | RocketMQ, partition: Partition, load: Load, progress: _Progress) -> None:
+    messages: Iterator[Received | RocketReceived] = iter(mq.browse(load.topic, partitions=[partition]))
+    expected: int | None = None
+    while not progress.stop.is_set():
+        began_s = SYSTEM_CLOCK.monotonic()
+        block = list(islice(messages, load.batch))
+        if not block:
+            return
+        waited_s = SYSTEM_CLOCK.monotonic() - began_s
+        for message in block:
+            if expected is not None and message.offset != expected:
+                where = f"{load.topic}/{partition}"
+                raise DataMissing(where, expected, message.offset, "the message there was left out")
+            expected = message.end
+        progress.done(len(block), sum(len(message.data) for message in block), waited_s)
+        if load.count is not None and progress.messages >= load.count:
+            progress.stop.set()
+        progress.due_s(load.rate, progress.messages)
+
+
+def _describe(mq: MetaQ | RocketMQ, topic: str) -> Sequence[_Info]:
+    return mq.cluster.describe(topic)
+
+
+def _measure(progress: _Progress, workers: Sequence[Callable[[], None]]) -> Measured:
+    """Run the workers side by side until they are done, or Ctrl-C."""
+
+    def run(worker: Callable[[], None]) -> None:
+        try:
+            worker()
+        except MetaqError as error:
+            progress.failed(error)
+
+    threads = [threading.Thread(target=run, args=[worker], name="metaq-bench", daemon=True) for worker in workers]
+    interrupted, cpu = False, os.times()
+    progress.began_s = SYSTEM_CLOCK.monotonic()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        interrupted = True
+        progress.stop.set()
+    ended_s, used = SYSTEM_CLOCK.monotonic(), os.times()
+    return Measured(
+        messages=progress.messages,
+        bytes=progress.bytes,
+        seconds=ended_s - progress.began_s,
+        cpu_s=used.user + used.system - cpu.user - cpu.system,
+        latencies=sorted(progress.latencies),
+        error=progress.error,
+        interrupted=interrupted,
+    )
