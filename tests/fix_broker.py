@@ -39,10 +39,12 @@ class RunningBroker:
     address: Address
     data: Path
     log: IO[str]
+    clients: list[WireClient] = field(default_factory=list)
 
     def client(self) -> WireClient:
-        """Return a new connection to it."""
-        return WireClient(self.address)
+        """Return a new connection to it, which ``end`` closes."""
+        self.clients.append(WireClient(self.address))
+        return self.clients[-1]
 
     def stop(self) -> int:
         """Ask it to stop as an operator would; return its exit status."""
@@ -60,6 +62,8 @@ class RunningBroker:
             self.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
+        for client in self.clients:
+            client.close()
         self.log.close()
 
     def log_text(self) -> str:

@@ -252,7 +252,7 @@ def test_a_master_that_ends_is_replaced_by_its_slave_and_comes_back(rocketmq_clu
             OffsetRange(0, 10_000),
             PullSettings(policy=RetryPolicy(20, 0.5)),
         )
-        count = next(runs).count
+        count = next(runs).records
         rocketmq_cluster.names[0].kill()
         master.kill()
         count += sum(run.records for run in runs)

@@ -205,6 +205,8 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
     assert (billing.ask(listed), shop.ask(listed)) == ("", str(XID))
     assert told(shop, Decide("u", 1, (XID,), 0)) == 200
     assert [told(billing, step) for step in ends[3:]] == [refused] * 2
+    for session in (shop, billing):
+        session.close()
     broker.kill()
     broker = launch_with(tmp_path, lines, topics)
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
