@@ -20,6 +20,7 @@ from metaq.client.groups.parking import ParkedMessages
 from metaq.client.groups.starts import Start as GroupStart
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import Partitioner
+from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
@@ -55,6 +56,17 @@ class AsyncMetaQ:
     def __init__(self, cluster: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, tls: TlsSettings | None = None) -> None:
         self._mq = MetaQ(cluster, timeouts=timeouts, tls=tls)
         self._context: ssl.SSLContext | None = None if tls is None else tls.context()
+
+    @classmethod
+    def from_env(cls, profile: str | None = None) -> Self:
+        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
+
+        Raises:
+            ProfileError: The profile cannot be used.
+            ValueError: It is RocketMQ's.
+        """
+        return cls(**read_profile(profile, None).metaq())
 
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"

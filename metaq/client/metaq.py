@@ -19,6 +19,7 @@ from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
 from metaq.client.ordered import OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
+from metaq.client.profile import read_profile
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
 from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
@@ -68,6 +69,17 @@ class MetaQ:
         self._producers: WeakSet[Producer] = WeakSet()
         self.consumers: Final = Cluster(cluster, self._directory, self._pool, self._zookeeper)
         """What consumers are made from."""
+
+    @classmethod
+    def from_env(cls, profile: str | None = None) -> Self:
+        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
+
+        Raises:
+            ProfileError: The profile cannot be used.
+            ValueError: It is RocketMQ's.
+        """
+        return cls(**read_profile(profile, None).metaq())
 
     def __repr__(self) -> str:
         return f"MetaQ({self._cluster!r})"

@@ -14,6 +14,7 @@ from metaq.backends.rocketmq.remoting import HEARTBEAT_S
 from metaq.client.browser import End, Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.partitioners import Partitioner
+from metaq.client.profile import read_profile
 from metaq.client.rocketmq.async_admin import AsyncLookup, AsyncTopics
 from metaq.client.rocketmq.async_consumer import AsyncRocketConsumer
 from metaq.client.rocketmq.async_producer import AsyncCheck, AsyncRocketProducer, AsyncTransactionalProducer
@@ -57,6 +58,17 @@ class AsyncRocketMQ:
         tls: TlsSettings | None = None,
     ) -> None:
         self._mq = RocketMQ(name_servers, credentials=credentials, namespace=namespace, timeouts=timeouts, tls=tls)
+
+    @classmethod
+    def from_env(cls, profile: str | None = None) -> Self:
+        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
+
+        Raises:
+            ProfileError: The profile cannot be used.
+            ValueError: It is MetaQ's.
+        """
+        return cls(**read_profile(profile, None).rocketmq())
 
     def __repr__(self) -> str:
         return f"Async{self._mq!r}"

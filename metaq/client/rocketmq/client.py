@@ -14,6 +14,7 @@ from metaq.client.browser import End, Start
 from metaq.client.checkup.findings import Finding
 from metaq.client.groups.parking import PARKED_FILE
 from metaq.client.partitioners import Partitioner
+from metaq.client.profile import read_profile
 from metaq.client.rocketmq.browser import RocketBrowser
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.cluster import RocketClusterView
@@ -66,6 +67,17 @@ class RocketMQ:
         self._producers: WeakSet[RocketProducer] = WeakSet()
         self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
         """What consumers are made from."""
+
+    @classmethod
+    def from_env(cls, profile: str | None = None) -> Self:
+        """Return what the environment says: ``$METAQ_CLUSTER``, and the profile that is named here or by
+        ``$METAQ_PROFILE``; see ``metaq.client.profile``.
+
+        Raises:
+            ProfileError: The profile cannot be used.
+            ValueError: It is MetaQ's.
+        """
+        return cls(**read_profile(profile, None).rocketmq())
 
     def __repr__(self) -> str:
         return f"RocketMQ({self._name_servers!r})"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fix_broker import RunningBroker
 
+from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.cli.arguments import parse_start, parse_time
 from metaq.cli.consume import uninterrupted
 from metaq.cli.main import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE, main
@@ -100,6 +101,32 @@ class TestProfiles:
         monkeypatch.setenv("METAQ_CLUSTER", "a:1")
         assert read_profile(None, None) == Profile("a:1", "ca.pem")
         assert read_profile(None, "b:2") == Profile("b:2", "ca.pem")
+
+    @pytest.mark.parametrize("client", [MetaQ, AsyncMetaQ])
+    def test_a_program_takes_its_cluster_from_the_environment(
+        self, client: type[MetaQ | AsyncMetaQ], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert "127.0.0.1:8123" in repr(client.from_env())
+        monkeypatch.setenv("METAQ_CLUSTER", "a:1")
+        assert "'a:1'" in repr(client.from_env())
+        monkeypatch.setenv("METAQ_CLUSTER", "rocketmq://ns1:9876")
+        with pytest.raises(ValueError, match="rocketmq://ns1:9876: RocketMQ's name servers, not a MetaQ cluster"):
+            client.from_env()
+        with pytest.raises(ProfileError, match="no such section"):
+            client.from_env("prod")
+
+    @pytest.mark.parametrize("client", [RocketMQ, AsyncRocketMQ])
+    def test_so_does_one_of_rocketmq(
+        self, client: type[RocketMQ | AsyncRocketMQ], file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(ValueError, match=r"127\.0\.0\.1:8123: a MetaQ cluster; RocketMQ's name servers begin with"):
+            client.from_env()
+        file.write_text("[rocket]\ncluster = rocketmq://ns1:9876,ns2:9876\naccess_key = reader\n")
+        monkeypatch.setenv("METAQ_PROFILE", "rocket")
+        with pytest.raises(ValueError, match="access_key and secret_key: expected both or none"):
+            client.from_env()
+        file.write_text(file.read_text() + "secret_key = s\ntimeout = 2.5\n")
+        assert "ns1:9876,ns2:9876" in repr(client.from_env())
 
     def test_what_is_wrong_is_named(self, file: Path) -> None:
         with pytest.raises(ProfileError, match=r"profile 'prod': .*config.ini has no such section; it has staging, wr"):
