@@ -23,6 +23,7 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.profile import read_profile
 from metaq.client.records import Received
 from metaq.client.search import SCAN_MAX, Search
+from metaq.client.statistics import BrokerStatistics, TopicStatistics
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, leave_limit_s
 from metaq.client.transactions import Prepared
 from metaq.model import Address, Message, Partition, Xid
@@ -212,6 +213,14 @@ class AsyncClusterView:
     async def writable(self, topic: str) -> list[Partition]:
         """Return the partitions that accept messages of a topic, sorted."""
         return await asyncio.to_thread(self._view.writable, topic)
+
+    async def statistics(self) -> list[BrokerStatistics]:
+        """See ``ClusterView.statistics``."""
+        return await asyncio.to_thread(self._view.statistics)
+
+    async def topic_statistics(self, topic: str) -> list[TopicStatistics]:
+        """See ``ClusterView.topic_statistics``."""
+        return await asyncio.to_thread(self._view.topic_statistics, topic)
 
     async def groups(self) -> list[str]:
         """Return the consumer groups that are known in ZooKeeper, sorted."""

@@ -25,6 +25,7 @@ from metaq.client.rocketmq.groups.parking import RocketParkedMessages
 from metaq.client.rocketmq.groups.rocketmq_group import broadcast
 from metaq.client.rocketmq.producer import DEFAULT_GROUP, SendOptions
 from metaq.client.rocketmq.records import RocketReceived
+from metaq.client.rocketmq.statistics import QueueStatistics, RocketBrokerStatistics
 from metaq.client.rocketmq.transactions import CHECK_WORKERS
 from metaq.client.submissions import leave_limit_s
 from metaq.model import Address, Partition
@@ -185,6 +186,14 @@ class AsyncRocketClusterView:
     async def writable(self, topic: str) -> list[Partition]:
         """Return the queues of a topic that may be written to, sorted."""
         return await asyncio.to_thread(self._view.writable, topic)
+
+    async def statistics(self) -> list[RocketBrokerStatistics]:
+        """See ``RocketClusterView.statistics``."""
+        return await asyncio.to_thread(self._view.statistics)
+
+    async def topic_statistics(self, topic: str) -> list[QueueStatistics]:
+        """See ``RocketClusterView.topic_statistics``."""
+        return await asyncio.to_thread(self._view.topic_statistics, topic)
 
     async def brokers(self) -> dict[str, Address]:
         """Return broker name -> address to read from, of the brokers that have a topic of users."""

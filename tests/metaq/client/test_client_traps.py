@@ -53,7 +53,6 @@ TWINS: list[tuple[type, type]] = [
 SYNC_ONLY = {
     *(("MetaQ", name) for name in ("checkup",)),  # of the command metaq
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
-    *(("ClusterView", name) for name in ("statistics", "topic_statistics")),
     *(
         ("Producer", name) for name in ("put", "accepts", "knows", "xa", "enqueue", "prepare")
     ),  # for the classes above it
