@@ -107,17 +107,17 @@ class GroupRequests:
     def when_members_change(self, call: Callable[[], None]) -> None:
         """Have ``call`` called when a broker says that the members of the group have changed."""
 
-        def told(address: Address, command: RemotingCommand) -> None:
+        def notified(address: Address, command: RemotingCommand) -> None:
             if command.ext.get("consumerGroup") == self.group:
                 call()
 
-        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, told)
+        self._client.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notified)
 
     def when_offsets_are_set(self, call: Callable[[Mapping[TopicPartition, int]], None]) -> None:
         """Have ``call`` called when an administrator sets offsets of the running group; in a thread of the client."""
         namespace = self._routes.namespace
 
-        def told(address: Address, command: RemotingCommand) -> None:
+        def notified(address: Address, command: RemotingCommand) -> None:
             if command.ext.get("group") != self.group:
                 return
             found = {}
@@ -127,7 +127,7 @@ class GroupRequests:
                     found[TopicPartition(topic, Partition(queue.broker_name, queue.queue_id))] = offset
             call(found)
 
-        self._client.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told)
+        self._client.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notified)
 
     def members(self, address: Address) -> Collection[str]:
         """Ask the broker at ``address`` for the ids of the members that it knows."""

@@ -30,7 +30,6 @@ class AsyncGroupReader(GroupMember[D]):
 
     def __init__(self, core: ConsumerCore[D]) -> None:
         super().__init__(core)
-        self._handed: list[D] = []
         self._waiters: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = self._closed = False
@@ -76,10 +75,10 @@ class AsyncGroupReader(GroupMember[D]):
         if first is None:
             return []
         found = [first]
-        found += await self._take_buffered(max_messages - 1)
+        found += self._take_buffered(max_messages - 1)
         while len(found) < max_messages and (more := await self._take()) is not None:
             found.append(more)
-            found += await self._take_buffered(max_messages - len(found))
+            found += self._take_buffered(max_messages - len(found))
         return found
 
     async def run(self, handler: Callable[[D], Awaitable[object]], workers: int = 1) -> None:
@@ -207,32 +206,6 @@ class AsyncGroupReader(GroupMember[D]):
                 self._handed.append(delivery)
                 return delivery
         return None
-
-    async def _take_buffered(self, limit: int) -> list[D]:
-        """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
-        if self._options.where is not None or self._stopped:
-            return []
-        found = self._state.take_buffered(self._core.clock.monotonic(), limit)
-        if any(one.attempt > 1 and self._core.is_exhausted(one) for one in found):
-            for one in [one for one in found if self._core.is_exhausted(one)]:
-                found.remove(one)
-                await self._reject(one, None)
-        self._handed += found
-        return found
-
-    def _is_wanted(self, delivery: D) -> bool:
-        if self._options.where is None:
-            return True
-        try:
-            return bool(self._options.where(delivery))
-        except BaseException:
-            self._core.refused(delivery)
-            raise
-
-    def _settle_handed(self) -> None:
-        handed, self._handed = self._handed, []
-        if handed:
-            self._state.acknowledge_all(handed)
 
     async def _run_changes(self) -> None:
         if not self._state.changes:

@@ -36,7 +36,6 @@ class GroupReader(GroupMember[D]):
 
     def __init__(self, core: ConsumerCore[D]) -> None:
         super().__init__(core)
-        self._handed: list[D] = []
         self._fetching: Fetching | None = None
         self._stopped = self._closed = False
 
@@ -228,33 +227,6 @@ class GroupReader(GroupMember[D]):
                 self._handed.append(delivery)
                 return delivery
         return None
-
-    def _take_buffered(self, limit: int) -> list[D]:
-        """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
-        if self._options.where is not None or self._stopped:
-            return []
-        found = self._state.take_buffered(self._core.clock.monotonic(), limit)
-        if any(one.attempt > 1 and self._core.is_exhausted(one) for one in found):
-            for one in [one for one in found if self._core.is_exhausted(one)]:
-                found.remove(one)
-                self._reject(one, None)
-        self._handed += found
-        return found
-
-    def _is_wanted(self, delivery: D) -> bool:
-        """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""
-        if self._options.where is None:
-            return True
-        try:
-            return bool(self._options.where(delivery))
-        except BaseException:
-            self._core.refused(delivery)
-            raise
-
-    def _settle_handed(self) -> None:
-        handed, self._handed = self._handed, []
-        if handed:
-            self._state.acknowledge_all(handed)
 
     def _run_changes(self) -> None:
         if not self._state.changes:

@@ -192,8 +192,10 @@ class GroupState(Generic[D, Q, O]):
         return delivery
 
     def take_buffered(self, now_s: float, limit: int) -> list[D]:
-        """Hand out up to ``limit`` messages of the partition that the last one was of. Never raises: what is damaged is
-        found again by ``take``."""
+        """Hand out up to ``limit`` messages of the partition that the last one was of, up to one that was refused.
+
+        Never raises: what is damaged is found again by ``take``, as is what was refused.
+        """
         found: list[D] = []
         with self.lock:
             partition = self.partitions.get(self._order[0]) if self._order else None
@@ -201,7 +203,9 @@ class GroupState(Generic[D, Q, O]):
                 return found
             asks = partition.next_request_s() is None
             with suppress(MetaqError):
-                while len(found) < limit and (one := partition.take(now_s, self._is_seen, self)) is not None:
+                while len(found) < limit and partition.retry_s is None:
+                    if (one := partition.take(now_s, self._is_seen, self)) is None:
+                        break
                     found.append(one)
             if asks and partition.next_request_s() is not None:
                 self.notify()
