@@ -24,7 +24,7 @@ class AsyncProducer:
 
     def __init__(self, producer: Producer, *, wait_for_window: bool) -> None:
         self._producer = producer
-        self._window: AwaitedWindow[Sent] = AwaitedWindow(waits=wait_for_window)
+        self._window: AwaitedWindow[bytes, Sent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,11 +69,7 @@ class AsyncProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        future = self._window.future()
-        await self._window.put(
-            self._producer.enqueue, self._producer.prepare(future, topic, data, attribute, partition, key)
-        )
-        return future.awaited
+        return await self._window.put(*self._producer.prepare(topic, data, attribute, partition, key))
 
     async def send_many(
         self,

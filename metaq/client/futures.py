@@ -1,71 +1,69 @@
-"""A future for each message, light enough for millions of them: it has no condition until somebody waits for it.
+"""A future for each message, light enough for millions of them: it looks at its batch until somebody waits for it.
 
 That of ``concurrent.futures.Future`` is a dozen objects, which the garbage collector walks through again and again
-while many messages are on their way. It took most of the CPU of ``submit``.
+while many messages are on their way, and settling it takes two locks.
 """
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
+
+from metaq.client.batches import PENDING, Batch
 
 S = TypeVar("S")
 
-# The states of the base class.
-_PENDING: Final = "PENDING"
-_RUNNING: Final = "RUNNING"
-_FINISHED: Final = "FINISHED"
-_UNSETTLED: Final = (_PENDING, _RUNNING)
-
-_STATES: Final = threading.RLock()
-"""Guards the state of futures that have no condition, and giving them one."""
-
 
 class MessageFuture(Future[S]):
-    """As ``concurrent.futures.Future``. Its condition is made at the first use; before, no method of the base class
-    has looked at the state, so the state may change without it."""
+    """As ``concurrent.futures.Future``, for a row of a batch, which ``future_of`` gives it.
 
-    def __init__(self) -> None:
-        # The attributes of the base class, whose own __init__ would make the condition.
-        self._made: threading.Condition | None = None
-        self._state = _PENDING
-        self._result: Any = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
+    All methods of the base class begin with its condition. That is made at the first use, and with it the rest of the
+    state: from then on the batch tells the future what happens. Before, asking for a result takes no lock.
+    """
+
+    batch: Batch[Any, S]
+    row: int
+    # The attributes of the base class, as long as it has no condition.
+    _made: threading.Condition | None = None
+    _state = PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+
+    __init__ = object.__init__  # that of the base class would make the condition
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
         if self._made is None:
-            made = threading.Condition()  # outside of the lock: it may have garbage collected
-            with _STATES:
-                self._made = self._made or made
+            self.batch.watch(self)
+        assert self._made is not None
         return self._made
+
+    def start(self, state: str, result: S | None, exception: BaseException | None) -> bool:
+        """Begin to be a future of its own, unless another thread has had it begin; return whether it has."""
+        if self._made is not None:
+            return False
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        self._state, self._result, self._exception = state, result, exception
+        self._made = threading.Condition()  # the last: other threads go by it
+        return True
 
     def done(self) -> bool:
         """See the base class."""
-        return self._state not in _UNSETTLED
+        return self.batch.outcomes is not None if self._made is None else super().done()
 
     def result(self, timeout: float | None = None) -> S:
         """See the base class."""
-        if self._state == _FINISHED and self._exception is None:
-            found: S = self._result
-            return found
+        if self._made is None and (outcomes := self.batch.outcomes) is not None:
+            found = outcomes[self.row]
+            if found is not None:
+                return found
         return super().result(timeout)
 
-    def set_running_or_notify_cancel(self) -> bool:
-        """See the base class."""
-        with _STATES:
-            if self._made is None and self._state == _PENDING:
-                self._state = _RUNNING
-                return True
-        return super().set_running_or_notify_cancel()
 
-    def set_result(self, result: S) -> None:
-        """See the base class."""
-        with _STATES:
-            if self._made is None and self._state in _UNSETTLED:
-                self._result, self._state = result, _FINISHED
-                return  # nobody has waited or left a callback
-        super().set_result(result)
+def future_of(row: tuple[Batch[Any, S], int]) -> Future[S]:
+    """Return a future for a row of a batch."""
+    future: MessageFuture[S] = MessageFuture()
+    future.batch, future.row = row
+    return future

@@ -1,7 +1,7 @@
-"""Messages that are sent in the background: each has a future, none waits for a call of anybody else.
+"""Messages that are sent in the background: each is a row of a batch, none waits for a call of anybody else.
 
-One thread takes what has been submitted, sends it in blocks, and settles the futures by the acknowledgements; what
-comes meanwhile is the next batch. A message leaves the window when it is acknowledged or has failed, not before.
+One thread takes what has been submitted, sends it in batches, and settles them by the acknowledgements; what
+comes meanwhile is in the next ones. A message leaves the window when it is acknowledged or has failed, not before.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import atexit
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Final, Generic, Literal, Protocol, TypeVar, cast
+from asyncio import Future as LoopFuture
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final, Generic, Literal, TypeVar
 
-from metaq.errors import MetaqError, SendFailed, WindowFull
+from metaq.client.batches import Batch, Gathering
+from metaq.errors import WindowFull
 from metaq.net.clock import Clock
 
 M = TypeVar("M")
 """A message as a program gives it: ``Message``, ``RocketMessage``."""
 P = TypeVar("P")
-"""What its producer makes of it, to be sent: a partition, or a row."""
 S = TypeVar("S")
-"""What an acknowledged message becomes: ``Sent``, ``RocketSent``."""
-R = TypeVar("R", contravariant=True)
 
 OnOverflow = Literal["block", "raise"] | Callable[[str, M], object]
 """What happens to a message that does not fit into the window: ``submit`` waits or raises, or a function gets it."""
@@ -40,31 +39,14 @@ _OVERHEAD_BYTES: Final = 64
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Settled(Protocol[R]):
-    """What the sending thread needs of a future."""
-
-    def set_running_or_notify_cancel(self) -> bool: ...
-    def set_result(self, result: R, /) -> None: ...
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
-class Submitted(Generic[M, P, S]):
-    """A message on its way, what its producer made of it, its future, and what it counts in the window."""
-
-    __slots__ = ("byte_count", "future", "message", "prepared", "topic")
-
-    def __init__(self, topic: str, message: M, prepared: P, data_bytes: int, future: Settled[S]) -> None:
-        self.topic, self.message, self.prepared, self.future = topic, message, prepared, future
-        self.byte_count = data_bytes + _OVERHEAD_BYTES
-
-
 class Submissions(Generic[M, P, S]):
     """The window and the thread behind it, which starts with the first message.
 
-    ``linger_s``: how long a message waits for others to share a block with. ``window_bytes``: most bytes that
-    are not acknowledged; a longer message goes alone.
+    ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: most bytes that
+    are not acknowledged; a longer message goes alone. A batch has ``messages_max`` and ``bytes_max`` at most.
 
-    ``send`` stores messages of one topic and returns what each became, or raises ``SendFailed``.
+    ``send`` stores batches of one topic and settles each of them, or raises. ``given`` returns a message as the program
+    has given it.
 
     Raises:
         ValueError: A number or ``on_overflow`` is outside of what is allowed.
@@ -72,12 +54,15 @@ class Submissions(Generic[M, P, S]):
 
     def __init__(
         self,
-        send: Callable[[str, Sequence[Submitted[M, P, S]]], Sequence[S]],
+        send: Callable[[str, Sequence[Batch[P, S]]], object],
+        given: Callable[[P], M],
         clock: Clock,
         *,
         linger_s: float,
         window_bytes: int,
         on_overflow: OnOverflow[M],
+        messages_max: int,
+        bytes_max: int,
     ) -> None:
         if not 0 <= linger_s <= 60:
             raise ValueError(f"linger_s {linger_s!r}: expected seconds, 0..60")
@@ -85,60 +70,82 @@ class Submissions(Generic[M, P, S]):
             raise ValueError(f"window {window_bytes!r}: expected bytes above 0")
         if isinstance(on_overflow, str) and on_overflow not in ("block", "raise"):
             raise ValueError(f"on_overflow {on_overflow!r}: expected 'block', 'raise' or a function")
-        self._send, self._clock = send, clock
+        self._send, self._given, self._clock = send, given, clock
         self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
         self._full_bytes = min(BATCH_BYTES_MAX, window_bytes)
-        self._changed = threading.Condition()
-        self._waiting: list[Submitted[M, P, S]] = []
-        self._first_s = 0.0
+        self._gathering: Gathering[P, S] = Gathering(messages_max, bytes_max, clock.monotonic)
+        self._lock = threading.Lock()
+        self._due, self._settled = threading.Condition(self._lock), threading.Condition(self._lock)
         self._bytes = 0
         self._flushing = 0
-        self._closed = self._given_up = False
+        self._thread_waits = self._overflowed = self._closed = self._given_up = False
         self._thread: threading.Thread | None = None
 
-    def put(self, one: Submitted[M, P, S]) -> None:
-        """Take a message.
+    def put(
+        self, topic: str, queue: Hashable, message: P, data_bytes: int, awaited: LoopFuture[S] | None = None
+    ) -> tuple[Batch[P, S], int]:
+        """Take a message; return its batch and its row there. ``awaited`` is settled with the batch.
 
         Raises:
             WindowFull: It does not fit, with ``on_overflow="raise"``.
             ValueError: The producer is closed.
         """
-        with self._changed:
-            if not self._fits(one):
-                if callable(self._on_overflow):
-                    self._on_overflow(one.topic, one.message)
-                    one.future.set_exception(WindowFull(one.topic, self._window_bytes))
-                    return
-                if self._on_overflow == "raise":
-                    raise WindowFull(one.topic, self._window_bytes)
-                self._changed.wait_for(lambda: self._fits(one) or self._closed)
-            if self._closed:
-                raise ValueError("the producer is closed")
-            is_first = not self._waiting
-            if is_first:
-                self._first_s = self._clock.monotonic()
-                self._start()
-            self._waiting.append(one)
-            self._bytes += one.byte_count
-            if is_first or self._bytes >= self._full_bytes:  # else the thread wakes by itself when it is time
-                self._changed.notify_all()
+        byte_count = data_bytes + _OVERHEAD_BYTES
+        with self._lock:
+            if not self._bytes or self._bytes + byte_count <= self._window_bytes or self._wait_for_space(byte_count):
+                if self._closed:
+                    raise ValueError("the producer is closed")
+                taken = self._gathering.add(topic, queue, message, byte_count)
+                if awaited is not None:
+                    taken[0].awaited.append(awaited)
+                self._bytes += byte_count
+                if self._thread_waits and (self._bytes == byte_count or self._bytes >= self._full_bytes):
+                    self._due.notify()  # otherwise the thread wakes by itself when it is time
+                elif self._thread is None:
+                    self._start()
+                return taken
+        return self._refuse(topic, message, awaited)
 
-    def _fits(self, one: Submitted[M, P, S]) -> bool:
-        return not self._bytes or self._bytes + one.byte_count <= self._window_bytes
+    def _wait_for_space(self, byte_count: int) -> bool:
+        """Wait until so many bytes fit, if that is wanted; return whether they do."""
+        self._overflowed = True
+        self._due.notify()  # it makes no sense to linger any longer
+        if self._on_overflow != "block":
+            return False
+        limit = self._window_bytes - byte_count
+        self._settled.wait_for(lambda: not self._bytes or self._bytes <= limit or self._closed)
+        return True
+
+    def _refuse(self, topic: str, message: P, awaited: LoopFuture[S] | None) -> tuple[Batch[P, S], int]:
+        """Raise, or give the message to the function that wants it; return a batch that has failed."""
+        full = WindowFull(topic, self._window_bytes)
+        if not callable(self._on_overflow):
+            raise full
+        self._on_overflow(topic, self._given(message))
+        if awaited is not None:
+            awaited.set_exception(full)
+        refused: Batch[P, S] = Batch(topic, None)
+        refused.settle([None], full)
+        return refused, 0
+
+    def listen(self, listener: Callable[[Batch[P, S]], object]) -> None:
+        """Have ``listener`` called with each batch that begins from now on, once it is settled and has awaited rows."""
+        with self._lock:
+            self._gathering.listener = listener
+            self._gathering.close_all()
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
-            self._thread.start()
-            atexit.register(self._close_forgotten)
+        self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
+        self._thread.start()
+        atexit.register(self._close_forgotten)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""
-        with self._changed:
+        with self._lock:
             self._flushing += 1
-            self._changed.notify_all()
+            self._due.notify()
             try:
-                return self._changed.wait_for(lambda: not self._bytes, timeout_s)
+                return self._settled.wait_for(lambda: not self._bytes, timeout_s)
             finally:
                 self._flushing -= 1
 
@@ -147,9 +154,10 @@ class Submissions(Generic[M, P, S]):
 
         After that time it is given up: nobody waits for it again, not even when the program ends.
         """
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._due.notify()
+            self._settled.notify_all()
         if self._thread is None or self._given_up:
             return not self._given_up
         self._thread.join(timeout_s)
@@ -165,56 +173,49 @@ class Submissions(Generic[M, P, S]):
         self.close()
 
     def _run(self) -> None:
-        while batch := self._take():
-            by_topic: dict[str, list[Submitted[M, P, S]]] = {}
-            for one in batch:
-                by_topic.setdefault(one.topic, []).append(one)
+        while batches := self._take():
+            by_topic: dict[str, list[Batch[P, S]]] = {}
+            for batch in batches:
+                by_topic.setdefault(batch.topic, []).append(batch)
             for topic, some in by_topic.items():
                 self._send_some(topic, some)
-            with self._changed:
-                self._bytes -= sum(one.byte_count for one in batch)
-                self._changed.notify_all()
+                with self._lock:
+                    self._bytes -= sum(batch.byte_count for batch in some)
+                    self._settled.notify_all()
 
-    def _take(self) -> list[Submitted[M, P, S]]:
-        """Wait for the next batch; none when the producer is closed."""
-        with self._changed:
+    def _take(self) -> list[Batch[P, S]]:
+        """Wait for the next batches; none when the producer is closed."""
+        with self._lock:
             while not self._is_due():
-                if self._closed and not self._waiting:
+                if self._closed and not self._gathering.waiting:
                     return []
-                left_s = self._first_s + self._linger_s - self._clock.monotonic() if self._waiting else None
-                self._changed.wait(left_s)
-            size = count = 0
-            while count < len(self._waiting) and (not count or size < BATCH_BYTES_MAX):
-                size += self._waiting[count].byte_count
-                count += 1
-            batch, self._waiting = self._waiting[:count], self._waiting[count:]
-            return batch
+                self._thread_waits = True
+                self._due.wait(self._left_s() if self._gathering.waiting else None)
+                self._thread_waits = False
+            self._overflowed = False
+            return self._gathering.take(BATCH_BYTES_MAX)
 
     def _is_due(self) -> bool:
         """Whether there is a batch, and no reason to wait for more."""
-        if not self._waiting:
+        if not self._gathering.waiting:
             return False
-        full = self._bytes >= self._full_bytes
-        waited = self._clock.monotonic() - self._first_s >= self._linger_s
-        return bool(waited or full or self._flushing or self._closed)
+        hurry = self._overflowed or self._flushing or self._closed
+        return bool(hurry or self._bytes >= self._full_bytes or self._left_s() <= 0)
 
-    def _send_some(self, topic: str, some: Sequence[Submitted[M, P, S]]) -> None:
-        running = [one for one in some if one.future.set_running_or_notify_cancel()]
-        if not running:
-            return
+    def _left_s(self) -> float:
+        """Seconds that the oldest batch may linger yet."""
+        return self._gathering.waiting[0].since_s + self._linger_s - self._clock.monotonic()
+
+    def _send_some(self, topic: str, batches: Sequence[Batch[P, S]]) -> None:
+        for batch in batches:
+            batch.begin()
         failure: Exception | None = None
-        sent: Sequence[S | None]
         try:
-            sent = self._send(topic, running)
-        except SendFailed as error:
-            sent, failure = cast("Sequence[S | None]", error.sent), error
+            self._send(topic, [batch for batch in batches if batch.messages])
         except Exception as error:  # whatever it is, the futures are settled, and the thread goes on
-            sent, failure = [None] * len(running), error
-        for one, result in zip(running, sent, strict=True):
-            if result is None:
-                one.future.set_exception(failure or MetaqError("not acknowledged"))
-            else:
-                one.future.set_result(result)
+            failure = error
+        for batch in batches:
+            batch.settle([None] * len(batch.messages), failure)  # unless that was done
 
 
 def leave_limit_s(kind: type[BaseException] | None) -> float | None:

@@ -21,13 +21,15 @@ from typing import Final, NamedTuple
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import CHECKSUM_MASK, checksum, crc32
 from metaq.formats.stored_form import FLAG_ATTRIBUTE, STORED_FORM, StoredFields, split_attribute
-from metaq.model import Buffer, Message
+from metaq.model import INT32_MAX, Buffer, Message
 
-__all__ = ["FLAG_ATTRIBUTE", "HEADER_BYTES", "Frame", "encode_body", "encode_frame", "walk"]
+__all__ = ["FLAG_ATTRIBUTE", "HEADER_BYTES", "Frame", "encode_body", "encode_frame", "encode_message", "walk"]
 
 HEADER_BYTES: Final = 20
 
 _HEADER: Final = struct.Struct(">iiqi")
+_PLAIN_HEADER: Final = struct.Struct(">ii12x")
+"""That of a message without id and attribute."""
 _INT32: Final = struct.Struct(">i")
 
 
@@ -119,6 +121,18 @@ def encode_frame(message_id: int, flag: int, body: Buffer, crc: int | None = Non
     except struct.error as error:
         sizes = f"body of {len(payload)} bytes, checksum {crc}, id {message_id}, flag {flag}"
         raise ValueError(f"frame does not fit its header: {sizes}: {error}") from None
+
+
+def encode_message(payload: bytes, attribute: str | None = None) -> bytes:
+    """Return the frame of a message that has no id yet. Most have no attribute, and this is the short way for them.
+
+    Raises:
+        TypeError: The payload is not bytes, or the attribute not a string.
+        ValueError: The attribute cannot be written as UTF-8, or the payload is longer than an int32 can say.
+    """
+    if attribute is None and type(payload) is bytes and len(payload) <= INT32_MAX:
+        return _PLAIN_HEADER.pack(len(payload), crc32(payload) & CHECKSUM_MASK) + payload
+    return encode_frame(0, *encode_body(Message(payload, attribute)))
 
 
 def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str = "run") -> Iterator[Frame]:

@@ -17,6 +17,7 @@ from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
 from metaq.client.rocketmq.producer import RocketProducer, Sendable, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
+from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
 from metaq.client.submissions import leave_limit_s
 from metaq.model import Partition
@@ -30,7 +31,7 @@ class AsyncRocketProducer:
 
     def __init__(self, producer: RocketProducer, *, wait_for_window: bool) -> None:
         self._producer = producer
-        self._window: AwaitedWindow[RocketSent] = AwaitedWindow(waits=wait_for_window)
+        self._window: AwaitedWindow[Row, RocketSent] = AwaitedWindow(producer.submissions, waits=wait_for_window)
 
     def __repr__(self) -> str:
         return f"Async{self._producer!r}"
@@ -99,9 +100,7 @@ class AsyncRocketProducer:
         if delay is not None or deliver_at is not None:  # its broker may have to be asked whether it can wait
             await asyncio.to_thread(self._producer.require_timers, topic, partition)
         message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
-        future = self._window.future()
-        await self._window.put(self._producer.enqueue, self._producer.prepare(future, topic, message, partition, key))
-        return future.awaited
+        return await self._window.put(*self._producer.prepare(topic, message, partition, key))
 
     async def send_many(
         self,

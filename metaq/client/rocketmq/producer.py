@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypedDict
+from typing import Final, Self, TypedDict, cast
 
 from metaq.backends.rocketmq.oneway import send_oneway
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.recalls import recall
-from metaq.client.futures import MessageFuture
+from metaq.client.batches import Batch
+from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Codec, Row, Sender
-from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Settled, Submissions, Submitted, leave_limit_s
+from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, SendFailed
 from metaq.model import Partition
@@ -26,6 +27,9 @@ DEFAULT_GROUP: Final = "metaq-producer"
 
 COMPRESS_FROM: Final = 4096
 """Bytes of the shortest body that is compressed, if the program does not say otherwise. Java's, too."""
+
+SUBMITTED_MESSAGES_MAX: Final = 10_000
+"""Most messages that are sent together. The sender makes requests of them, for each queue its own."""
 
 Sendable = bytes | str | RocketMessage
 
@@ -79,12 +83,13 @@ class RocketProducer:
             compress_from=_bytes(compress_from),
             failover=partitioner is None if failover is None else failover,
         )
-        self._submissions: Submissions[RocketMessage, Row, RocketSent] = Submissions(
-            lambda topic, some: self._sender.send(topic, [one.prepared for one in some]),
-            pool.clock,
+        self.submissions: Submissions[RocketMessage, Row, RocketSent] = Submissions(
+            *(self._store, lambda row: row.message, pool.clock),
             linger_s=linger_s,
             window_bytes=_bytes(window),
             on_overflow=on_overflow,
+            messages_max=SUBMITTED_MESSAGES_MAX,
+            bytes_max=BATCH_BYTES_MAX,
         )
 
     def __repr__(self) -> str:
@@ -241,29 +246,24 @@ class RocketProducer:
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
         message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
-        future: Future[RocketSent] = MessageFuture()
-        self.enqueue(self.prepare(future, topic, message, partition, key))
-        return future
+        return future_of(self.submissions.put(*self.prepare(topic, message, partition, key)))
 
     def prepare(
-        self,
-        future: Settled[RocketSent],
-        topic: str,
-        message: RocketMessage,
-        partition: Partition | None,
-        key: bytes | str | None,
-    ) -> Submitted[RocketMessage, Row, RocketSent]:
-        """Return a message for ``enqueue``, which settles ``future``. Raises as ``send``."""
+        self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
+    ) -> tuple[str, None, Row, int]:
+        """Return a message as ``submissions.put`` takes it. Raises as ``send``."""
         row = self._sender.row(topic, message, partition, key)
-        return Submitted(topic, message, row, len(row.body), future)
+        return topic, None, row, len(row.body)
 
-    def enqueue(self, one: Submitted[RocketMessage, Row, RocketSent]) -> None:
-        """Take a message to be sent in the background.
-
-        Raises:
-            WindowFull: The window is full, with ``on_overflow="raise"``.
-        """
-        self._submissions.put(one)
+    def _store(self, topic: str, batches: Sequence[Batch[Row, RocketSent]]) -> None:
+        """Store batches and settle each."""
+        for batch in batches:
+            try:
+                batch.settle(self._sender.send(topic, batch.messages))
+            except SendFailed as error:
+                alone = SendFailed(topic, error.reason, error.retryable, (None,))
+                alone.__cause__ = error
+                batch.settle(cast("Sequence[RocketSent | None]", error.sent), alone)
 
     def recall(self, topic: str, recall_handle: str) -> str:
         """Take back a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.
@@ -277,14 +277,14 @@ class RocketProducer:
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
-        return self._submissions.flush(timeout)
+        return self.submissions.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Send what was submitted and wait for it, for ``timeout`` seconds at most. Further calls do nothing.
 
         A ``with`` block that is left by Ctrl-C waits for 5 seconds.
         """
-        self._submissions.close(timeout)
+        self.submissions.close(timeout)
 
 
 def message_of(

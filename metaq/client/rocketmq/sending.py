@@ -60,10 +60,11 @@ class _Known(NamedTuple):
 class Row:
     """A message that is ready to be sent.
 
-    A row with ``alone`` is none of a batch: it is delayed, compressed, or a half message. ``may_move``: a queue of
-    another broker will do. ``number`` is its place among those that are sent together.
+    ``message`` is what the program gave. A row with ``alone`` is none of a batch: it is delayed, compressed, or a half
+    message. ``may_move``: a queue of another broker will do. ``number`` is its place among those sent together.
     """
 
+    message: RocketMessage
     queue: Partition
     message_id: str
     body: bytes
@@ -182,7 +183,7 @@ class Sender:
             )
         alone = bool(sys_flag or message.delay_level or message.is_timed)
         may_move = self._failover and partition is None and key is None
-        return Row(queue, message_id, body, properties, sys_flag, alone, may_move, message.is_timed)
+        return Row(message, queue, message_id, body, properties, sys_flag, alone, may_move, message.is_timed)
 
     def _next_id(self) -> str:
         now_ms = wall_clock_ms()

@@ -8,10 +8,11 @@ import pytest
 from fix_client import TIMEOUTS, MemoryCluster
 
 import metaq
+from metaq.client.blocks import BLOCK_BYTES_MAX
 from metaq.client.browser import Browser, Start
 from metaq.client.cluster import ClusterView
 from metaq.client.metaq import MetaQ
-from metaq.client.producer import BLOCK_BYTES_MAX, Producer
+from metaq.client.producer import Producer
 from metaq.client.records import Received
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConnectionFailed, ExtensionMissing, OffsetMoved, SendFailed, TopicNotFound

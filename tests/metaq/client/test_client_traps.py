@@ -53,9 +53,7 @@ TWINS: list[tuple[type, type]] = [
 SYNC_ONLY = {
     *(("MetaQ", name) for name in ("checkup",)),  # of the command metaq
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
-    *(
-        ("Producer", name) for name in ("put", "accepts", "knows", "xa", "enqueue", "prepare")
-    ),  # for the classes above it
+    *(("Producer", name) for name in ("put", "accepts", "knows", "xa", "prepare")),  # for the classes above it
 }
 
 

@@ -140,6 +140,52 @@ def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> Non
     assert given == [("orders", Message(b"y", "a"))]
 
 
+def test_a_message_that_waits_for_space_ends_the_lingering(setting: Setting) -> None:
+    with setting.producer(window=1000, linger_s=60) as producer:
+        futures = [producer.submit("orders", b"x" * 900) for _ in range(3)]
+        assert [future.result(10).offset >= 0 for future in futures[:2]] == [True, True]
+
+
+def test_a_function_that_gets_a_message_may_use_the_producer(setting: Setting) -> None:
+    flushed: list[bool] = []
+    producer = setting.producer(window=1000, on_overflow=lambda topic, one: flushed.append(producer.flush(timeout=0)))
+    with producer:
+        setting.gate.clear()
+        for _ in range(2):
+            producer.submit("orders", b"x" * 900)
+        setting.gate.set()
+    assert flushed == [False]
+
+
+def test_an_attribute_that_cannot_be_written_is_refused_and_harms_no_other(setting: Setting) -> None:
+    with setting.producer(linger_s=60) as producer:
+        future = producer.submit("orders", "x")
+        with pytest.raises(UnicodeEncodeError):
+            producer.submit("orders", "y", attribute="\ud800")
+        with pytest.raises(TypeError, match="attribute of a message: expected a string, got int"):
+            producer.submit("orders", "y", attribute=5)  # type: ignore[arg-type]
+        producer.flush(10)
+        assert future.result(0)
+
+
+def test_any_number_of_threads_submit(setting: Setting) -> None:
+    with setting.producer(window="8 KiB") as producer:
+        taken: list[list[Future[Sent]]] = [[] for _ in range(4)]
+
+        def submit(name: int) -> None:
+            for number in range(500):
+                taken[name].append(producer.submit("orders", b"%d-%d" % (name, number), key=b"%d" % name))
+
+        threads = [threading.Thread(target=submit, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        offsets = [[future.result(10).offset for future in some] for some in taken]
+    assert all(some == sorted(some) and len(some) == 500 for some in offsets)
+    assert len(setting.stored(0)) + len(setting.stored(1)) == 2000
+
+
 def test_a_failure_settles_each_future_with_what_is_known(setting: Setting) -> None:
     def refuse(command: Command) -> None:
         if isinstance(command, PutBatch) and command.partition == 1:
@@ -151,6 +197,7 @@ def test_a_failure_settles_each_future_with_what_is_known(setting: Setting) -> N
         assert futures[0].result(10).partition == Partition(0, 0)
         error = futures[1].exception(10)
         assert isinstance(error, SendFailed)
+        assert str(error).startswith("topic 'orders': 0 of 1 messages were acknowledged: ")
         assert "wrong partition 1" in str(error)
         assert not error.retryable
 

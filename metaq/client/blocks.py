@@ -1,0 +1,123 @@
+"""Blocks of frames: how one broker gets them, and where their messages are then."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Final
+
+from metaq.backends.metaq.batch_writer import BatchWriter
+from metaq.backends.metaq.puts import Receipt, takes_blocks
+from metaq.backends.metaq.session import Session
+from metaq.client.batches import Batch, Outcomes
+from metaq.client.records import Sent
+from metaq.errors import MetaqError, SendFailed
+from metaq.formats.message_id import IDS_PER_MS, IdRange
+from metaq.model import Partition
+
+BLOCK_BYTES_MAX: Final = 256 << 10
+"""Most bytes of one request; a longer message goes alone."""
+BLOCK_MESSAGES_MAX: Final = 1000
+"""Most messages of one request."""
+
+Block = Batch[bytes, Sent]
+"""Frames of one partition, which is the batch's ``queue``."""
+
+
+class StoredMessages:
+    """Where the messages of a block are, from the receipt of the first. Each record is made when it is asked for."""
+
+    __slots__ = ("_ids", "_offsets", "_partition", "_topic")
+
+    def __init__(self, topic: str, partition: Partition, receipt: Receipt, sizes: Sequence[int]) -> None:
+        self._topic, self._partition = topic, partition
+        self._offsets = array("q", accumulate(sizes[:-1], initial=receipt.offset))
+        self._ids = _consecutive(receipt.message_id, len(sizes))
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, row: int) -> Sent:
+        return Sent(topic=self._topic, partition=self._partition, offset=self._offsets[row], message_id=self._ids[row])
+
+    def __iter__(self) -> Iterator[Sent]:
+        topic, partition = self._topic, self._partition
+        for offset, message_id in zip(self._offsets, self._ids, strict=True):
+            yield Sent(topic=topic, partition=partition, offset=offset, message_id=message_id)
+
+
+def _consecutive(first_id: int, count: int) -> Sequence[int]:
+    """Return ids from ``first_id`` on; within one millisecond they are consecutive integers."""
+    if count == 1 or (first_id & IDS_PER_MS - 1) + count <= IDS_PER_MS:  # one id may be another broker's, of any form
+        return range(first_id, first_id + count)
+    return list(IdRange.starting_at(first_id, count))
+
+
+class BlockWriter:
+    """The blocks of one topic for one broker, over a connection that is theirs until they are settled."""
+
+    def __init__(self, session: Session, topic: str, blocks: Sequence[Block]) -> None:
+        self._topic, self._blocks = topic, blocks
+        # Other brokers take a block message by message and tell the place of the first one only.
+        self._takes_blocks = takes_blocks(session)
+        self._writer = BatchWriter(session, topic)
+        self._receipts: Sequence[Receipt] = ()
+
+    def write(self) -> None:
+        """Send all blocks; the last ones may still be on their way. Raises as ``BatchWriter``."""
+        for block in self._blocks:
+            partition = partition_of(block)
+            if self._takes_blocks:
+                self._writer.write(partition.index, b"".join(block.messages), len(block.messages))
+            else:
+                for frame in block.messages:
+                    self._writer.write(partition.index, frame, 1)
+
+    def flush(self) -> None:
+        """Wait for all acknowledgements. Raises as ``BatchWriter``."""
+        self._receipts = self._writer.flush()
+
+    def settle(self, failure: MetaqError | None) -> None:
+        """Settle the blocks; ``failure`` is why some may not be acknowledged."""
+        receipts = iter(self._receipts or self._writer.acknowledged)
+        for block in self._blocks:
+            outcomes = self._of_whole(block, receipts) if self._takes_blocks else self._of_each(block, receipts)
+            settle_block(block, outcomes, failure)
+
+    def _of_whole(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent] | None:
+        receipt = next(receipts, None)
+        if receipt is None:
+            return None
+        return StoredMessages(self._topic, partition_of(block), receipt, list(map(len, block.messages)))
+
+    def _of_each(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent]:
+        count, partition = len(block.messages), partition_of(block)
+        sent: list[Sent | None] = [
+            Sent(topic=self._topic, partition=partition, offset=receipt.offset, message_id=receipt.message_id)
+            for receipt in islice(receipts, count)
+        ]
+        return sent + [None] * (count - len(sent))
+
+
+def settle_block(block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqError | None) -> None:
+    """Settle a block; without ``outcomes`` none of its messages is acknowledged, because of ``failure``.
+
+    The exception of a message's future knows nothing of the messages beside it.
+    """
+    error = None
+    if failure is not None:
+        error = SendFailed(block.topic, reason_of(failure), failure.retryable, (None,))
+        error.__cause__ = failure
+    block.settle([None] * len(block.messages) if outcomes is None else outcomes, error)
+
+
+def reason_of(failure: MetaqError) -> str:
+    """Return what a ``SendFailed`` because of ``failure`` has as its reason."""
+    return failure.reason if isinstance(failure, SendFailed) else str(failure)
+
+
+def partition_of(block: Block) -> Partition:
+    """Return the partition of a block."""
+    assert isinstance(block.queue, Partition)
+    return block.queue
