@@ -88,6 +88,9 @@ Names = tuple[str, ...]
 
 _NO_NAMES: Final[tuple[Names, Names]] = (), ()
 
+ALIKE_MAX: Final = 4096
+"""Sets of groups that are kept once for all clients that have them."""
+
 OnChange = Callable[[str, tuple[Hashable, ...]], None]
 """Called with a consumer group that has changed, and the connections of its members."""
 
@@ -101,6 +104,7 @@ class Members:
         self._consumers: dict[str, _Consumers] = {}
         self._producers: dict[str, _Producers] = {}
         self._of_connection: dict[Hashable, tuple[Names, Names]] = {}
+        self._alike: dict[tuple[Names, Names], tuple[Names, Names]] = {}
         self._count = self._expression_bytes = 0
         self._listeners: list[OnChange] = []
 
@@ -294,7 +298,9 @@ class Members:
         consuming, producing = self._of_connection.get(connection, _NO_NAMES)
         groups = (names, producing) if kind == 0 else (consuming, names)
         if any(groups):
-            self._of_connection[connection] = groups
+            if len(self._alike) >= ALIKE_MAX:
+                self._alike.clear()
+            self._of_connection[connection] = self._alike.setdefault(groups, groups)
         else:
             del self._of_connection[connection]
 

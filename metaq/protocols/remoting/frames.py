@@ -81,7 +81,7 @@ class FrameDecoder:
         """Start with nothing received. Both limits count bytes; the frame's is with L1."""
         self._length_max = frame_bytes_max - _WORD.size
         self._header_bytes_max = min(header_bytes_max, HEADER_BYTES_LIMIT)
-        self._received = bytearray()
+        self._received: bytearray | bytes = b""
         self._missing = 0  # bytes below which no look at what was received is worth it
         self._error: ProtocolError | None = None
 
@@ -98,8 +98,11 @@ class FrameDecoder:
         Raises:
             ProtocolError: The bytes are no frame (raised by the iterator); final.
         """
-        if self._error is None:
-            self._received += chunk
+        if self._error is None and len(chunk):
+            if type(self._received) is bytearray:
+                self._received += chunk
+            else:
+                self._received = bytearray(chunk)
         return self._commands()
 
     def _commands(self) -> Iterator[RemotingCommand]:
@@ -112,7 +115,7 @@ class FrameDecoder:
         try:
             return self._take()
         except ProtocolError as error:
-            self._error, self._received = error, bytearray()
+            self._error, self._received = error, b""
             raise
 
     def _take(self) -> RemotingCommand | None:
@@ -137,8 +140,12 @@ class FrameDecoder:
         body_start = _HEAD.size + header_length
         with memoryview(received) as view:
             header, body = bytes(view[_HEAD.size : body_start]), bytes(view[body_start:end])
-        del received[:end]
         self._missing = 0
+        if end == there:  # most clients wait for their answers with nothing under way
+            self._received = b""
+        else:
+            assert isinstance(received, bytearray)
+            del received[:end]
         return read_json(header, body) if codec == Codec.JSON else read_binary(header, body)
 
     def _check_length(self, length: int) -> None:

@@ -261,13 +261,16 @@ def test_more_requests_than_are_carried_out_at_once_are_all_answered(
 
 
 def test_lost_connections_are_noticed(shared_broker: RunningBroker, client: WireClient, topic: str) -> None:
-    before = client.result(b"stats  1\r\n")[1]
+    def is_alone() -> bool:
+        return "curr_connections 1\r" in client.result(b"stats  1\r\n")[1]
+
+    wait_until(is_alone, "the broker forgets the connections of tests before this one")
     others = [shared_broker.client() for _ in range(5)]
     for other in others:
         other.send(put(topic, b"x" * 100_000, 1)[:-1])
+        assert not is_alone()
         other.close()
-    count = next(line for line in before.splitlines() if line.startswith("curr_connections "))
-    wait_until(lambda: f"{count}\r" in client.result(b"stats  1\r\n")[1], "the broker forgets closed connections")
+    wait_until(is_alone, "the broker forgets closed connections")
 
 
 def test_more_requests_than_are_carried_out_at_once_and_then_the_end(client: WireClient, topic: str) -> None:

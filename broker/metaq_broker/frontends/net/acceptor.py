@@ -17,6 +17,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from metaq_broker.frontends.net.socket_transport import SocketWatch
+
 _LOG: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
@@ -33,7 +35,10 @@ LOG_INTERVAL_S: Final = 60.0
 
 
 class Acceptor:
-    """Calls ``protocol`` for each connection while ``free_slots()`` says that there may be more, else ``refused``."""
+    """Calls ``protocol`` for each connection while ``free_slots()`` says that there may be more, else ``refused``.
+
+    ``sockets`` makes the transports, asyncio where it is ``None``.
+    """
 
     def __init__(
         self,
@@ -42,10 +47,12 @@ class Acceptor:
         protocol: Callable[[], asyncio.BaseProtocol],
         free_slots: Callable[[], int],
         refused: Callable[[], None],
+        sockets: SocketWatch | None = None,
     ) -> None:
         self._loop, self._listener = loop, listener
         self._protocol = protocol
         self._free_slots, self._refused = free_slots, refused
+        self._sockets = sockets
         self.arriving: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
         """Connections that are accepted and have no transport yet, or just got it."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -95,6 +102,9 @@ class Acceptor:
 
     def _open(self, client: socket.socket) -> None:
         protocol = self._protocol()
+        if self._sockets is not None and isinstance(protocol, asyncio.BufferedProtocol):
+            self._sockets.connect(client, protocol)
+            return
         self.arriving[protocol] = self._loop.create_task(self._connect(client, protocol))
 
     async def _connect(self, client: socket.socket, protocol: asyncio.BaseProtocol) -> None:

@@ -69,6 +69,8 @@ SHORT_QUANTUM_S: Final = 0.0002
 RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
 
+_NOTHING: Final = memoryview(b"")
+
 
 class Peer(Protocol):
     """A client that counts as a connection. ``buffered_bytes`` of input and output wait in it."""
@@ -133,7 +135,6 @@ class Connection(asyncio.BufferedProtocol):
         "_into_block",
         "_limits",
         "_loop",
-        "_now",
         "_paused",
         "_quantum_end",
         "_reading",
@@ -164,12 +165,11 @@ class Connection(asyncio.BufferedProtocol):
         self._working = False  # carrying out commands now
         self._reading = True
         self._into_block = False  # where the bytes are received: that of a block, or ``_received``
-        self._received = memoryview(b"")
+        self._received = _NOTHING
         self._input = False  # the session may hold whole commands
         self._eof = False
         self._quantum_end = 0.0
-        self._now: Final = server.loop.time
-        self.last_activity = self._now()
+        self.last_activity = self._loop.time()
         self.buffered_bytes = 0
         """Bytes of input and output that wait in this connection, as reported to the server."""
 
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._into_block:
             self.data_received(self._received[:size])
             return
-        self.last_activity = self._now()
+        self.last_activity = self._loop.time()
         self._session.buffer_filled(size)
         if self._session.buffer is None:
             self._carry_out()
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def data_received(self, data: Buffer) -> None:
         """Carry out what arrived elsewhere; a copy of it is taken."""
-        self.last_activity = self._now()
+        self.last_activity = self._loop.time()
         if not self._session.finished:
             self._session.receive_data(data)
             self._carry_out()
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Everything handed to the transport is in the socket."""
         self._blocked = False
-        self.last_activity = self._now()
+        self.last_activity = self._loop.time()
         # Not at once: the transport is in the middle of its own work and must not be closed now.
         self._schedule()
 
@@ -306,11 +306,11 @@ class Connection(asyncio.BufferedProtocol):
     def _work(self, quantum_s: float) -> None:
         if self._transport.is_closing():
             return
-        began = self._now()
+        began = self._loop.time()
         self._quantum_end = began + quantum_s
         self._send()
         requests = QUANTUM_REQUESTS
-        while self._input and not self._session.finished and requests > 0 and self._now() < self._quantum_end:
+        while self._input and not self._session.finished and requests > 0 and self._loop.time() < self._quantum_end:
             allowed = min(requests, self._limits.pipelined_requests_max - self._replies.unanswered)
             if allowed <= 0 or self._paused or self._replies.ready_bytes > self._limits.output_bytes_max:
                 break
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._working = False
             requests -= allowed
             self._send()
-        self._server.round_robin.charge(self._now() - began)
+        self._server.round_robin.charge(self._loop.time() - began)
         self._regulate()
         if self._input and not self._paused:
             self._wait()
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _quantum_over(self) -> bool:
-        return self._now() >= self._quantum_end
+        return self._loop.time() >= self._quantum_end
 
     def _report(self) -> None:
         output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         quota, replies = QUANTUM_BYTES, self._replies
         while not self._blocked and (self._file is not None or not replies.empty):
-            if quota <= 0 or self._now() >= self._quantum_end:
+            if quota <= 0 or self._loop.time() >= self._quantum_end:
                 self._wait()
                 return
             if self._file is not None:

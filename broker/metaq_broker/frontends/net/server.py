@@ -15,6 +15,7 @@ from metaq_broker.frontends.net.connection import Connection, Peer
 from metaq_broker.frontends.net.first_byte import FirstByte
 from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.net.session import ConnectionCounts, Limits, SessionFactory
+from metaq_broker.frontends.net.socket_transport import SocketWatch
 from metaq_broker.frontends.net.tls import TlsHandshake, names_of
 from metaq_broker.open_files import OpenFiles
 
@@ -75,6 +76,7 @@ class Server:
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._buffered_bytes = 0
         self._acceptor: Acceptor | None = None
+        self._sockets: SocketWatch | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -85,8 +87,14 @@ class Server:
         Raises:
             OSError: Another program has begun to listen there meanwhile.
         """
-        self._acceptor = Acceptor(self.loop, listener, self._client, self._free_slots, self._refused)
-        self._acceptor.start()
+        if self._tls is None and SocketWatch.is_supported():
+            self._sockets = SocketWatch(self.loop)
+        self._acceptor = Acceptor(self.loop, listener, self._client, self._free_slots, self._refused, self._sockets)
+        try:
+            self._acceptor.start()
+        except OSError:
+            self._close_sockets()
+            raise
         if self.connections_max < self.limits.connections_max:
             fields = {"maxConnections": self.limits.connections_max, "connections": self.connections_max}
             _LOG.warning("the limit of open files allows fewer connections", extra={"fields": fields})
@@ -106,6 +114,11 @@ class Server:
             _LOG.warning("connection cut at stop", extra={"fields": {"peer": connection.peer}})
             connection.abort()
         await self._empty.wait()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        if self._sockets is not None:
+            self._sockets.close()
 
     def _free_slots(self) -> int:
         assert self._acceptor is not None
