@@ -1,11 +1,18 @@
 """Group commit of the partitions: when their syncs start, and the threads in which these run.
 
 Every partition has a ``SyncQueue``. An append makes it due; at the end of this turn of the loop its sync is captured
-and run in a thread, so that what is appended together is synced together. If more was appended meanwhile, the next sync
-starts at once. At most one sync per partition is under way, at most ``workers`` in all. All completions that have
-happened by the time the loop looks cost it one wake-up. With a threshold (``unflush_threshold`` > 0) ``wait`` calls
-back in the next round of the loop, and a sync starts when more messages than that are not durable, or
-``flush_interval_ms`` after the first of them, or as soon as somebody asks for ``wait_durable`` or watches for messages.
+and run in a thread, so that what is appended together is synced together. At most ``workers`` syncs are under way.
+
+Syncs of one disk go in rounds: what becomes due while some are under way waits until these have ended, and then starts
+together; and the loop is woken when the last one of those that run has ended. A file system does the same with syncs of
+several files (one commit of its journal at a time), so waiting costs little, each sync is for more messages, and many
+answers leave together. One that takes long does not hold up the others: every ``LATE_S`` those that have ended are
+completed, and those that wait are started. All completions that have happened by the time the loop looks cost it one
+wake-up.
+
+With a threshold (``unflush_threshold`` > 0) ``wait`` calls back in the next round of the loop, and a sync starts when
+more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
+for ``wait_durable`` or watches for messages.
 
 Source: docs/operations.md, "What an acknowledgement means".
 """
@@ -17,8 +24,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.storage.group_commit import OnDurable, SyncQueue
@@ -29,6 +37,9 @@ OnReadable = Callable[[int], None]
 """Called with the new readable end of a partition."""
 
 Argument = TypeVar("Argument")
+
+LATE_S: Final = 0.05
+"""A sync that takes longer is not waited for by others of its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +59,41 @@ class FlushPolicy:
         return self.unflush_threshold <= 0
 
 
+class _Disk:
+    """A data folder: how many syncs are under way there, and the partitions that wait until these have ended.
+
+    ``running``: those that have not ended in their threads, guarded by a lock. ``began``: loop time of the last start.
+    """
+
+    __slots__ = ("began", "running", "under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = self.running = 0
+        self.waiting: list[_Partition] = []
+        self.began = 0.0
+
+    def begin_round(self) -> None:
+        """Start the syncs that wait, unless others are under way."""
+        if not self.under_way:
+            self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Start the syncs that wait."""
+        waiting, self.waiting = self.waiting, []
+        for partition in waiting:
+            partition.due = False
+            partition.start()
+
+
 class _Partition(SyncQueue[SyncJob]):
     """What is under way for one log."""
 
-    __slots__ = ("due", "log", "policy", "settling", "timer", "waits_for_disk")
+    __slots__ = ("disk", "due", "log", "policy", "settling", "timer", "waits_for_disk")
 
     def __init__(self, log: PartitionLog, policy: FlushPolicy, commit: GroupCommit) -> None:
         super().__init__(log, commit._sync, commit._call)
         self.log = log
+        self.disk = commit._disks.setdefault(log.directory.parent, _Disk())
         self.follow(policy)
         self.due = False
         self.timer: asyncio.TimerHandle | None = None
@@ -86,10 +124,13 @@ class GroupCommit:
         self._workers_max = workers
         self._partitions: dict[PartitionLog, _Partition] = {}
         self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
+        self._disks: dict[Path, _Disk] = {}
         self._due: list[_Partition] = []
+        self._completing = False
+        self._late: asyncio.TimerHandle | None = None
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
         self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
-        self._wake_lock = threading.Lock()
+        self._lock = threading.Lock()
         self._waking = False
         self._threads: list[threading.Thread] = []
         self._under_way = 0
@@ -193,6 +234,8 @@ class GroupCommit:
         """End the worker threads after the syncs that are under way (blocking). Call ``drain`` first."""
         for partition in self._partitions.values():
             partition.stop_timer()
+        if self._late is not None:
+            self._late.cancel()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -221,20 +264,27 @@ class GroupCommit:
         if partition.timer is not None:
             partition.stop_timer()
         partition.due = True
-        if not self._due:
+        if not self._due and not self._completing:
             (self._loop or self._running_loop()).call_soon(self._start_due)
         self._due.append(partition)
 
     def _start_due(self) -> None:
         due, self._due = self._due, []
         for partition in due:
-            partition.due = False
-            partition.start()
+            partition.disk.waiting.append(partition)
+        for partition in due:
+            partition.disk.begin_round()
 
     def _sync(self, partition: _Partition, job: SyncJob) -> None:
+        disk, loop = partition.disk, self._running_loop()
         self._under_way += 1
+        disk.under_way += 1
+        disk.began = loop.time()
+        with self._lock:
+            disk.running += 1
+        if self._late is None:
+            self._late = loop.call_later(LATE_S, self._look_after_late)
         if len(self._threads) < min(self._workers_max, self._under_way):
-            self._running_loop()  # the worker needs it
             thread = threading.Thread(target=self._work, name=f"metaq-sync-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -255,20 +305,45 @@ class GroupCommit:
             except Exception as failure:  # a defect must not leave the partition waiting for ever
                 error = OSError(f"the sync broke off: {failure!r}")
             self._done.append((partition, job, clock() - started, error))
-            with self._wake_lock:
-                wake, self._waking = not self._waking, True
+            with self._lock:
+                partition.disk.running -= 1
+                is_last = not partition.disk.running or len(self._done) >= self._workers_max
+                wake = is_last and not self._waking
+                self._waking |= wake
             if wake:
                 self._running_loop().call_soon_threadsafe(self._complete_all)
 
     # ---- completions
 
     def _complete_all(self) -> None:
-        with self._wake_lock:
+        with self._lock:
             self._waking = False
-        while self._done:
-            partition, job, seconds, error = self._done.popleft()
-            self.sync_seconds.observe(seconds)
-            self._synced(partition, job, error)
+        disks: set[_Disk] = set()
+        self._completing = True
+        try:
+            while self._done:
+                partition, job, seconds, error = self._done.popleft()
+                self.sync_seconds.observe(seconds)
+                partition.disk.under_way -= 1
+                disks.add(partition.disk)
+                self._synced(partition, job, error)
+        finally:
+            self._completing = False
+        self._start_due()
+        for disk in disks:
+            disk.begin_round()
+
+    def _look_after_late(self) -> None:
+        """Do not let those that have ended, and those that wait, wait for a sync that takes long."""
+        self._late = None
+        self._complete_all()
+        if self._under_way:
+            now = self._running_loop().time()
+            for disk in self._disks.values():
+                if disk.waiting and now - disk.began >= LATE_S:
+                    disk.start_waiting()
+            if self._late is None:
+                self._late = self._running_loop().call_later(LATE_S, self._look_after_late)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         """Take note that a sync has ended. A subclass may delay that of a successful one."""
@@ -278,7 +353,8 @@ class GroupCommit:
         if self._watchers and log.readable_end > before:
             self._notify_watchers(log)
         if partition.waiters or partition.waits_for_disk:
-            partition.start()  # what was appended meanwhile waits for nothing else
+            if not partition.due:
+                self._make_due(partition)  # for what was appended meanwhile
         elif log.unflushed_messages:
             self._schedule(partition)
         settling, partition.settling = partition.settling, []
