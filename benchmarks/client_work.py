@@ -3,7 +3,8 @@
     python benchmarks/client_work.py CLIENT produce|consume|members|idle ADDRESS TOPIC ROWS PAYLOAD_BYTES
 
 ``CLIENT`` is ``metaq``, ``metaq-many``, ``metaq-async``, ``confluent``, ``aiokafka``. The clock starts when the client
-has its connection and has sent, or read, one message. ``produce`` ends with the last acknowledgement.
+has its connection and has sent, or read, one message. ``produce`` ends when all results have been looked at. The two
+clients for asyncio await ``flush`` and not each future: ``asyncio.gather`` takes 3 to 4 us for each, whoever made it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ async def metaq_produce_async(work: Work) -> None:
         await producer.send(work.topic, b"first")
         with work.measured():
             sent = [await producer.submit(work.topic, payload) for payload in work.payloads()]
-            assert len(await asyncio.gather(*sent)) == work.rows
+            await producer.flush()
+            assert all(each.result().message_id for each in sent)
 
 
 def metaq_consume(work: Work) -> None:
@@ -261,7 +263,8 @@ async def aiokafka_produce(work: Work) -> None:
         await producer.send_and_wait(work.topic, b"first")
         with work.measured():
             sent = [await producer.send(work.topic, payload) for payload in work.payloads()]
-            assert len(await asyncio.gather(*sent)) == work.rows
+            await producer.flush()
+            assert all(each.result().timestamp for each in sent)
 
 
 def _aiokafka_consumer(work: Work, group: str, start: str = "earliest") -> Any:

@@ -69,7 +69,8 @@ class AsyncProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        return await self._window.put(*self._producer.prepare(topic, data, attribute, partition, key))
+        prepared = self._producer.prepare(topic, data, attribute, partition, key)
+        return self._window.offer(*prepared) or await self._window.put(*prepared)
 
     async def send_many(
         self,

@@ -66,7 +66,7 @@ def _settle_awaited(batch: Batch[P, S]) -> None:
 class AwaitedWindow(Generic[P, S]):
     """The window of one producer, whose ``submissions`` raise ``WindowFull`` and never wait.
 
-    With ``waits``, ``put`` waits until there is space; otherwise it raises. Loops may use it one after the other: what
+    Without ``waits``, ``WindowFull`` is the caller's. Loops may use it one after the other: what
     was submitted in one is settled there, or nowhere if it was closed.
     """
 
@@ -74,18 +74,22 @@ class AwaitedWindow(Generic[P, S]):
         self._submissions, self._waits = submissions, waits
         self._settlements: _Settlements[P, S] | None = None  # made in the loop that awaits first
 
+    def offer(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S] | None:
+        """Take a message if the window has space, and return its future. Raises as ``Submissions.put``."""
+        future: asyncio.Future[S] = self._here().loop.create_future()
+        try:
+            self._submissions.put(topic, queue, message, data_bytes, future)
+        except WindowFull:
+            if not self._waits:
+                raise
+            return None
+        return future
+
     async def put(self, topic: str, queue: Hashable, message: P, data_bytes: int) -> asyncio.Future[S]:
-        """Take a message as soon as the window has space; return its future. Raises as ``Submissions.put``."""
-        settlements = self._here()
-        future: asyncio.Future[S] = settlements.loop.create_future()
-        while True:
-            try:
-                self._submissions.put(topic, queue, message, data_bytes, future)
-                return future
-            except WindowFull:
-                if not self._waits:
-                    raise
-            await _settlement(settlements)
+        """As ``offer``, as soon as the window has space."""
+        while (future := self.offer(topic, queue, message, data_bytes)) is None:
+            await _settlement(self._here())
+        return future
 
     def _here(self) -> _Settlements[P, S]:
         loop, settlements = asyncio.get_running_loop(), self._settlements

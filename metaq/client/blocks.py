@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, islice, repeat
 from typing import Final
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import Receipt, takes_blocks
 from metaq.backends.metaq.session import Session
 from metaq.client.batches import Batch, Outcomes
-from metaq.client.records import Sent
+from metaq.client.records import Sent, sent_at
 from metaq.errors import MetaqError, SendFailed
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Partition
@@ -39,12 +39,10 @@ class StoredMessages:
         return len(self._ids)
 
     def __getitem__(self, row: int) -> Sent:
-        return Sent(topic=self._topic, partition=self._partition, offset=self._offsets[row], message_id=self._ids[row])
+        return sent_at(self._topic, self._partition, self._offsets[row], self._ids[row])
 
     def __iter__(self) -> Iterator[Sent]:
-        topic, partition = self._topic, self._partition
-        for offset, message_id in zip(self._offsets, self._ids, strict=True):
-            yield Sent(topic=topic, partition=partition, offset=offset, message_id=message_id)
+        return map(sent_at, repeat(self._topic), repeat(self._partition), self._offsets, self._ids)
 
 
 def _consecutive(first_id: int, count: int) -> Sequence[int]:
@@ -94,8 +92,7 @@ class BlockWriter:
     def _of_each(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent]:
         count, partition = len(block.messages), partition_of(block)
         sent: list[Sent | None] = [
-            Sent(topic=self._topic, partition=partition, offset=receipt.offset, message_id=receipt.message_id)
-            for receipt in islice(receipts, count)
+            sent_at(self._topic, partition, receipt.offset, receipt.message_id) for receipt in islice(receipts, count)
         ]
         return sent + [None] * (count - len(sent))
 

@@ -237,7 +237,7 @@ class Producer:
         return self._send(topic, zip(chosen, frames, strict=True))
 
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
-        partitions, addresses = self._route(topic)
+        partitions, addresses = self._routes.get(topic) or self._route(topic)
         if partition is None:
             given = None if key is None else _bytes_of(key, "key")
             with self._choosing:

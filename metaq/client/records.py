@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import timestamp_ms
@@ -22,15 +22,33 @@ def made_directly(record: type[R]) -> type[R]:
     a consumer hands out a message. The signature stays as it is.
     """
     names = [one.name for one in fields(record)]  # type: ignore[arg-type]
-    stores = {f"set_{name}": getattr(record, name).__set__ for name in names}
-    parameters, steps = ", ".join(names), "".join(f"    set_{name}(self, {name})\n" for name in names)
-    scope: dict[str, Any] = {}
-    exec(f"def __init__(self, *, {parameters}):\n{steps}", stores, scope)  # as dataclasses itself does
-    direct, generated = scope["__init__"], record.__init__
+    direct = _defined("__init__(self, *, {names}):\n{steps}", record, names)
+    generated = record.__init__
     direct.__kwdefaults__, direct.__annotations__ = generated.__kwdefaults__, generated.__annotations__
     direct.__qualname__, direct.__module__ = generated.__qualname__, record.__module__
     record.__init__ = direct  # type: ignore[method-assign]
     return record
+
+
+def maker(record: type[R]) -> Callable[..., R]:
+    """Return a function of all fields in their order that makes a frozen, slotted record in half of the time.
+
+    What calls a class with keywords makes a dict of them.
+    """
+    names = [one.name for one in fields(record)]  # type: ignore[arg-type]
+    made: Callable[..., R] = _defined("make({names}):\n    self = new(record)\n{steps}    return self\n", record, names)
+    return made
+
+
+def _defined(text: str, record: type[R], names: Sequence[str]) -> Any:
+    """Define a function by its text, as ``dataclasses`` itself does; ``{steps}`` set the slots of ``self``."""
+    scope: dict[str, Any] = {f"set_{name}": getattr(record, name).__set__ for name in names}
+    scope |= {"new": object.__new__, "record": record}
+    steps = "".join(f"    set_{name}(self, {name})\n" for name in names)
+    before = set(scope)
+    exec("def " + text.format(names=", ".join(names), steps=steps), scope)
+    [name] = scope.keys() - before - {"__builtins__"}
+    return scope[name]
 
 
 @made_directly
@@ -42,6 +60,10 @@ class Sent:
     partition: Partition
     offset: int
     message_id: int
+
+
+sent_at: Final[Callable[[str, Partition, int, int], Sent]] = maker(Sent)
+"""(topic, partition, offset, message id) -> the record."""
 
 
 @made_directly

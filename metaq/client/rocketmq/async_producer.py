@@ -100,7 +100,8 @@ class AsyncRocketProducer:
         if delay is not None or deliver_at is not None:  # its broker may have to be asked whether it can wait
             await asyncio.to_thread(self._producer.require_timers, topic, partition)
         message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
-        return await self._window.put(*self._producer.prepare(topic, message, partition, key))
+        prepared = self._producer.prepare(topic, message, partition, key)
+        return self._window.offer(*prepared) or await self._window.put(*prepared)
 
     async def send_many(
         self,
