@@ -258,6 +258,7 @@ def _modules_among(names: set[str], modules: Collection[str]) -> set[str]:
 COMPILED_LOOPS = (
     "metaq_broker.engine.block_loop",
     "metaq_broker.engine.machine_code",
+    "metaq_broker.frontends.remoting.batch_loop",
     "metaq_broker.frontends.remoting.record_loop",
     "metaq_broker.frontends.text.text_loop",
 )

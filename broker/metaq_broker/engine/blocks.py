@@ -26,6 +26,9 @@ from metaq_broker.storage.marks import Marks
 COMPILED_BYTES_MIN: Final = 2048
 """Shorter blocks are numbered by the plain loop: a call of the compiled one costs as much as a dozen frames."""
 
+COMPILED_FRAMES_MIN: Final = 32
+"""The same for frames whose checksums need no look."""
+
 Kernel = Callable[[Buffer, int, IdRange, int, int], Marks | None]
 
 _HEADER: Final = struct.Struct(">iiqi")
@@ -143,6 +146,11 @@ def number_made(
         BlockRefused: A body is too long.
     """
     block, start, next_mark = bytearray().join(frames), 0, 0
+    if len(frames) >= COMPILED_FRAMES_MIN:
+        if BLOCKS.loop is None:
+            BLOCKS.went_without(len(block))
+        elif (marks := BLOCKS.loop(block, len(frames), ids, message_bytes_max, mark_bytes)) is not None:
+            return block, marks
     pairs, pack, frame_bytes_max = array("q"), _ID.pack_into, HEADER_BYTES + message_bytes_max
     for ordinal, (frame, message_id) in enumerate(zip(frames, consecutive(ids), strict=True)):
         if len(frame) > frame_bytes_max:

@@ -6,7 +6,9 @@ Queues are the engine's partitions, queue offsets their ordinals, records are ma
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -83,8 +85,11 @@ class StoredBatch(NamedTuple):
 
     def message_ids(self) -> list[str]:
         """Return the messages' ids as RocketMQ's clients know them (``OffsetMessageId``)."""
-        host = self.store_host.hex().upper()
-        return [f"{host}{each:016X}" for each in self.physical_offsets]
+        host, offsets = self.store_host.hex().upper(), self.physical_offsets
+        if len(offsets) == 1:
+            return [f"{host}{offsets[0]:016X}"]
+        digits = struct.pack(f">{len(offsets)}q", *offsets).hex().upper()
+        return [host + digits[at : at + 16] for at in range(0, len(digits), 16)]
 
     def part(self, first: int, count: int) -> StoredBatch:
         """Return where ``count`` of the messages are, from number ``first`` on."""
@@ -147,7 +152,7 @@ class MessageStore:
         self._listeners: list[OnFrames] = []
 
     def when_stored(self, listener: OnFrames) -> None:
-        """Call ``listener`` with all messages that are stored from now on, when they are durable."""
+        """Call ``listener`` with all messages that are stored from now on, when they are durable and answered."""
         self._listeners.append(listener)
 
     # ---- storing
@@ -180,6 +185,7 @@ class MessageStore:
 
     def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
         """Do the same with frames in the stored form; their ids are given here."""
+        call_soon = asyncio.get_running_loop().call_soon
 
         def durable(refusal: Refusal | None) -> None:
             if refusal is not None:
@@ -198,9 +204,11 @@ class MessageStore:
             offsets = [base + first]
             if len(frames) > 1:
                 offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
-            for listener in self._listeners:
-                listener(topic, queue, ordinal, frames, offsets, store_time)
-            done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
+            try:
+                done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
+            finally:  # answers leave in the next turn of the loop, and listeners are called behind them
+                for listener in self._listeners:
+                    call_soon(listener, topic, queue, ordinal, frames, offsets, store_time)
 
         outcome = self._engine.append_made(MadeBlock(topic, queue, frames, EXTRA_BYTES_MAX), durable)
         if isinstance(outcome, Refusal):

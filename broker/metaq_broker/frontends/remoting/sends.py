@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import random
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
 from metaq.errors import CorruptRecord
-from metaq.formats.rocketmq.batches import OVERHEAD_BYTES
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.stored_form import encode_head, encode_stored, tag_of
@@ -27,6 +25,7 @@ from metaq.protocols.remoting.response_template import ResponseTemplate
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
+from metaq_broker.frontends.remoting.batch_frames import BATCHES, Shared
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
@@ -49,7 +48,6 @@ _SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _WAIT: Final = re.compile("WAIT\x01(?<![^\x02]WAIT\x01)[^\x02]*\x02?")  # begins with the word: that is found quickly
-_ELEMENT: Final = struct.Struct(">iiiii")
 _TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
 
 
@@ -186,8 +184,15 @@ class Sends:
             text = "batch request does not support retry group " + header.topic
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, text))
         common = "\x02".join(filter(None, (send.properties.strip("\x02"), self._cluster)))
+        shared = Shared(
+            common.encode("utf-8", "replace"),
+            header.sys_flag,
+            send.born_timestamp,
+            born_host(send.call),
+            header.reconsume_times or 0,
+        )
         try:
-            frames = frames_of_batch(command.body, common.encode("utf-8", "replace"), send)
+            frames = BATCHES.frames(command.body, shared)
         except CorruptRecord as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
@@ -246,45 +251,6 @@ def _host_of(peer: str) -> bytes:
         return host_bytes(ip.strip("[]").partition("%")[0], int(port))
     except ValueError:
         return bytes(IPV4_BYTES)
-
-
-def frames_of_batch(data: bytes, common: bytes, send: Send) -> list[bytes] | None:
-    """Return the frames of the elements of a batch (``data``), whose properties are followed by the ``common`` ones.
-
-    ``None``: there is none, or the properties of one are too long.
-
-    Raises:
-        CorruptRecord: ``data`` is no batch.
-    """
-    frames: list[bytes] = []
-    heads: dict[int, bytes] = {}
-    at, total, unpack = 0, len(data), _ELEMENT.unpack_from
-    header, born, times = send.header, born_host(send.call), send.header.reconsume_times or 0
-    while at < total:
-        if total - at < OVERHEAD_BYTES:
-            raise CorruptRecord("batch", at, 0, f"{total - at} bytes are no whole element")
-        size, _, _, flag, length = unpack(data, at)
-        body_at, end = at + _ELEMENT.size, at + size
-        properties_at = body_at + length + 2
-        if length < 0 or end > total or properties_at > end:
-            raise CorruptRecord(
-                "batch", at, 0, f"its size is {size}, its body has {length} bytes, {total - at} are there"
-            )
-        properties_end = properties_at + int.from_bytes(data[properties_at - 2 : properties_at])
-        if properties_end > end:
-            raise CorruptRecord("batch", at, size, "its properties reach beyond it")
-        properties = data[properties_at:properties_end]
-        if properties and properties[-1] != 2:
-            properties += b"\x02"
-        properties += common
-        if len(properties) > BYTES_MAX:
-            return None
-        head = heads.get(flag)
-        if head is None:
-            head = heads[flag] = encode_head(flag, header.sys_flag, send.born_timestamp, born, times)
-        frames.append(encode_stored(tag_of(properties), head, properties, data[body_at : body_at + length]))
-        at = end
-    return frames or None
 
 
 def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = _SENT) -> RemotingCommand:
