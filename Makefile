@@ -45,6 +45,10 @@ test-databases: java $(READY)  ## Run the tests of stored offsets with real Post
 test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
 	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq tests/rocketmq_broker $(PYTEST_ARGS)
 
+.PHONY: test-pipe
+test-pipe: $(READY)  ## Send a million lines through metaq produce and metaq consume, with both protocols, two minutes: docs/testing.md
+	@METAQ_PIPE_LINES=1000000 $(BIN)/python -m pytest --numprocesses 0 tests/metaq/cli/test_pipe.py $(PYTEST_ARGS)
+
 bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
 	@$(SPARK_PYTHON) benchmarks/suite.py $(BENCH_ARGS)
 

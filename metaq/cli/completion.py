@@ -81,7 +81,8 @@ def _print_topics(profile: Profile) -> int:
     from metaq.errors import MetaqError
 
     try:
-        with replace(profile, timeout=TOPICS_S).connect() as mq:
+        timeout_s = TOPICS_S if profile.timeout is None else min(TOPICS_S, profile.timeout)
+        with replace(profile, timeout=timeout_s).connect() as mq:
             names = list(mq.cluster.topics())
     except (MetaqError, ValueError, OSError):
         return 1

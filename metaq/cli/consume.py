@@ -17,9 +17,11 @@ from metaq.cli.message_form import Write, add_form, writer_of
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
     from metaq.client.browser import Start
+    from metaq.client.group_consumer import GroupConsumer
     from metaq.client.metaq import MetaQ
     from metaq.client.records import Received
     from metaq.client.rocketmq.client import RocketMQ
+    from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
     from metaq.client.rocketmq.records import RocketReceived
     from metaq.model import Partition
 
@@ -84,30 +86,32 @@ def _run_in_group(options: argparse.Namespace, profile: Profile, start: Start, w
 
     if options.partition is not None:
         raise ValueError("--partition: with --group, the group says which partitions are read")
-    left, idle, out = options.count, 0, sys.stdout.buffer
-    with (
-        profile.connect() as mq,
-        mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer,
-    ):
+    with profile.connect() as mq:
         mq.cluster.describe(options.topic)  # an unknown topic is an error, not one to wait for
-        while left != 0:
-            messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
-            printed = list(_picked(messages, options.attribute, options.grep))
-            with uninterrupted():  # what is printed counts as read
-                out.write(b"".join(map(write, printed)))
-                out.flush()
-                for message in messages:
-                    message.ack()
-            if left is not None:
-                left -= len(printed)
-            if messages or options.follow:
-                continue
-            if consumer.assignment and not any(consumer.lag().values()):
-                break
-            idle += not consumer.assignment
-            if idle == _GROUP_ROUNDS:
-                raise ValueError(f"group {options.group!r}: no partition is free, other consumers have all of them")
+        with mq.consumer(options.group, [options.topic], start=start, auto_ack=False) as consumer:
+            _print_unread(consumer, options, write)
     return 0
+
+
+def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write) -> None:
+    left, idle, out = options.count, 0, sys.stdout.buffer
+    while left != 0:
+        messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
+        printed = list(_picked(messages, options.attribute, options.grep))
+        with uninterrupted():  # what is printed counts as read
+            out.write(b"".join(map(write, printed)))
+            out.flush()
+            for message in messages:
+                message.ack()
+        if left is not None:
+            left -= len(printed)
+        if messages or options.follow:
+            continue
+        if consumer.assignment and not any(consumer.lag().values()):
+            return
+        idle += not consumer.assignment
+        if idle == _GROUP_ROUNDS:
+            raise ValueError(f"group {options.group!r}: no partition is free, other consumers have all of them")
 
 
 @contextmanager

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from metaq.cli.message_form import ESCAPES, TOKEN
 
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _FIELDS: Final = "kav"
 
 
 class Line(NamedTuple):
-    """A message to send. The key decides on the partition; RocketMQ also stores it."""
+    """A message to send. The key decides on the partition, unless that is named; RocketMQ also stores the key."""
 
     value: bytes
     key: bytes | None
     attribute: str | None
+    properties: Mapping[str, str] = NO_PROPERTIES
+    partition: str | None = None
 
     def words_of_key(self) -> tuple[str, ...]:
         """Return the key as RocketMQ has it, words without blanks.

@@ -8,14 +8,13 @@ Source: docs/cli.md.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import metaq
 from metaq.cli.profile import DEFAULT_CLUSTER, Profile, ProfileError, parse_timeout, read_profile
+from metaq.cli.streams import abandon_output, complain, give_up_output, output_failure, prepare_output
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
 
@@ -24,14 +23,32 @@ _CLUSTER_HELP: Final = (
     "host:port,... of MetaQ brokers, zk://host:port/root, or rocketmq://host:port,... of RocketMQ's name servers "
     f"(default: $METAQ_CLUSTER, else the profile's, else {DEFAULT_CLUSTER})"
 )
+_PROFILE_HELP: Final = "section of the configuration file (default: $METAQ_PROFILE)"
+_TIMEOUT_HELP: Final = "how long to wait for an answer (default: 30)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    options = _parse(arguments)
-    if "run" not in options:
-        _parser().print_help(sys.stderr)
-        return EXIT_USAGE
+    """Run the command; return the exit status.
+
+    Raises:
+        SystemExit: The arguments are wrong, or ask for help.
+    """
+    try:
+        prepare_output()
+        options = _parse(arguments)
+        if "run" not in options:
+            _parser().print_help(sys.stderr)
+            return EXIT_USAGE
+        return _run(options)
+    except BrokenPipeError:
+        abandon_output()
+        return EXIT_PIPE
+    except KeyboardInterrupt:
+        give_up_output()
+        return EXIT_INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
     from metaq.errors import MetaqError
 
     try:
@@ -42,21 +59,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        return _end_of_output()
+        raise
     except UnicodeEncodeError as error:
-        return _complain(f"{error.object!r} is not UTF-8", EXIT_USAGE)
+        return _fail(f"{error.object!r} is not UTF-8", EXIT_USAGE)
     except (ProfileError, ValueError) as error:
-        return _complain(str(error), EXIT_USAGE)
-    except (MetaqError, OSError) as error:
-        return _complain(str(error), EXIT_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return _fail(str(error), EXIT_USAGE)
+    except MetaqError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except OSError as error:
+        return _fail(_reason(error), EXIT_FAILED)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments; those of a list may stand before and behind options, which argparse does not do."""
     parser = _parser()
-    options, behind = parser.parse_known_args(arguments)
+    try:
+        options, behind = parser.parse_known_args(arguments)
+    except SystemExit:
+        sys.stdout.flush()  # the help, while somebody can be told that nobody reads it
+        raise
     if behind and ("list_name" not in options or any(one.startswith("-") for one in behind)):
         parser.error(f"unrecognized arguments: {' '.join(behind)}")
     if behind:
@@ -64,25 +85,24 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _complain(text: str, status: int) -> int:
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-    print(f"metaq: {text}", file=sys.stderr)
+def _fail(text: str, status: int) -> int:
+    give_up_output()
+    complain(text)
     return status
 
 
-def _end_of_output() -> int:
-    """Make the interpreter's last flush of the standard output harmless."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_PIPE
+def _reason(error: OSError) -> str:
+    """What went wrong, with the file; the standard output is one, too."""
+    if error.filename is not None:
+        return f"{error.strerror}: {error.filename!r}"
+    failure = output_failure()
+    return f"the standard output cannot be written: {failure}" if failure else error.strerror or str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="metaq", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
-    parser.add_argument("-c", "--cluster", metavar="CLUSTER", help=_CLUSTER_HELP)
-    parser.add_argument("--profile", metavar="NAME", help="section of the configuration file (default: $METAQ_PROFILE)")
-    parser.add_argument("--timeout", metavar="SECONDS", help="how long to wait for an answer (default: 30)")
+    _add_cluster(parser, None)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
     # small: what a command needs is imported when it runs
     from metaq.cli import (
@@ -114,7 +134,16 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_command(commands)
     doctor.add_command(commands)
     completion.add_command(commands, parser)
+    for command in commands.choices.values():
+        _add_cluster(command.add_argument_group("cluster"), argparse.SUPPRESS)
     return parser
+
+
+def _add_cluster(parser: argparse._ActionsContainer, default: str | None) -> None:
+    """Add the options that may stand before a command and behind it."""
+    parser.add_argument("-c", "--cluster", metavar="CLUSTER", default=default, help=_CLUSTER_HELP)
+    parser.add_argument("--profile", metavar="NAME", default=default, help=_PROFILE_HELP)
+    parser.add_argument("--timeout", metavar="SECONDS", default=default, help=_TIMEOUT_HELP)
 
 
 if __name__ == "__main__":

@@ -36,11 +36,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
-    from metaq.cli.profile import named_cluster
     from metaq.client.mirror.mirror import Mirror
     from metaq.client.mirror.progress import ProgressFile
 
-    source, target = named_cluster(options.source), named_cluster(options.target)
+    source, target = _named(options.source, profile), _named(options.target, profile)
     progress = ProgressFile(Path(options.checkpoint), source.cluster, target.cluster, options.prefix)
     with progress, source.connect() as read, target.connect() as written:
         mirror = Mirror(
@@ -55,6 +54,16 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
         finally:
             _print(mirror, options)
     return 0
+
+
+def _named(text: str, given: Profile) -> Profile:
+    """Return the cluster that an argument names, with the timeout that is given for all."""
+    from dataclasses import replace
+
+    from metaq.cli.profile import named_cluster
+
+    found = named_cluster(text)
+    return found if given.timeout is None else replace(found, timeout=given.timeout)
 
 
 def _copy(mirror: Mirror, *, follow: bool) -> None:

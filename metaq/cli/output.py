@@ -7,6 +7,9 @@ import datetime
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -19,11 +22,11 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
             print(json.dumps(row))
         return
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
     numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
     for line in [list(columns), *cells]:
         parts = [
-            cell.rjust(width) if right else cell.ljust(width)
+            " " * (width - _width(cell)) + cell if right else cell + " " * (width - _width(cell))
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
         print("  ".join(parts).rstrip())
@@ -34,14 +37,34 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal would obey instead of showing it, such as line ends."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for a Chinese character, none for an accent."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
 
 
 def time_text(ms: int | None) -> str | None:
-    """Return ms since 1970 as ISO 8601 in UTC; ``None`` for ``None``."""
+    """Return ms since 1970 as ISO 8601 in UTC, as ``@MS`` outside of the years 1 to 9999; ``None`` for ``None``."""
     if ms is None:
         return None
-    moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    try:
+        moment = _EPOCH + datetime.timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"@{ms}"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -67,7 +90,8 @@ def json_value(data: bytes) -> dict[str, str]:
 
 def note(text: str) -> None:
     """Print a line for the user that is not part of the output."""
-    print(text, file=sys.stderr)
+    if sys.stderr is not None:
+        print(text, file=sys.stderr)
 
 
 def counted(count: int, noun: str = "message") -> str:

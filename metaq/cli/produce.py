@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import select
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from metaq.cli.arguments import span_s
+from metaq.cli.input_lines import chunks
+from metaq.cli.json_lines import json_parser
 from metaq.cli.line_format import Line, line_parser
 from metaq.cli.output import counted, note
+from metaq.cli.targets import Target, target_of
 
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
-    from metaq.client.metaq import MetaQ
     from metaq.client.records import Sent
-    from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.records import RocketSent
-    from metaq.model import Partition
 
-    Send = Callable[[Sequence[Line]], Sequence[Sent | RocketSent]]
+    Show = Callable[[Sequence[Sent | RocketSent]], None]
 
+Parse = Callable[[bytes, int], Line | None]
 
-class RocketFields(TypedDict):
-    """What all messages to RocketMQ have."""
-
-    properties: dict[str, str]
-    delay: int | None
-
-
-CHUNK_BYTES: Final = 1 << 20
-"""Most bytes of input that are sent, and waited for, at a time."""
-
-_READ_BYTES: Final = 64 << 10
 _FORMAT_HELP: Final = (
     "what stands in a line: %%k key, %%a attribute or tag, %%v value, with text between, such as %%k:%%v; "
     r"\t, \0, \\, %%%%"
 )
 _PROPERTY_HELP: Final = "RocketMQ: property of every message; repeatable"
+_JSON_HELP: Final = "lines are JSON objects, as consume --json prints them; -v prints such, too"
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,9 +46,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     form = parser.add_mutually_exclusive_group()
     form.add_argument("-k", "--key-separator", metavar="TEXT", help="lines are KEY TEXT VALUE")
     form.add_argument("--format", metavar="FORMAT", help=_FORMAT_HELP)
+    form.add_argument("--json", action="store_true", help=_JSON_HELP)
     parser.add_argument("--whole", action="store_true", help="each file is one message, instead of each line")
     parser.add_argument("-v", "--verbose", action="store_true", help="print where each message was stored")
     parser.set_defaults(run=_run, list_name="files")
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Lines that were read, messages that brokers acknowledged, and those sent without their properties."""
+
+    read: int = 0
+    sent: int = 0
+    stripped: int = 0
 
 
 def _run(options: argparse.Namespace, profile: Profile) -> int:
@@ -65,23 +66,32 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
 
     partition = None if options.partition is None else Partition.parse_any(options.partition)
     parse = _parser_of(options)
-    count = 0
+    counts = _Counts()
     with profile.connect() as mq:
-        send = _sender(mq, options, partition)
+        target = target_of(mq, options, partition)
         try:
-            for lines in _chunks(options):
-                sent = send([parse(line, number) for number, line in enumerate(lines, count + 1)])
-                count += len(sent)
-                if options.verbose:
-                    _print_sent(sent)
+            for lines in _inputs(options):
+                _send(lines, parse, target, counts, _shower(options))
         finally:
-            note(f"{counted(count)} sent to {options.topic}")
+            note(f"{counted(counts.sent)} sent to {options.topic}")
+            if counts.stripped:
+                note(f"{counted(counts.stripped)} had properties, which MetaQ does not store")
     return 0
 
 
-def _parser_of(options: argparse.Namespace) -> Callable[[bytes, int], Line]:
-    """Return what reads a line, given its number."""
+def _inputs(options: argparse.Namespace) -> Iterable[list[bytes]]:
+    if options.message is None:
+        return chunks(options.files, whole=options.whole)
+    if options.files or options.whole:
+        raise ValueError("--message: expected neither files nor --whole with it")
+    return [[os.fsencode(text) for text in options.message]]
+
+
+def _parser_of(options: argparse.Namespace) -> Parse:
+    """Return what reads a line, given its number; what it returns as ``None`` is no message."""
     attribute: str | None = options.attribute
+    if options.json:
+        return json_parser(attribute)
     if options.format is not None:
         return line_parser(options.format, attribute)
     if options.key_separator is None:
@@ -99,84 +109,71 @@ def _parser_of(options: argparse.Namespace) -> Callable[[bytes, int], Line]:
     return parse
 
 
-def _sender(mq: MetaQ | RocketMQ, options: argparse.Namespace, partition: Partition | None) -> Send:
-    """Return what sends lines to the cluster."""
-    from metaq.client.metaq import MetaQ
-    from metaq.model import Message
+def _send(lines: list[bytes], parse: Parse, target: Target[Any], counts: _Counts, show: Show) -> None:
+    """Send lines. One that is no message ends that, with its number, when those before it are stored."""
+    from metaq.client.rocketmq.records import UnsendableMessage
 
-    topic: str = options.topic
-    properties = _properties(options.property or ())
-    if isinstance(mq, MetaQ):
-        if properties or options.delay is not None:
-            raise ValueError("--property and --delay are for RocketMQ: MetaQ's messages have neither")
-        to_metaq = mq.producer()
-        return lambda lines: to_metaq.send_many(
-            topic,
-            [Message(line.value, line.attribute) for line in lines],
-            partition=partition,
-            keys=[line.key for line in lines],
-        )
-    from metaq.client.rocketmq.records import RocketMessage
-
-    to_rocketmq = mq.producer()
-    more: RocketFields = {"properties": properties, "delay": options.delay}
-    return lambda lines: to_rocketmq.send_many(
-        topic,
-        [RocketMessage(data=line.value, tag=line.attribute, keys=line.words_of_key(), **more) for line in lines],
-        partition=partition,
-        keys=[line.key for line in lines],
-    )
-
-
-def _properties(given: Sequence[str]) -> dict[str, str]:
-    properties = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise ValueError(f"--property {text}: expected NAME=VALUE")
-        properties[name] = value
-    return properties
-
-
-def _print_sent(sent: Sequence[Sent | RocketSent]) -> None:
-    for one in sent:
-        print(f"{one.topic}/{one.partition} offset {one.offset} id {one.message_id}")
-
-
-def _chunks(options: argparse.Namespace) -> Iterator[list[bytes]]:
-    """Yield messages as they come, at most about ``CHUNK_BYTES`` at a time."""
-    if options.message is not None:
-        yield [os.fsencode(text) for text in options.message]
-        return
-    for name in options.files or ["-"]:
-        descriptor = sys.stdin.fileno() if name == "-" else os.open(name, os.O_RDONLY)
+    read, messages, numbers, refused = list[Line](), list[Any](), list[int](), None
+    for line in lines:
+        counts.read += 1
         try:
-            yield from [[_whole(descriptor)]] if options.whole else _lines(descriptor)
-        finally:
-            if name != "-":
-                os.close(descriptor)
+            found = parse(line, counts.read)
+            if found is not None:
+                messages.append(_message(target, found, counts.read))
+                read.append(found)
+                numbers.append(counts.read)
+        except ValueError as error:
+            refused = error
+            break
+    try:
+        show(_store(target, read, messages, counts))
+    except UnsendableMessage as error:  # none of them was sent
+        at = error.number
+        refused = ValueError(f"line {numbers[at]}: {error.reason}")
+        show(_store(target, read[:at], messages[:at], counts))
+    if refused is not None:
+        raise refused
 
 
-def _whole(descriptor: int) -> bytes:
-    return b"".join(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
+def _message(target: Target[Any], line: Line, number: int) -> object:
+    try:
+        return target.message(line)
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from None
 
 
-def _lines(descriptor: int) -> Iterator[list[bytes]]:
-    """Yield the whole lines that have arrived, without line ends; a last line without one counts too."""
-    begun = b""
-    while data := _available(descriptor):
-        *lines, begun = (begun + data).split(b"\n")
-        if lines:
-            yield lines
-    if begun:
-        yield [begun]
+def _store(target: Target[Any], lines: list[Line], messages: list[Any], counts: _Counts) -> Sequence[Sent | RocketSent]:
+    from metaq.errors import SendFailed
+
+    if not lines:
+        return []
+    try:
+        sent = target.send(lines, messages)
+    except SendFailed as error:
+        counts.sent += sum(one is not None for one in error.sent)
+        raise
+    counts.sent += len(sent)
+    counts.stripped += target.stripped(lines)
+    return sent
 
 
-def _available(descriptor: int) -> bytes:
-    """Wait for input, and return what has arrived, up to ``CHUNK_BYTES``; empty at the end."""
-    parts = [os.read(descriptor, _READ_BYTES)]
-    size = len(parts[0])
-    while parts[-1] and size < CHUNK_BYTES and select.select([descriptor], [], [], 0)[0]:
-        parts.append(os.read(descriptor, _READ_BYTES))
-        size += len(parts[-1])
-    return b"".join(parts)
+def _shower(options: argparse.Namespace) -> Show:
+    """Return what tells the user of stored messages, if that is wanted."""
+    if not options.verbose:
+        return lambda sent: None
+    line = _json_line if options.json else _text_line
+
+    def show(sent: Sequence[Sent | RocketSent]) -> None:
+        for one in sent:
+            print(line(one))
+
+    return show
+
+
+def _text_line(one: Sent | RocketSent) -> str:
+    return f"{one.topic}/{one.partition} offset {one.offset} id {one.message_id}"
+
+
+def _json_line(one: Sent | RocketSent) -> str:
+    where = {"topic": one.topic, "partition": str(one.partition), "offset": one.offset}
+    return json.dumps({**where, "message_id": one.message_id})

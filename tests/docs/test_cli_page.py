@@ -40,7 +40,7 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
     zookeeper.put("/consumers/billing/offsets/orders/0-0", "-1-27")
     environment = {**os.environ, "METAQ_CLUSTER": str(broker.address), "PATH": _with_command(tmp_path)}
     found = examples()
-    assert len(found) == 31
+    assert len(found) == 33
     _write_checkpoint(tmp_path / "progress" / "query")
     with ScriptedCluster() as rocketmq:
         _fill(rocketmq)
@@ -53,7 +53,7 @@ def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_p
 
 def _fill(rocketmq: ScriptedCluster) -> None:
     """The topics of the page, and a message that a group gave up."""
-    for topic in ("orders", "east-orders", "%DLQ%billing"):
+    for topic in ("orders", "orders-copy", "east-orders", "%DLQ%billing"):
         rocketmq.create_topic(topic)
     properties = {"RETRY_TOPIC": "orders", "UNIQ_KEY": "7F00000100002A9F0000000000000007"}
     queue = Partition("broker-a", 0)

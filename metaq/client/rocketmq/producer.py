@@ -14,7 +14,7 @@ from metaq.backends.rocketmq.recalls import recall
 from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
 from metaq.discovery.name_server import NameServerDirectory
@@ -188,7 +188,7 @@ class RocketProducer:
             try:
                 rows.append(self._sender.row(topic, message, partition, None if keys is None else keys[number]))
             except ValueError as error:
-                raise ValueError(f"message {number}: {error}") from None
+                raise UnsendableMessage(number, str(error)) from None
         return self._sender.send(topic, rows) if rows else []
 
     def send_oneway(

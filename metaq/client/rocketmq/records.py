@@ -33,6 +33,17 @@ _OWN_NAMES: Final = (
 )
 
 
+class UnsendableMessage(ValueError):
+    """Message ``number``, counted from 0, of those that were given cannot be sent as it is; none was sent."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number, self.reason = number, reason
+        super().__init__(number, reason)
+
+    def __str__(self) -> str:
+        return f"message {self.number}: {self.reason}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketMessage:
     """A message to send.

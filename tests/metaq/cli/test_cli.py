@@ -15,7 +15,7 @@ from fix_broker import RunningBroker
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.cli.arguments import parse_start, parse_time
 from metaq.cli.consume import uninterrupted
-from metaq.cli.main import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE, main
+from metaq.cli.main import EXIT_FAILED, EXIT_PIPE, EXIT_USAGE, main
 from metaq.cli.message_form import compile_format
 from metaq.cli.output import json_value, print_rows
 from metaq.cli.profile import Profile, ProfileError, read_profile
@@ -186,15 +186,6 @@ class TestWithBroker:
     @pytest.fixture
     def environment(self, dev_broker: RunningBroker) -> dict[str, str]:
         return {**os.environ, "METAQ_CLUSTER": str(dev_broker.address)}
-
-    def test_lines_pass_a_pipe_unchanged(self, environment: dict[str, str]) -> None:
-        lines = [b"%d \xff\x00" % number for number in range(30_000)] + [b"", b"without an end"]
-        sent = subprocess.run(
-            [*COMMAND, "produce", "big", "-p", "0-0"], env=environment, input=b"\n".join(lines), capture_output=True
-        )
-        assert (sent.returncode, sent.stderr) == (EXIT_OK, b"30,002 messages sent to big\n")
-        shown = subprocess.run([*COMMAND, "consume", "big"], env=environment, capture_output=True)
-        assert (shown.returncode, shown.stdout, shown.stderr) == (EXIT_OK, b"\n".join(lines) + b"\n", b"")
 
     def test_a_reader_that_goes_away_and_ctrl_c(self, environment: dict[str, str]) -> None:
         lines = b"".join(b"%d\n" % number for number in range(100_000))

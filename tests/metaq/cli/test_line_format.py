@@ -73,7 +73,7 @@ def test_attribute_and_key_reach_the_brokers(
     assert command("-c", rocketmq, "find", "orders", "--key", "b", "--json")[0] == 0
     lines.write_bytes(b"hot:\xff:1\n")
     status, _, err = command("-c", rocketmq, *produce)
-    assert (status, r"metaq: key b'\xff' is not UTF-8" in err) == (2, True)
+    assert (status, r"metaq: line 1: key b'\xff' is not UTF-8" in err) == (2, True)
 
 
 def test_a_text_that_is_not_utf8_is_sent_as_it_is(memory: dict[Address, MemoryBroker], command: Run) -> None:

@@ -1,0 +1,128 @@
+"""Arguments for every command of ``metaq``, by the names in its parser, and servers that behave badly.
+
+An example may have ``{folder}``, a folder of the test's, and ``{cluster}``, the cluster that it talks to. A command of
+the parser without an example here is found by ``test_every_command.py``.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from metaq.cli.completion import words_of
+from metaq.cli.main import _parser
+from metaq.model import Address
+
+EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
+    "produce": ("t -m x", "t {folder}/lines --json"),
+    "consume": ("t", "t --group g", "t --from 1h", "t -f -n 1"),
+    "find": ("t --id 1", "t --key k", "t --at @0"),
+    "brokers": ("",),
+    "topics": ("",),
+    "describe": ("t",),
+    "offsets": ("t --at @0",),
+    "groups": ("",),
+    "create": ("new --partitions 2",),
+    "alter": ("t --permissions rw",),
+    "delete": ("t",),
+    "lag": ("g t", "--checkpoint {folder}/query"),
+    "reset": ("g t --to earliest",),
+    "dlq": ("list g", "resend g --all", "discard g --all"),
+    "mirror": ("{cluster} {cluster} t --prefix copy- --checkpoint {folder}/mirror.json",),
+    "stats": ("", "t", "--all"),
+    "bench": ("put t --count 2", "get t"),
+    "doctor": ("",),
+    "completion": ("bash", "zsh", "fish", "--topics"),
+}
+LOCAL: Final = ("completion bash", "completion zsh", "completion fish")
+"""Examples that ask no server."""
+
+
+def commands() -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Each command of the parser, and the values allowed for those of its arguments that have such."""
+    top, *others = list(words_of(_parser()))
+    choices = {one.path[0]: tuple(kind for kind in one.arguments if isinstance(kind, tuple)) for one in others}
+    assert set(choices) == set(top.commands)
+    return choices
+
+
+def examples(*names: str) -> list[str]:
+    """All examples, or those of the commands named, as command lines."""
+    return [f"{name} {rest}".strip() for name in names or EXAMPLES for rest in EXAMPLES[name]]
+
+
+def argument_list(line: str, cluster: str, folder: Path) -> list[str]:
+    """What to call ``main`` with for an example."""
+    return ["-c", cluster, *(word.format(cluster=cluster, folder=folder) for word in line.split())]
+
+
+def write_files(folder: Path, partition: str) -> None:
+    """The files that examples name: a line of JSON, and a Spark query that has read a message of ``partition``."""
+    (folder / "lines").write_text('{"value": "x"}\n')
+    place = f'{{"t": {{"{partition}": 1}}}}'
+    for name, lines in (("offsets", [f'{{"v": 2, "topics": {place}, "incarnations": {{}}}}']), ("commits", [])):
+        (folder / "query" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "query" / name / "0").write_text("\n".join(["v1", "{}", *lines]))
+
+
+class Peer:
+    """A server on a free port of this machine that calls ``behave`` with each connection, in a thread."""
+
+    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
+        self._behave = behave
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
+        self.accepted: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted.append(connection)
+            self._behave(connection)
+
+    def close(self) -> None:
+        """Stop listening, and end all connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for connection in self.accepted:
+            connection.close()
+
+
+@contextmanager
+def peer(behave: Callable[[socket.socket], None]) -> Iterator[Peer]:
+    """Run a ``Peer`` as long as the block lasts."""
+    running = Peer(behave)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def hang(connection: socket.socket) -> None:
+    """Say nothing."""
+
+
+def close_at_once(connection: socket.socket) -> None:
+    """Close it before anything was said."""
+    connection.close()
+
+
+def talk_nonsense(connection: socket.socket) -> None:
+    """Answer, whatever is asked, what is no frame of any protocol, and go."""
+    with connection:
+        connection.settimeout(5.0)
+        try:
+            connection.recv(1 << 16)
+            connection.sendall(b"\xff\xfeHTTP/1.1 418 \x00nonsense\r\n\r\n" * 8)
+        except OSError:
+            return
