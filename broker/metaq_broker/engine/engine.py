@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -145,6 +146,10 @@ class Engine:
         if failed:
             self.statistics.puts_failed(topic, failed)
         return outcome
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return what makes appends to several partitions durable together; they are in its ``with``."""
+        return self._commit.together()
 
     def append_made(self, block: MadeBlock, on_durable: OnDurable) -> Appended | Refusal:
         """Do what ``append`` does with frames that this process has made, also for topics that are reserved for it."""

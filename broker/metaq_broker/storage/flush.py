@@ -22,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -126,7 +127,7 @@ class GroupCommit:
         self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
         self._disks: dict[Path, _Disk] = {}
         self._due: list[_Partition] = []
-        self._completing = False
+        self._holding = False
         self._late: asyncio.TimerHandle | None = None
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
         self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
@@ -199,6 +200,16 @@ class GroupCommit:
 
         return end
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Start the syncs for what is appended in here at its end, not at that of this turn of the loop."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+            self._start_due()
+
     async def drain(self) -> None:
         """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
         while True:
@@ -264,7 +275,7 @@ class GroupCommit:
         if partition.timer is not None:
             partition.stop_timer()
         partition.due = True
-        if not self._due and not self._completing:
+        if not self._due and not self._holding:
             (self._loop or self._running_loop()).call_soon(self._start_due)
         self._due.append(partition)
 
@@ -319,17 +330,13 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        self._completing = True
-        try:
+        with self.together():
             while self._done:
                 partition, job, seconds, error = self._done.popleft()
                 self.sync_seconds.observe(seconds)
                 partition.disk.under_way -= 1
                 disks.add(partition.disk)
                 self._synced(partition, job, error)
-        finally:
-            self._completing = False
-        self._start_due()
         for disk in disks:
             disk.begin_round()
 

@@ -17,6 +17,11 @@ ROUND_S: Final = 0.01
 """Seconds of work after which the connections with much to do wait for the next round."""
 
 
+CARRIED_S: Final = 0.001
+"""Work of earlier rounds that counts for this one, at most: to begin a round costs one of the loop's, so it is not done
+for every little piece of work."""
+
+
 class RoundRobin:
     """The time that is spent in this round, and who waits for the next. Not thread-safe."""
 
@@ -32,7 +37,7 @@ class RoundRobin:
         """Count time that a connection has worked."""
         self._spent_s += seconds
         self.spent = self._spent_s >= ROUND_S
-        if not self._announced:
+        if self._spent_s > CARRIED_S and not self._announced:
             self._announce()
 
     def wait(self, run_quantum: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -182,6 +183,10 @@ class MessageStore:
             for each in messages
         ]
         self.append_frames(topic, queue, frames, done)
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return what makes messages of several queues durable together; they are stored in its ``with``."""
+        return self._engine.together()
 
     def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
         """Do the same with frames in the stored form; their ids are given here."""

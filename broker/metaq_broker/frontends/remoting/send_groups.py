@@ -53,8 +53,9 @@ class SendGroups:
 
     def _store_all(self) -> None:
         groups, self._groups = self._groups, {}
-        for key, group in groups.items():
-            self._store_group(key, group)
+        with self._store.together():
+            for key, group in groups.items():
+                self._store_group(key, group)
 
     def _store_group(self, key: tuple[str, int], group: _Group) -> None:
         def done(stored: StoredBatch | Refusal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from metaq_broker.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, StorageFailed
 from metaq_broker.frontends.remoting.message_store import OnStored, StoredBatch
@@ -18,6 +19,9 @@ class FakeStore:
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.blocks: list[tuple[str, int, list[bytes]]] = []
         self.refusal = refusal
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def append_frames(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
         if b"raise" in frames:
