@@ -27,7 +27,8 @@ from metaq.errors import FieldError, ProtocolError
 from metaq.model import Buffer
 from metaq.protocols.remoting.binary_header import read_binary, write_binary
 from metaq.protocols.remoting.command import Codec, RemotingCommand
-from metaq.protocols.remoting.json_header import read_json, write_json
+from metaq.protocols.remoting.json_header import write_json
+from metaq.protocols.remoting.send_headers import SENDS
 
 FRAME_BYTES_MAX: Final = 16 << 20
 """Longest frame with L1, unless the caller says otherwise. Java's limit, too."""
@@ -146,7 +147,7 @@ class FrameDecoder:
         else:
             assert isinstance(received, bytearray)
             del received[:end]
-        return read_json(header, body) if codec == Codec.JSON else read_binary(header, body)
+        return SENDS.read(header, body) if codec == Codec.JSON else read_binary(header, body)
 
     def _check_length(self, length: int) -> None:
         if length < _WORD.size:

@@ -1,0 +1,117 @@
+"""Headers that are like one that was read before are read to the same command as any other way."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from metaq.errors import ProtocolError
+from metaq.protocols.remoting import send_headers
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.json_header import read_json
+from metaq.protocols.remoting.send_headers import SendHeaders
+
+RECORDED = Path(__file__).parents[3] / "golden" / "rocketmq" / "clients_java497.jsonl"
+
+
+def header(born: str = "1795425834392", properties: str = "KEYS\\u0001k\\u0002TAGS\\u0001t", opaque: str = "5") -> str:
+    return (
+        f'{{"code":310,"extFields":{{"a":"P","b":"CT","e":"1","f":"0","g":"{born}","h":"0","i":"{properties}","j":"0"}},'
+        f'"flag":0,"language":"JAVA","opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":407}}'
+    )
+
+
+def outcome(read: object, text: str | bytes) -> RemotingCommand | str:
+    data = text if isinstance(text, bytes) else text.encode()
+    try:
+        command: RemotingCommand = read(data, b"body")  # type: ignore[operator]
+    except ProtocolError as error:
+        return str(error)
+    return command
+
+
+@pytest.fixture
+def headers() -> SendHeaders:
+    """With one header that was read before."""
+    made = SendHeaders()
+    made.read(header().encode(), b"")
+    assert len(made._kept) == 1
+    return made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        header(),
+        header("1", "", "0"),
+        header("9" * 18, "标签\\u0001ü\\u0002 x", "999999999"),
+        header("9" * 19),
+        header("-1"),
+        header("1.5"),
+        header(""),
+        header(properties='a\\"b'),
+        header(properties='a\\",\\"j\\":\\"0'),
+        header(properties="a\\\\u0001"),
+        header(properties="a\\u00012\\u0003\\n\\\\"),
+        header(properties="a\\"),
+        header(properties="a\tb"),
+        header(properties="a\x7f\u2028\xa0"),
+        header(opaque="007"),
+        header(opaque="-7"),
+        header(opaque="7.0"),
+        header(opaque="2147483648"),
+        header(opaque='"7"'),
+        header(opaque="7 "),
+        header(properties='b","i":"c'),
+        header().replace('"a":"P"', '"a":"Q"'),
+        header().replace('"extFields":{', '"extFields":{"g":"5","i":"6",'),
+        header().replace(',"flag":0', ',"g":"5","i":"6","flag":0'),
+        header().replace("}", "", 1),
+        header() + " ",
+        header()[:-1],
+        header().replace('"opaque":5,', ""),
+        header().replace('"h":"0",', ""),
+    ],
+)
+def test_it_reads_what_any_header_is_read_to(headers: SendHeaders, text: str) -> None:
+    for _ in range(3):  # with and without what was kept of the time before
+        assert outcome(headers.read, text) == outcome(read_json, text)
+
+
+def test_bytes_that_are_no_text_are_read_the_same(headers: SendHeaders) -> None:
+    data = header().encode().replace(b"KEYS", b"\xff\xe6")
+    assert outcome(headers.read, data) == outcome(read_json, data)
+
+
+def test_a_changed_byte_changes_nothing_more_than_it_does_else(headers: SendHeaders) -> None:
+    dice = random.Random(5)
+    for _ in range(2000):
+        data = bytearray(header(opaque=str(dice.randrange(1000))).encode())
+        for _ in range(dice.randrange(3)):
+            data[dice.randrange(len(data))] = dice.choice(b'",:{}\\0aig')
+        assert outcome(headers.read, bytes(data)) == outcome(read_json, bytes(data))
+
+
+def test_recorded_requests_are_read_the_same() -> None:
+    headers, sends = SendHeaders(), 0
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    for line in lines:
+        if line.get("from") == "client" and "header" in line:
+            data = json.dumps(line["header"], separators=(",", ":")).encode()
+            assert outcome(headers.read, data) == outcome(read_json, data)
+            sends += line["header"]["code"] == 310
+    assert sends > len(headers._kept) > 0, "those of one producer, topic and queue are kept once"
+
+
+def test_few_headers_are_kept_and_only_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_headers, "KEPT_MAX", 3)
+    headers = SendHeaders()
+    for number in range(10):
+        headers.read(header().replace('"b":"CT"', f'"b":"T{number}"').encode(), b"")
+        assert len(headers._kept) <= 3
+    headers._kept.clear()
+    headers.read(header(properties="p" * 3000).encode(), b"")
+    assert not headers._kept
