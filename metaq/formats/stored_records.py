@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ from metaq.formats.frames import FLAG_ATTRIBUTE, HEADER_BYTES
 from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.rocketmq.properties import BYTES_MAX, TAGS
-from metaq.formats.rocketmq.records import MAGIC_V1, MAGIC_V2, TOPIC_BYTES_MAX_V1
+from metaq.formats.rocketmq.records import MAGIC_V1, MAGIC_V2, TOPIC_BYTES_MAX_V1, read_record
 from metaq.formats.rocketmq.sys_flags import STORE_HOST_IPV6
 from metaq.formats.stored_form import HEAD_BYTES_MIN, SEPARATOR, STORED_FORM, fields_fit, head_end
 from metaq.model import Buffer
@@ -61,12 +61,19 @@ class Wanted(NamedTuple):
     """How much to make: at least one record if there is any, then at most so many and so many bytes.
 
     At most ``looked_at_max`` messages are looked at. ``tags``: only messages with one of them, ``None`` = all.
+    ``condition``: only those whose properties it is true for.
     """
 
     messages_max: int
     bytes_max: int
     looked_at_max: int
     tags: Collection[bytes] | None = None
+    condition: Callable[[Mapping[str, str]], bool] | None = None
+
+    @property
+    def picks(self) -> bool:
+        """Whether some messages may not be wanted."""
+        return self.tags is not None or self.condition is not None
 
 
 @dataclass(slots=True)
@@ -117,7 +124,7 @@ class QueueRecords:
             CorruptFrame: The first frame is damaged. Later damage ends the work.
         """
         total, at, unpack, crc = len(run), 0, _HEADER.unpack_from, crc32
-        messages_max, bytes_max, looked_at_max, tags = into.wanted
+        messages_max, bytes_max, looked_at_max, tags, condition = into.wanted
         records, record_bytes, looked_at = into.records, into.record_bytes, into.looked_at
         while (body_at := at + HEADER_BYTES) <= total:
             length, checksum, message_id, flag = unpack(run, at)
@@ -131,7 +138,7 @@ class QueueRecords:
                 raise CorruptFrame(where, offset, f"the checksum of {length} body bytes is not {checksum:#x}")
             store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
             record = self._record(flag, body, checksum, ordinal, physical_base + offset + at, store_ms, tags)
-            if record is not None:
+            if record is not None and (condition is None or condition(read_record(record).property_map())):
                 if records and record_bytes + len(record) > bytes_max:
                     into.is_full = True
                     break

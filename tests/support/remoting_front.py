@@ -15,8 +15,9 @@ from metaq_broker.frontends.net.session import Client
 from metaq_broker.frontends.remoting.administration import AdministrationRequests
 from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.filters import ONLY_TAGS, CheckFilter
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
-from metaq_broker.frontends.remoting.members import CheckFilter, MemberRequests, only_tags
+from metaq_broker.frontends.remoting.members import MemberRequests
 from metaq_broker.frontends.remoting.offsets import OffsetRequests
 from metaq_broker.frontends.remoting.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
 from metaq_broker.groups.group_offsets import GroupOffsets
@@ -142,7 +143,7 @@ class Front:
         limits: GroupLimits | None = None,
         config: str = CONFIG,
         create_groups: bool = True,
-        check_filter: CheckFilter = only_tags,
+        check_filter: CheckFilter = ONLY_TAGS,
     ) -> None:
         self.root, self.steps, self.now = root, Steps(), 1000.0
         self.table = StateTable.open(files or QuickFiles(), root / "rocketmq-state", self.steps)

@@ -49,6 +49,7 @@ class RocketmqConfig:
     message_bytes_max: int
     wait_for_disk: bool
     index_keys: bool
+    has_conditions: bool
     delay_levels_s: tuple[int, ...]
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
@@ -133,6 +134,7 @@ ROCKETMQ_KEYS: Final = (
     Key("maxMessageSize", "message_bytes_max", byte_count(1, 64 * MIB), 4 * MIB),
     Key("flushDiskType", "wait_for_disk", _flush, True),
     Key("messageIndexEnable", "index_keys", boolean, True),
+    Key("enablePropertyFilter", "has_conditions", boolean, True),
     Key("messageDelayLevel", "delay_levels_s", _delay_levels, _delay_levels(DELAY_LEVELS)),
     Key("transactionTimeOut", "transaction_timeout_ms", _COUNT, 6000),
     Key("transactionCheckInterval", "transaction_check_interval_ms", _COUNT, 60_000),

@@ -41,6 +41,7 @@ from metaq_broker.frontends.remoting.administration import (
 from metaq_broker.frontends.remoting.bundled import BundledBroker
 from metaq_broker.frontends.remoting.client_questions import ClientQuestions
 from metaq_broker.frontends.remoting.dispatcher import Dispatcher
+from metaq_broker.frontends.remoting.filters import filter_checker
 from metaq_broker.frontends.remoting.frame_pulls import FramePulls
 from metaq_broker.frontends.remoting.group_administration import GroupAdministrationRequests
 from metaq_broker.frontends.remoting.members import MemberRequests
@@ -235,7 +236,8 @@ class BrokerServer:
         if self.lookups is not None:
             self.lookups.mount(dispatcher)
         OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
-        MemberRequests(groups.members, groups.settings, self.locks, self.topics).mount(dispatcher)
+        check = filter_checker(config.has_conditions)
+        MemberRequests(groups.members, groups.settings, self.locks, self.topics, check).mount(dispatcher)
         ClientQuestions(config.broker_name, groups.members, groups.offsets, self.topics, self.store).mount(dispatcher)
         AdministrationRequests(
             config.broker_name,

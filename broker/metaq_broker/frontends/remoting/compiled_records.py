@@ -1,6 +1,6 @@
 """Records of pulls made by machine code, some ten times faster on small messages. Needs numba and isal.
 
-It makes those of RocketMQ's messages from IPv4 addresses, for pulls that want every tag; the plain code makes all
+It makes those of RocketMQ's messages from IPv4 addresses, for pulls that want every message; the plain code makes all
 others. A broker loads it in a background thread when it has been asked for more than a few records.
 """
 
@@ -103,7 +103,7 @@ class RecordMaking(LazyLoop[RecordLoop]):
         where: str,
     ) -> int:
         """Do what ``QueueRecords.of_run`` does. Raises as it does."""
-        if self.loop is None or into.wanted.tags is not None or not queue.has_plain_host:
+        if self.loop is None or into.wanted.picks or not queue.has_plain_host:
             passed = queue.of_run(run, offset, ordinal, physical_base, known_ms, into, where)
             if self.loop is None:
                 self.went_without(passed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from sys import intern
 from typing import TYPE_CHECKING, Final, cast
 
@@ -42,6 +42,7 @@ from metaq.protocols.remoting.headers.clients import (
 )
 from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.filters import ONLY_TAGS, SQL92, TAG, CheckFilter
 from metaq_broker.frontends.remoting.offsets import VERSION_5
 from metaq_broker.frontends.remoting.system_topics import retry_topic
 from metaq_broker.groups.group_settings import Groups
@@ -53,18 +54,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-CheckFilter = Callable[[str, str], str | None]
-"""Kind and text of a filter -> why it cannot be used, ``None`` if it can."""
-
-TAG: Final = "TAG"
-
-
-def only_tags(kind: str, expression: str) -> str | None:
-    """``CheckFilter`` of a broker that knows no filters but tags."""
-    return None if kind == TAG else f"The broker does not support consumer to filter message by {kind}"
-
-
-KNOWN_KINDS: Final = frozenset({TAG, "SQL92"})
+KNOWN_KINDS: Final = frozenset({TAG, SQL92})
 """Of filters. What is none of them, clients of RocketMQ do not know either."""
 
 
@@ -83,7 +73,7 @@ class MemberRequests:
         groups: Groups,
         locks: QueueLocks,
         topics: Topics,
-        check_filter: CheckFilter = only_tags,
+        check_filter: CheckFilter = ONLY_TAGS,
     ) -> None:
         self._members, self._groups, self._locks, self._topics = members, groups, locks, topics
         self._check_filter = check_filter
@@ -260,6 +250,3 @@ def _connection(identity: ClientIdentity) -> Connection:
         language=identity.language,
         version=identity.version,
     )
-
-
-__all__ = ["MemberRequests", "only_tags"]

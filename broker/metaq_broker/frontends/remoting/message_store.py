@@ -34,6 +34,7 @@ from metaq_broker.engine.outcomes import (
     StorageFailed,
 )
 from metaq_broker.frontends.remoting.compiled_records import RECORDS
+from metaq_broker.frontends.remoting.filters import LOOKED_AT_MAX, Condition
 from metaq_broker.frontends.remoting.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.reads import AtEnd, Boundary, Moved, Slice
@@ -45,9 +46,6 @@ READ_BYTES: Final = 1 << 16
 
 READ_BYTES_MIN: Final = 1 << 12
 """The same when that is enough for what is wanted."""
-
-LOOKED_AT_MAX: Final = 800
-"""Messages that one read looks at, at most, when few of them are wanted."""
 
 LOOKED_AT_BYTES_MAX: Final = 1 << 20
 """Bytes of the log that one read looks at, about."""
@@ -231,10 +229,13 @@ class MessageStore:
         messages_max: int,
         bytes_max: int,
         tags: Collection[bytes] | None = None,
+        condition: Condition | None = None,
+        looked_at_max: int = LOOKED_AT_MAX,
     ) -> Batch | Refusal:
         """Return messages from ``queue_offset`` on; ``tags``: only those with one of them, ``None`` = all.
 
-        At least one message, if one was found, then at most so many and so many bytes. No message, and the same offset
+        ``condition``: only those whose properties it is true for. ``looked_at_max`` messages are looked at, at most. At
+        least one message, if one was found, then at most so many and so many bytes. No message, and the same offset
         to go on from, if ``queue_offset`` is not one of the queue's. Damaged messages are left out.
         """
         log = self._log(topic, queue)
@@ -244,7 +245,7 @@ class MessageStore:
         if not first <= queue_offset < end:
             return Batch([], queue_offset, first, end)
         try:
-            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, LOOKED_AT_MAX, tags))
+            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
 

@@ -15,13 +15,10 @@ Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
-from metaq.formats.rocketmq.tags import tags_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessage, ViewMessageById
@@ -30,6 +27,7 @@ from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import NothingAt, PartitionEmpty, Refusal
 from metaq_broker.engine.topics import READ, Topics
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
+from metaq_broker.frontends.remoting.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
 from metaq_broker.frontends.remoting.message_store import Batch, MessageStore, NumberPending
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPull, WaitingPulls
@@ -44,6 +42,9 @@ SUSPEND_MS_MAX: Final = 120_000
 
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get two fields more."""
+
+LOOKS_MAX: Final = 4
+"""Reads of a pull that was woken, of which none finds a message that is wanted."""
 
 _BROKER: Final = {"suggestWhichBrokerId": "0"}
 _OFFSETS: Final = ("nextBeginOffset", "minOffset", "maxOffset")
@@ -66,17 +67,6 @@ class GroupState:
     settings: Groups
     members: Members
     offsets: GroupOffsets
-
-
-@lru_cache(maxsize=4096)
-def wanted_tags(expression: str | None) -> Collection[bytes] | None:
-    """Return the tags that an expression names, ``None`` = every message passes.
-
-    Raises:
-        ValueError: It has bars and no tag.
-    """
-    tags = tags_of(expression)
-    return frozenset(tag.encode("utf-8", "replace") for tag in tags) if tags else None
 
 
 class Pulls:
@@ -116,15 +106,15 @@ class Pulls:
             return command.reply(refused.code, remark=refused.remark)
         if asked.sys_flag & COMMIT_OFFSET and asked.consumer_group:
             self._groups.offsets.commit(asked.topic, asked.consumer_group, asked.queue_id, asked.commit_offset)
-        return _Pull(self, call, asked, refused.tags).start()
+        return _Pull(self, call, asked, refused).start()
 
     def refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | None:
         """Check a pull; return why it is refused."""
         found = self._refusal(command, asked)
         return found if isinstance(found, Refused) else None
 
-    def _refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | _Tags:
-        """Check a pull in RocketMQ's order; return why it is refused, or the tags that it wants."""
+    def _refusal(self, command: RemotingCommand, asked: PullMessage) -> Refused | Picked:
+        """Check a pull in RocketMQ's order; return why it is refused, or what it wants."""
         group = self._groups.settings.find(asked.consumer_group)
         if group is None:
             text = f"subscription group [{asked.consumer_group}] does not exist, apply first please!"
@@ -140,12 +130,12 @@ class Pulls:
             text = f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] readQueueNums:[{settings.read_queues}]"
             return Refused(invalid_parameter(command), text)
         found = self._filter(asked)
-        if isinstance(found, _Tags) and asked.max_msg_nums < 0 and command.version < NEW_CLIENTS_FROM:
+        if isinstance(found, Picked) and asked.max_msg_nums < 0 and command.version < NEW_CLIENTS_FROM:
             return Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums[{asked.max_msg_nums}] is illegal, it is below 0")
         return found
 
-    def _filter(self, asked: PullMessage) -> Refused | _Tags:
-        expression, kind = asked.subscription, asked.expression_type or "TAG"
+    def _filter(self, asked: PullMessage) -> Refused | Picked:
+        expression, kind = asked.subscription, asked.expression_type or TAG
         if not asked.sys_flag & SUBSCRIPTION:
             subscriptions = self._groups.members.subscriptions(asked.consumer_group)
             if subscriptions is None:
@@ -156,22 +146,35 @@ class Pulls:
                 return Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
             if known.version < asked.sub_version:
                 return Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-            expression, kind = known.expression, known.kind
-        if kind != "TAG":
+            expression, kind = known.expression, known.kind or TAG
+        if kind == TAG:
+            try:
+                return Picked(wanted_tags(expression))
+            except ValueError:
+                return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        return self._condition(expression or "", kind, is_own=bool(asked.sys_flag & SUBSCRIPTION))
+
+    def _condition(self, expression: str, kind: str, *, is_own: bool) -> Refused | Picked:
+        """Return what a condition picks; ``is_own``: it came with the pull, not with a heartbeat."""
+        if kind != SQL92 or not self._config.has_conditions:
             text = f"The broker does not support consumer to filter message by {kind}"
             return Refused(ResponseCode.SYSTEM_ERROR, text)
         try:
-            return _Tags(wanted_tags(expression))
-        except ValueError:
-            return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+            return wanted_by_condition(expression)
+        except ValueError as fault:
+            if is_own:
+                text = f"parse the consumer's subscription failed: {fault}"
+                return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+            text = f"The broker's consumer filter data is not exist! The condition cannot be used: {fault}"
+            return Refused(ResponseCode.FILTER_DATA_NOT_EXIST, text)
 
-    def read(self, asked: PullMessage, offset: int, tags: Collection[bytes] | None) -> Batch | Refusal:
+    def read(self, asked: PullMessage, offset: int, picked: Picked) -> Batch | Refusal:
         """Read what a pull wants from ``offset`` on."""
         bytes_max, messages_max = self._config.pull_bytes_max, self._config.pull_messages_max
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
-        return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, tags)
+        return self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
 
     def count(self, messages: int) -> None:
         """Count a pull that is answered."""
@@ -194,25 +197,18 @@ class Pulls:
         self._store.when_numbered(pending, pull.numbered)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tags:
-    """What a pull wants: messages with one of ``tags``, ``None`` = all."""
-
-    tags: Collection[bytes] | None
-
-
 class _Pull:
     """One pull that passed the checks, from the first look until it is answered."""
 
-    __slots__ = ("_offset", "_pulls", "_tags", "asked", "call")
+    __slots__ = ("_offset", "_picked", "_pulls", "asked", "call")
 
-    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, tags: Collection[bytes] | None) -> None:
-        self._pulls, self.call, self.asked, self._tags = pulls, call, asked, tags
+    def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, picked: Picked) -> None:
+        self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
         self._offset = asked.queue_offset
 
     def start(self) -> RemotingCommand | None:
         """Look for messages; return the response, ``None`` if it comes later."""
-        found = self._pulls.read(self.asked, self._offset, self._tags)
+        found = self._pulls.read(self.asked, self._offset, self._picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
             return None
@@ -229,10 +225,12 @@ class _Pull:
 
     def resume(self) -> bool:
         """Look again; answer if there are messages that are wanted. Say whether the pull is over."""
-        found = self._pulls.read(self.asked, self._offset, self._tags)
-        while isinstance(found, Batch) and found.looked_at and not found.records and found.next_offset > self._offset:
+        found = self._pulls.read(self.asked, self._offset, self._picked)
+        for _ in range(LOOKS_MAX):  # then the client hears how far it got, and asks from there
+            if not isinstance(found, Batch) or found.records or found.next_offset <= self._offset:
+                break
             self._offset = found.next_offset  # none of them is wanted: the wait goes on behind them
-            found = self._pulls.read(self.asked, self._offset, self._tags)
+            found = self._pulls.read(self.asked, self._offset, self._picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
             return True
@@ -244,7 +242,7 @@ class _Pull:
 
     def expire(self) -> None:
         """Answer that there is nothing."""
-        response = self._response(self._pulls.read(self.asked, self._offset, self._tags))
+        response = self._response(self._pulls.read(self.asked, self._offset, self._picked))
         if response is not None:
             self.call.answer(response)
 

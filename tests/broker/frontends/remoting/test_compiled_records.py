@@ -80,6 +80,7 @@ def test_it_makes_what_plain_code_makes(making: RecordMaking, seed: int) -> None
             dice.choice([1, 900, 3000, 1 << 20]),
             dice.choice([1, 7, 1000]),
             dice.choice([None, None, {b"tag"}]),
+            dice.choice([None, None, lambda properties: "KEYS" in properties]),
         )
         made_before = min(dice.choice([0, 0, 0, 3]), wanted.messages_max - 1, wanted.looked_at_max - 1)
         mine, plain = both(making, run, wanted, queue, made_before)

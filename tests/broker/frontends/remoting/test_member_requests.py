@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from metaq_broker.engine.topics import TopicSettings
+from metaq_broker.frontends.remoting.filters import filter_checker
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.limits import GroupLimits
 from remoting_front import FakeSession, Front
@@ -266,6 +267,16 @@ def test_filters_that_the_broker_does_not_know_are_refused(front: Front) -> None
     assert check(front, "JUNK", "a")[0] == 23
     assert front.ask(CheckClientConfig()).code == 1
     assert front.ask(CheckClientConfig(), version=V5).code == 0
+
+
+def test_conditions_are_compiled_where_the_broker_knows_them(tmp_path: Path) -> None:
+    front = Front(tmp_path, check_filter=filter_checker(True))
+    assert check(front, "SQL92", "a > 1 AND TAGS IN ('x')") == (0, None)
+    code, remark = check(front, "SQL92", "a > 'x'")
+    assert code == 23
+    assert "character 5: only properties and numbers are greater" in str(remark)
+    assert check(front, "TAG", "a || b") == (0, None)
+    assert check(front, "JUNK", "a")[0] == 23
 
 
 # ---- locks of queues

@@ -223,6 +223,19 @@ def test_tags_and_bounded_looks(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_condition_picks_messages_of_both_systems(tmp_path: Path) -> None:
+    async def scenario(opened: Opened) -> None:
+        for number in range(4):
+            await opened.send(b"%d" % number, tag="even" if number % 2 == 0 else "odd")
+        await opened.put(b"put", "odd")
+        await opened.put(b"put")
+        batch = opened.read(0, condition=lambda properties: properties.get("TAGS") == "odd")
+        assert [read_record(each).queue_offset for each in batch.records] == [1, 3, 4]
+        assert (batch.next_offset, batch.looked_at) == (6, 6)
+
+    play(tmp_path, scenario)
+
+
 def test_times(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         stored = [await opened.send(b"%d" % number) for number in range(3)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from metaq_broker.engine.topics import TopicSettings
+from metaq_broker.frontends.remoting.filters import filter_checker
 from remoting_front import FakeSession, Front
 from remoting_golden import lines
 
@@ -28,7 +29,7 @@ Key = tuple[str, int]
 
 def recorded_front(root: Path) -> Front:
     """A broker with the recorded topic and its messages. SQL is known to it, as it was to the recorded one."""
-    front = Front(root, check_filter=lambda kind, text: None)
+    front = Front(root, check_filter=filter_checker(True))
     front.topics.create("CT", TopicSettings(2, 2))
     front.store.times = {("CT", 0): [FIRST_MS] * 5, ("CT", 1): [FIRST_MS] * 6}
     return front

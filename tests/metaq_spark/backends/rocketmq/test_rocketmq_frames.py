@@ -37,7 +37,7 @@ NAME = "golden-a"
 REST = (
     "[zookeeper]\nzk.zkEnable=false\n[topic=T]\n[topic=puts]\n[topic=damaged]\n"
     f"[rocketmq]\nenabled=true\nport=0\nbrokerName={NAME}\nclusterName=GoldenCluster\n"
-    "messageDelayLevel=1s\ntransactionTimeOut=100000\n"
+    "messageDelayLevel=1s 1h\ntransactionTimeOut=100000\nenablePropertyFilter=true\n"
 )
 Rows = list[dict[str, Any]]
 
@@ -206,6 +206,31 @@ def test_metaq_puts_and_sends_of_all_kinds(server: Server, loops: str, way: str,
     for start, end in ((0, 1), (39, 41), (40, 3040), (3042, 3143), (3142, 3143)):
         server.both(where, OffsetRange(start, end), columns="value,queue_offset,offset_message_id")
     server.both(where, offsets, dropRepeatedWithin="10", columns="value")
+
+
+def test_a_condition_in_sql_is_for_the_broker(server: Server, counted: Counted) -> None:
+    where, offsets = TopicPartition("puts", Partition(NAME, 0)), OffsetRange(0, 3143)
+    by_tags = server.both(where, offsets, tags="red || é", columns="queue_offset,value")
+    counted.codes.clear()
+    by_sql = server.rows(server.by_frames, where, offsets, sql="TAGS IN ('red', 'é')", columns="queue_offset,value")
+    assert by_sql == by_tags
+    assert RequestCode.PULL_FRAMES not in counted.codes
+    named = server.both(where, offsets, sql="a = 'b' AND KEYS IS NOT NULL", columns="keys")
+    assert named == [{"keys": "k1 k2"}]
+    with pytest.raises(Exception, match="character 6: expected the end, AND or OR, found 'LIKE'"):
+        server.rows(server.by_frames, where, offsets, sql="TAGS LIKE 'r%'")
+
+
+def test_messages_that_wait(server: Server, loops: str, way: str) -> None:
+    """Those in RocketMQ's own topics, which can be read by name."""
+    where = TopicPartition("SCHEDULE_TOPIC_XXXX", Partition(NAME, 1))
+    if not server.queues("SCHEDULE_TOPIC_XXXX").get(where):
+        with server.client() as mq:
+            for number in range(3):
+                mq.producer().send("puts", b"in an hour %d" % number, tag="red", delay_level=2)
+    rows = server.both(where, server.queues("SCHEDULE_TOPIC_XXXX")[where])
+    assert [row["value"] for row in rows] == [b"in an hour 0", b"in an hour 1", b"in an hour 2"]
+    assert {(row["properties"]["REAL_TOPIC"], row["properties"]["REAL_QID"]) for row in rows} <= {("puts", "0")}
 
 
 def test_fetch_bytes_bound_what_is_under_way(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

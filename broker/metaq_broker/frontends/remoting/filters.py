@@ -1,0 +1,84 @@
+"""Which messages a subscription picks: by tag or, where ``enablePropertyFilter`` is on, by a condition in SQL92.
+
+A condition is compiled once, and asked about the properties of each message that a pull looks at. A pull with a long
+one looks at fewer messages, so that it takes no longer than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+from metaq.formats.rocketmq.sql_conditions import compile_condition
+from metaq.formats.rocketmq.tags import tags_of
+
+TAG: Final = "TAG"
+SQL92: Final = "SQL92"
+
+LOOKED_AT_MAX: Final = 800
+"""Messages that one read looks at, at most, when few of them are wanted."""
+
+LOOKED_AT_MIN: Final = 8
+SHORT_CHARACTERS: Final = 100
+"""Of a condition that costs little beside reading the message."""
+
+Condition = Callable[[Mapping[str, str]], bool]
+"""Whether a message with certain properties is wanted."""
+
+CheckFilter = Callable[[str, str], str | None]
+"""Kind and text of a filter -> why it cannot be used, ``None`` if it can."""
+
+
+class Picked(NamedTuple):
+    """The messages with one of ``tags`` (``None`` = all) for which ``condition`` is true.
+
+    One read looks at ``looked_at_max`` messages at most.
+    """
+
+    tags: Collection[bytes] | None = None
+    condition: Condition | None = None
+    looked_at_max: int = LOOKED_AT_MAX
+
+
+def filter_checker(has_conditions: bool) -> CheckFilter:
+    """Return what checks the filters of a broker, which knows conditions or does not."""
+    return partial(_fault, has_conditions)
+
+
+def _fault(has_conditions: bool, kind: str, expression: str) -> str | None:
+    if kind == TAG:
+        return None
+    if kind != SQL92 or not has_conditions:
+        return f"The broker does not support consumer to filter message by {kind}"
+    try:
+        wanted_by_condition(expression)
+    except ValueError as fault:
+        return f"the condition cannot be used: {fault}"
+    return None
+
+
+ONLY_TAGS: Final = filter_checker(False)
+
+
+@lru_cache(maxsize=4096)
+def wanted_tags(expression: str | None) -> Collection[bytes] | None:
+    """Return the tags that an expression names, ``None`` = every message passes.
+
+    Raises:
+        ValueError: It has bars and no tag.
+    """
+    tags = tags_of(expression)
+    return frozenset(tag.encode("utf-8", "replace") for tag in tags) if tags else None
+
+
+@lru_cache(maxsize=256)
+def wanted_by_condition(expression: str) -> Picked:
+    """Return what a condition picks; it is compiled.
+
+    Raises:
+        ValueError: It is none.
+    """
+    characters = max(SHORT_CHARACTERS, len(expression))
+    looked_at_max = max(LOOKED_AT_MIN, LOOKED_AT_MAX * SHORT_CHARACTERS // characters)
+    return Picked(None, compile_condition(expression), looked_at_max)
