@@ -94,10 +94,10 @@ class NameServer:
         """Answer what was received, then close everything."""
         if self._scan is not None:
             self._scan.cancel()
-        if self._server is not None:
-            await self._server.stop(STOP_S)
         if self._remoting is not None:
             self._remoting.stop()
+        if self._server is not None:
+            await self._server.stop(STOP_S)
         self._requests.close()
         await self.key_values.close()
 

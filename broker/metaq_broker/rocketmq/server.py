@@ -299,10 +299,10 @@ class BrokerServer:
         if self.accounts is not None:
             await self.accounts.stop()
         self.held.stop()
-        if self._servers:
-            await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
         if self._remoting is not None:
             self._remoting.stop()
+        if self._servers:
+            await asyncio.gather(*(server.stop(patience_s) for server in self._servers))
         self.waiting.stop()
         if self.lookups is not None:
             await self.lookups.stop()

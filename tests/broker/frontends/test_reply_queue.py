@@ -76,7 +76,7 @@ def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
     queue = ReplyQueue(woken)
     pending = queue.pending()
     queue.expect(2)
-    assert (queue.unanswered, queue.empty) == (3, False)
+    assert (queue.unanswered, queue.empty, queue.settled) == (3, False, False)
     queue.push(b"second reply ", answers=1)
     queue.push(b"a request of the broker's own")
     assert (woken.times, queue.unanswered, queue.ready_bytes) == (2, 2, 42)
@@ -86,6 +86,9 @@ def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
     queue.push(b"third reply ", answers=1)
     assert queue.take(100).data == b"third reply first reply "
     assert (queue.unanswered, queue.empty, queue.ready_bytes) == (0, True, 0)
+    assert queue.settled
+    queue.expect()
+    assert (queue.empty, queue.settled) == (True, False)
 
 
 def test_who_is_gone_gets_nothing_that_was_pushed() -> None:

@@ -253,3 +253,27 @@ def test_limits_that_cannot_be_kept_are_refused() -> None:
                 protocol.transport.set_write_buffer_limits(high=1)
 
     run(story)
+
+
+def test_the_end_may_be_sent_alone_and_what_arrives_is_still_received() -> None:
+    async def scenario() -> None:
+        protocol = Recorder()
+        async with connected(protocol) as (_, [client]):
+            transport = protocol.transport
+            assert transport.can_write_eof()
+            transport.write(LARGE)
+            with pytest.raises(RuntimeError, match="bytes are not sent yet"):
+                transport.write_eof()
+            loop, received = asyncio.get_running_loop(), 0
+            while received < len(LARGE):
+                received += len(await loop.sock_recv(client, 1 << 20))
+            await until(lambda: "resume" in protocol.events)
+            transport.write_eof()
+            assert await loop.sock_recv(client, 10) == b""
+            await loop.sock_sendall(client, b"late")
+            await until(lambda: bytes(protocol.received) == b"late")
+            client.close()
+            await until(lambda: protocol.events[-1] == "lost")
+            assert protocol.error is None
+
+    asyncio.run(scenario())

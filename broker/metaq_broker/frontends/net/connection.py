@@ -11,6 +11,10 @@ bytes that its client does not take, is not read from until half of them are gon
 turns suffice for. Nothing is dropped. A slow or silent client costs only its own place, until the idle timeout closes
 it.
 
+The end. When the server stops, requests that were carried out are answered, and none is read any more. Behind the last
+answer what the client sends is read and dropped for a moment, until it closes its side: a socket that is closed while
+there is unread input takes answers back that are on their way.
+
 Turns. One thread serves all connections, so each works in turns, bounded by commands, bytes and time, and then waits
 until the others had theirs (see ``RoundRobin``).
 
@@ -70,6 +74,9 @@ RECEIVE_BYTES: Final = 1 << 18
 """Bytes of a block that are received at once while others wait for their turn."""
 
 _NOTHING: Final = memoryview(b"")
+
+LINGER_S: Final = 0.5
+"""Behind the last answer of a server that stops, the client has so long to close its side."""
 
 
 class Peer(Protocol):
@@ -131,9 +138,11 @@ class Connection(asyncio.BufferedProtocol):
         "_eof",
         "_file",
         "_file_sent",
+        "_finishing",
         "_input",
         "_into_block",
         "_limits",
+        "_linger",
         "_loop",
         "_paused",
         "_quantum_end",
@@ -168,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         self._received = _NOTHING
         self._input = False  # the session may hold whole commands
         self._eof = False
+        self._finishing = False  # the server stops
+        self._linger: asyncio.TimerHandle | None = None
         self._quantum_end = 0.0
         self.last_activity = self._loop.time()
         self.buffered_bytes = 0
@@ -196,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return where the next bytes are to go: to the block that is under way, or where ``buffer_updated`` looks."""
-        buffer = self._session.buffer
+        buffer = None if self._finishing else self._session.buffer
         self._into_block = buffer is not None
         if buffer is not None:
             return buffer[:RECEIVE_BYTES] if self._server.round_robin.spent else buffer
@@ -205,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         """Carry out what arrived; it is where ``get_buffer`` said, which was asked in this same turn of the loop."""
-        if not self._into_block:
+        if not self._into_block or self._finishing:
             self.data_received(self._received[:size])
             return
         self.last_activity = self._loop.time()
@@ -217,6 +228,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def data_received(self, data: Buffer) -> None:
         """Carry out what arrived elsewhere; a copy of it is taken."""
+        if self._finishing:
+            return
         self.last_activity = self._loop.time()
         if not self._session.finished:
             self._session.receive_data(data)
@@ -231,6 +244,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked is still answered."""
+        if self._linger is not None:
+            return False
         self._eof = True
         self._schedule()
         return True
@@ -249,6 +264,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the connection."""
         self._file = self._socket = None
+        if self._linger is not None:
+            self._linger.cancel()
         self._server.holds(self, 0)
         self._replies.abandon()
         self._session.connection_lost()
@@ -259,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Answer what was received, take nothing more, then close."""
         self._work(math.inf)
-        self._eof = True
+        self._eof = self._finishing = True
         self._input = False
         self._paused = True
         self._read(False)
@@ -304,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._work(QUANTUM_S)
 
     def _work(self, quantum_s: float) -> None:
-        if self._transport.is_closing():
+        if self._transport.is_closing() or self._linger is not None:
             return
         began = self._loop.time()
         self._quantum_end = began + quantum_s
@@ -327,8 +344,19 @@ class Connection(asyncio.BufferedProtocol):
             self._wait()
         self._report()
         replies = self._replies
-        if (replies.ended or (self._eof and replies.empty and not self._input)) and self._file is None:
+        # A client that closed its side takes no answers of requests that are held for long, such as pulls.
+        is_done = replies.settled if self._finishing else replies.empty and not self._input
+        if (replies.ended or (self._eof and is_done)) and self._file is None:
+            self._close()
+
+    def _close(self) -> None:
+        silent_s = self._loop.time() - self.last_activity
+        if not self._finishing or silent_s > LINGER_S or not self._transport.can_write_eof():
             self._transport.close()
+        elif not self._blocked:  # else when all is in the socket
+            self._linger = self._loop.call_later(LINGER_S, self._transport.close)
+            self._transport.write_eof()
+            self._transport.resume_reading()
 
     def _quantum_over(self) -> bool:
         return self._loop.time() >= self._quantum_end

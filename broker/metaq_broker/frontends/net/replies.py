@@ -99,8 +99,13 @@ class ReplyQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether every request has been answered."""
+        """Whether there is nothing to send, now or when its turn comes. Requests that ``push`` answers do not count."""
         return not self._slots and not self._pushed
+
+    @property
+    def settled(self) -> bool:
+        """Whether every request has been answered."""
+        return self.empty and not self.unanswered
 
     def expect(self, requests: int = 1) -> None:
         """Count requests that ``push`` will answer."""

@@ -196,6 +196,19 @@ class SocketTransport(asyncio.Transport):
 
     # ---- the end
 
+    def can_write_eof(self) -> bool:
+        """Say that ``write_eof`` is possible."""
+        return True
+
+    def write_eof(self) -> None:
+        """Send nothing more; bytes that arrive are still received. Not while there is something unsent."""
+        if self._unsent is not None:
+            raise RuntimeError(f"{len(self._unsent)} bytes are not sent yet")
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.failed(error)
+
     def is_closing(self) -> bool:
         """Say whether the connection is closed, or will be."""
         return self._closing

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -62,6 +63,7 @@ class RemotingServer:
         self.requests = InFlight("request", self.limits.requests_max)
         self.own_requests = InFlight("request", self.limits.own_max)
         self.sessions: set[RemotingSession] = set()
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
 
     def session(self, replies: ReplyQueue, client: Client) -> RemotingSession:
@@ -71,12 +73,15 @@ class RemotingServer:
         return made
 
     def expects_response(self) -> None:
-        """End requests of the server that are not answered in time."""
+        """End requests of the server that are not answered in time, or at once when it stops."""
         if self._timer is None:
-            self._timer = self.loop.call_later(EXPIRE_S, self._expire)
+            self._timer = self.loop.call_later(0 if self._stopped else EXPIRE_S, self._expire)
 
     def stop(self) -> None:
-        """Look for no more expired requests."""
+        """End the requests of the server: connections that end read no more responses. Call it before they do."""
+        self._stopped = True
+        for session in list(self.sessions):
+            session.expire(math.inf)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -84,7 +89,7 @@ class RemotingServer:
     def _expire(self) -> None:
         self._timer = None
         for session in list(self.sessions):
-            session.expire(self.loop.time())
+            session.expire(math.inf if self._stopped else self.loop.time())
         if self.own_requests.count:
             self.expects_response()
 

@@ -62,11 +62,14 @@ class WaitingPulls:
         self._deadlines: list[tuple[float, int, WaitingPull]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
         self.held = 0
         """Pulls that wait."""
 
     def has_space_for(self, session: RemotingSession) -> bool:
         """Say whether one more pull of a connection may wait."""
+        if self._stopped:
+            return False
         return self.held < self._held_max and len(self._sessions.get(session, ())) < self._per_connection_max
 
     def hold(self, pull: WaitingPull) -> None:
@@ -88,7 +91,8 @@ class WaitingPulls:
             self._end(pull)
 
     def stop(self) -> None:
-        """Answer all pulls now."""
+        """Answer all pulls now, and hold no more."""
+        self._stopped = True
         for queue in list(self._queues.values()):
             for pull in list(queue.pulls):
                 self._end(pull)

@@ -79,6 +79,13 @@ class Harness:
         self.peers: list[Peer] = []
         self.counts = Counts()
         self.port = 0
+        self.server: Server | None = None
+
+    async def stop(self, patience_s: float) -> None:
+        """Stop the server, once."""
+        server, self.server = self.server, None
+        if server is not None:
+            await server.stop(patience_s)
 
     def _hold(self, call: Call) -> None:
         self.held.append(call)
@@ -118,13 +125,14 @@ async def serving(
     server = Server(harness.remoting.session, net or Limits(), harness.counts, lambda: 0, tls, tls_optional=True)
     listener = bind("127.0.0.1", 0)
     harness.port = listener.getsockname()[1]
+    harness.server = server
     await server.start(listener)
     try:
         yield harness
     finally:
         for peer in harness.peers:
             peer.writer.close()
-        await server.stop(0.1)
+        await harness.stop(0.1)
         harness.remoting.stop()
 
 
@@ -385,3 +393,57 @@ def test_a_code_has_one_handler() -> None:
     dispatcher.add([11], lambda call: None)
     with pytest.raises(ValueError, match=r"request PULL_MESSAGE \(11\) has a handler already"):
         dispatcher.add([10, 11], lambda call: None)
+
+
+# ---- the end of the server
+
+
+def test_a_stop_answers_what_is_carried_out_and_reads_no_more() -> None:
+    async def scenario() -> None:
+        async with serving() as harness:
+            peer, idle = await harness.connect(), await harness.connect()
+            await peer.send(request(2, opaque=1), request(2, opaque=2))
+            await until(lambda: len(harness.held) == 2)
+            stopping = asyncio.create_task(harness.stop(20))
+            assert await idle.closed()
+            idle.writer.close()
+            await peer.send(request(1, opaque=3))
+            harness.held[0].answer(harness.held[0].request.reply(7))
+            first = await peer.receive()
+            assert (first.opaque, first.code, stopping.done()) == (1, 7, False)
+            harness.held[1].answer(harness.held[1].request.reply(8))
+            second = await peer.receive()
+            assert (second.opaque, second.code) == (2, 8)
+            assert await peer.closed()
+            peer.writer.close()
+            await stopping
+            assert len(harness.lost) == 2
+
+    run(scenario())
+
+
+def test_a_stop_does_not_wait_for_a_client_that_stays() -> None:
+    async def scenario() -> None:
+        async with serving() as harness:
+            peer = await harness.connect()
+            await peer.send(request(2, opaque=1))
+            await until(lambda: bool(harness.held))
+            began = asyncio.get_running_loop().time()
+            await harness.stop(0.2)  # nobody answers
+            assert asyncio.get_running_loop().time() - began < 5
+            assert await peer.closed()
+
+    run(scenario())
+
+
+def test_a_stop_ends_what_clients_were_asked() -> None:
+    async def scenario() -> None:
+        async with serving() as harness:
+            _, session, asked = await harness.asking(9)
+            harness.remoting.stop()
+            with pytest.raises(DeadlineExceeded):
+                await asked
+            with pytest.raises(DeadlineExceeded):
+                await session.call(request(9), 20.0)
+
+    run(scenario())
