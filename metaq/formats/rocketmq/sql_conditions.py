@@ -415,11 +415,11 @@ def _order(one: Value, other: Value) -> int | None:
     assert isinstance(other, int | float)
     if isinstance(one, int) and isinstance(other, int):
         return (one > other) - (one < other)
-    places = _place(float(one)), _place(float(other))
-    return (places[0] > places[1]) - (places[0] < places[1])
+    ranks = _rank(float(one)), _rank(float(other))
+    return (ranks[0] > ranks[1]) - (ranks[0] < ranks[1])
 
 
-def _place(number: float) -> tuple[bool, float, bool]:
+def _rank(number: float) -> tuple[bool, float, bool]:
     """Where a number stands among all, as in Java: NaN is above all others, 0 above -0."""
     if math.isnan(number):
         return True, 0.0, False
