@@ -76,11 +76,11 @@ def frame_head(header_bytes: int, body_bytes: int) -> bytes:
 class FrameDecoder:
     """Decodes the commands of one direction of a connection. See the module."""
 
-    __slots__ = ("_error", "_header_bytes_max", "_length_max", "_missing", "_received")
+    __slots__ = ("_error", "_frame_bytes_max", "_header_bytes_max", "_missing", "_received")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         """Start with nothing received. Both limits count bytes; the frame's is with L1."""
-        self._length_max = frame_bytes_max - _WORD.size
+        self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = min(header_bytes_max, HEADER_BYTES_LIMIT)
         self._received: bytearray | bytes = b""
         self._missing = 0  # bytes below which no look at what was received is worth it
@@ -130,7 +130,7 @@ class FrameDecoder:
             return None
         length, word = _HEAD.unpack_from(received)
         codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
-        if not _WORD.size <= length <= self._length_max:
+        if not _WORD.size <= length <= self._frame_bytes_max - _WORD.size:
             self._check_length(length)
         if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD.size, self._header_bytes_max):
             self._check_header(codec, header_length, length)
@@ -152,9 +152,8 @@ class FrameDecoder:
     def _check_length(self, length: int) -> None:
         if length < _WORD.size:
             raise ProtocolError(f"frame with a length of {length}, below {_WORD.size}", bytes(self._received[:64]))
-        if length > self._length_max:
-            limit = self._length_max + _WORD.size
-            what = f"frame of {length + _WORD.size} bytes, above the limit of {limit}"
+        if length > self._frame_bytes_max - _WORD.size:
+            what = f"frame of {length + _WORD.size} bytes, above the limit of {self._frame_bytes_max}"
             raise ProtocolError(what, bytes(self._received[:64]))
 
     def _check_header(self, codec: int, header_length: int, length: int) -> None:

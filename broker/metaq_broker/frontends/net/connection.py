@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._loop = server.loop
         self._limits = server.limits
-        self._replies = ReplyQueue(self._schedule)
+        self._replies = ReplyQueue(self)
         self._file: Slice | None = None
         self._file_sent = 0
         self._scheduled = False
@@ -292,6 +292,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- the work
 
+    def __call__(self) -> None:
+        """Come and take what is ready: called by the queue of replies, which needs no object of its own for that."""
+        self._schedule()
+
     def _schedule(self) -> None:
         # Slots that are completed by one fsync wake their connection many times; it works once for all of them.
         # While it works it needs no call: it sends what is ready before it ends.
@@ -339,6 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             requests -= allowed
             self._send()
         self._server.round_robin.charge(self._loop.time() - began)
+        self._quantum_end = 0.0
         self._regulate()
         if self._input and not self._paused:
             self._wait()

@@ -82,7 +82,7 @@ class ReplyQueue:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
         self._slots: deque[bytes | PendingReply | Question | None] | None = None  # takes memory, and many need none
-        self._pushed: list[bytes] = []
+        self._pushed: list[bytes] | None = None
         self._abandoned = False
         self.unanswered = 0
         """Requests that have a slot here, or were announced by ``expect``."""
@@ -118,7 +118,10 @@ class ReplyQueue:
         """
         if self._abandoned:
             return
-        self._pushed.append(data)
+        if self._pushed is None:
+            self._pushed = [data]
+        else:
+            self._pushed.append(data)
         self.unanswered -= answers
         self.ready_bytes += len(data)
         self.wake()
@@ -156,7 +159,7 @@ class ReplyQueue:
         self._abandoned = True
         self.wake = _nobody
         self._slots = None
-        self._pushed.clear()
+        self._pushed = None
 
     def _new_queue(self) -> deque[bytes | PendingReply | Question | None]:
         self._slots = deque()
@@ -167,7 +170,7 @@ class ReplyQueue:
 
         When ``quantum_over`` says so, no further question is answered. One always is, if there are any.
         """
-        parts, self._pushed = self._pushed, []
+        parts, self._pushed = self._pushed or [], None
         slots, size = self._slots, sum(map(len, parts))
         self.ready_bytes -= size
         while slots and size < bytes_max and not self.ended:
