@@ -6,8 +6,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -55,18 +55,19 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     partitions = None if options.partition is None else [Partition.parse_any(name) for name in options.partition]
     start = parse_start(options.start, partitions)
     write = writer_of(options)
-    out = sys.stdout.buffer
     if options.group is not None:
         return _run_in_group(options, profile, start, write)
+    out = sys.stdout.buffer
     with profile.connect() as mq:
         messages = _browse(mq, options, partitions, start)
-        for number, message in enumerate(_picked(messages, options.attribute, options.grep), 1):
-            out.write(write(message))
-            if options.follow:
-                out.flush()
-            if number == options.count:
-                break
-        out.flush()
+        with closing(_picked(messages, options.attribute, options.grep)) as picked:
+            for number, message in enumerate(picked, 1):
+                out.write(write(message))
+                if options.follow:
+                    out.flush()
+                if number == options.count:
+                    break
+            out.flush()
     return 0
 
 
@@ -136,7 +137,7 @@ def uninterrupted() -> Iterator[None]:
 
 def _picked(
     messages: Iterable[Received | RocketReceived], attribute: str | None, text: str | None
-) -> Iterator[Received | RocketReceived]:
+) -> Generator[Received | RocketReceived, None, None]:
     wanted = None if text is None else os.fsencode(text)
     for message in messages:
         if (attribute is None or message.attribute == attribute) and (wanted is None or wanted in message.data):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, TypeVar
 
 from metaq.cli.arguments import above_zero, parse_time
 from metaq.cli.message_form import add_form, writer_of
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from metaq.client.rocketmq.records import RocketReceived
     from metaq.client.search import Search
     from metaq.model import Partition
+
+M = TypeVar("M")
 
 _TIME_HELP = "a time in ISO 8601, @MS since 1970, or a span back from now such as 15m"
 
@@ -61,12 +64,13 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
             messages = iter(search)
         else:
             messages = _looked_up(mq, options, partitions)
-        for message in messages:
-            count += 1
-            out.write(write(message))
-            out.flush()
-            if search is not None and options.id is not None:
-                break
+        with closing(_each(messages)) as each:
+            for message in each:
+                count += 1
+                out.write(write(message))
+                out.flush()
+                if search is not None and options.id is not None:
+                    break
         if search is not None:
             read = search.scanned
             if not search.is_complete and not (count and options.id is not None):
@@ -74,6 +78,11 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
     if not count:
         raise MessageNotFound(options.topic, _wanted(options), read)
     return 0
+
+
+def _each(messages: Iterator[M]) -> Generator[M, None, None]:
+    """Yield all; what they come from goes with this, before the connections do."""
+    yield from messages
 
 
 def _wanted(options: argparse.Namespace) -> str:

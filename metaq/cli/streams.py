@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from typing import TextIO
 
 
 def prepare_output() -> None:
-    """Make the standard output one that can be used: what its encoding lacks is escaped, and it is one that fails,
-    if there is none, so that nothing counts as printed."""
+    """Make the standard output one that can be used.
+
+    If there is none, it is one that fails, so that nothing counts as printed. It has a buffer, also with
+    PYTHONUNBUFFERED, where each line would be a write. What its encoding lacks is escaped.
+    """
     if sys.stdout is None:
         sys.stdout = _failing()
-    elif sys.stdout.encoding and sys.stdout.encoding.lower() != "utf-8":
-        reconfigure = getattr(sys.stdout, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _failing() -> TextIO:

@@ -110,7 +110,7 @@ class RocketmqTarget:
         """
         from metaq.client.rocketmq.records import RocketMessage
 
-        properties = {**self._properties, **line.properties}
+        properties = {**self._properties, **line.properties} if line.properties else self._properties
         return RocketMessage(
             data=line.value, tag=line.attribute, keys=line.words_of_key(), properties=properties, delay=self._delay
         )

@@ -1,19 +1,28 @@
 """Messages of a range, decoded one by one: for programs that want objects, and for tests.
 
-Tags are compared here: a broker compares their hashes, so that others may be among what it sends.
+All messages of a queue of the bundled broker are read as it stores them (``frame_reader``), which costs it nothing per
+message; those with some tags are pulled. Tags are compared here: a broker compares their hashes, so that others may be
+among what it sends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from typing import Final
 
+from metaq.backends.rocketmq.frame_reader import read_range
+from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.pull_reader import PullSettings, pull_range
+from metaq.backends.rocketmq.pull_reader import PullSettings, RecordRun, pull_range
 from metaq.backends.rocketmq.routes import Routes
-from metaq.errors import CorruptRecord
+from metaq.errors import CorruptFrame, CorruptRecord
 from metaq.formats.rocketmq.properties import TAGS
 from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.stored_records import Collected, FrameRun, QueueRecords, Wanted
 from metaq.model import OffsetRange, Partition
+
+_NO_LIMIT: Final = 1 << 62
 
 
 def read_messages(
@@ -33,18 +42,60 @@ def read_messages(
         MetaqError: As ``pull_range``.
     """
     settings = PullSettings() if settings is None else settings
+    if not settings.subscription.is_all:
+        yield from _pulled(pool, routes, topic, queue, offset_range, settings)
+        return
+    runs = read_range(pool, routes, topic, queue, offset_range, settings)
+    name = with_namespace(topic, routes.namespace)
+    try:
+        for run in runs:
+            if isinstance(run, RecordRun):
+                yield from _records(run, topic, queue)
+                continue
+            collected = _collect(run, name, queue)
+            for record in collected.records:
+                yield read_record(record, 0, check_crc=False)  # that of its frame was looked at
+            if (read := run.start + collected.looked_at) < run.end:  # of damage, pulls say what it is
+                yield from _pulled(pool, routes, topic, queue, OffsetRange(read, run.end), settings)
+    finally:
+        runs.close()
+
+
+def _collect(run: FrameRun, topic: str, queue: Partition) -> Collected:
+    """Make the records of whole frames, up to one that is damaged."""
+    count = run.end - run.start
+    collected = Collected(Wanted(count, _NO_LIMIT, count))
+    maker = QueueRecords(topic, queue.index, run.store_host)
+    with suppress(CorruptFrame):  # the first frame; others end the work
+        maker.of_run(bytes(run.data), 0, run.start, run.physical_offset, run.known_ms, collected, str(queue))
+    return collected
+
+
+def _pulled(
+    pool: SessionPool,
+    routes: Routes,
+    topic: str,
+    queue: Partition,
+    offset_range: OffsetRange,
+    settings: PullSettings,
+) -> Iterator[Record]:
     tags = settings.subscription.tags
     runs = pull_range(pool, routes, topic, queue, offset_range, settings)
     try:
         for run in runs:
-            at = 0
-            while at < len(run.data):
-                record = _read(run.data, at, f"{topic} queue {queue}, answer for offsets {run.start} to {run.end},")
-                at += record.size
+            for record in _records(run, topic, queue):
                 if tags is None or record.property_map().get(TAGS) in tags:
                     yield record
     finally:
         runs.close()
+
+
+def _records(run: RecordRun, topic: str, queue: Partition) -> Iterator[Record]:
+    at, where = 0, f"{topic} queue {queue}, answer for offsets {run.start} to {run.end},"
+    while at < len(run.data):
+        record = _read(run.data, at, where)
+        at += record.size
+        yield record
 
 
 def _read(data: memoryview, at: int, where: str) -> Record:

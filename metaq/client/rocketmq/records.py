@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from metaq.client.records import made_directly
 from metaq.formats.rocketmq.properties import (
     CHECK_IMMUNITY_S,
     DELAY,
@@ -156,6 +157,7 @@ class RocketSent:
     recall_handle: str | None = field(default=None, repr=False)
 
 
+@made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketReceived:
     """A message as it is stored. ``offset`` counts the messages of the queue; a reader goes on at ``end``.

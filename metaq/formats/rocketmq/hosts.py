@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from functools import lru_cache
 from typing import Final
 
 IPV4_BYTES: Final = 8
@@ -23,6 +24,7 @@ def host_bytes(ip: str, port: int) -> bytes:
     return ipaddress.ip_address(ip).packed + _PORT.pack(port)
 
 
+@lru_cache(maxsize=1024)
 def host_text(host: bytes) -> str:
     """Return an address as text: ``10.1.2.3:54321``, ``[2001:db8::1]:54321``.
 

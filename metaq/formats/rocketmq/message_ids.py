@@ -53,7 +53,12 @@ class OffsetMessageId:
         return host_text(self.host)
 
     def __str__(self) -> str:
-        return (self.host + _OFFSET.pack(self.physical_offset)).hex().upper()
+        return offset_message_id(self.host, self.physical_offset)
+
+
+def offset_message_id(host: bytes, physical_offset: int) -> str:
+    """Return the text of the ``OffsetMessageId`` with these fields, for those who need many."""
+    return (host + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def month_start_ms(now_ms: int, zone: tzinfo | None = None) -> int:

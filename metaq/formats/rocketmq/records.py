@@ -30,7 +30,7 @@ from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.compression import BODY_BYTES_MAX, INSTALLED, Decompressors, decompress
 from metaq.formats.rocketmq.hosts import IPV6_BYTES, host_text
-from metaq.formats.rocketmq.message_ids import OffsetMessageId
+from metaq.formats.rocketmq.message_ids import offset_message_id
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import (
     BORN_HOST_IPV6,
@@ -100,7 +100,7 @@ class Record(NamedTuple):
     @property
     def offset_message_id(self) -> str:
         """The broker's id of the message."""
-        return str(OffsetMessageId(self.store_host, self.physical_offset))
+        return offset_message_id(self.store_host, self.physical_offset)
 
     @property
     def born_address(self) -> str:
