@@ -174,7 +174,7 @@ class Broker:
         except rocketmq_server.RemotingUnavailable as error:
             raise StartFailed(str(error)) from error
         self._retention.users.append(self._rocketmq.needed_from)
-        self._closing.callback(self._rocketmq.state.close)
+        self._closing.callback(self._rocketmq.close)
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
 
     async def _start_rocketmq(self) -> None:

@@ -67,8 +67,9 @@ class WaitingBroker:
         policy: AskPolicy,
         levels: DelayLevels,
         files: Files,
+        clock: Clock,
     ) -> None:
-        self.clock, self.commit, self.stores = Clock(), GroupCommit(), stores
+        self.clock, self.commit, self.stores = clock, GroupCommit(), stores
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(config, stores, self.commit, IdWorker(5), self.clock, statistics)
         self.state = StateTable.open(files, folder / "state", LoopDriver())
@@ -174,13 +175,14 @@ def play(
     clean: bool = True,
     more: str = "",
     files: Files | None = None,
+    clock: Clock | None = None,
 ) -> None:
     """Run ``scenario`` on a broker; not ``clean``: it is then as after a kill. ``more`` is configuration."""
 
     async def run() -> None:
-        config, clock = parse(SYSTEM.format(folder=folder, more=more).encode()), Clock()
-        stores = TopicStores.open(files or Files(), clock, config)
-        broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels, files or Files())
+        config, time = parse(SYSTEM.format(folder=folder, more=more).encode()), clock or Clock()
+        stores = TopicStores.open(files or Files(), time, config)
+        broker = WaitingBroker(folder, stores, config, policy or AskPolicy(), levels, files or Files(), time)
         try:
             await scenario(broker)
             if clean:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -37,6 +37,7 @@ class MemoryLog:
         self.disk = disk
         self.table = dict(disk.values)
         self.refusals: dict[Queue, Refusal] = {}
+        self.unreadable: dict[Queue, Refusal] = {}
         self._appends: dict[Queue, list[tuple[Sequence[Message], Callable[[Refusal | None], None]]]] = {}
         self._changes: list[tuple[str, bytes | None, Callable[[Exception | None], None] | None]] = []
 
@@ -49,7 +50,10 @@ class MemoryLog:
             self._appends.setdefault(queue, []).append((messages, stored))
 
     def end(self, queue: Queue) -> int:
-        return len(self.disk.queues.get(queue, ()))
+        return 0 if queue in self.unreadable else len(self.disk.queues.get(queue, ()))
+
+    def fault(self, queue: Queue) -> Refusal | None:
+        return self.unreadable.get(queue)
 
     def origins(self, queue: Queue, first: int) -> Origins:
         found = self.disk.queues.get(queue, [])[first : first + 3]
@@ -59,6 +63,9 @@ class MemoryLog:
 
     def get(self, key: str) -> bytes | None:
         return self.table.get(key)
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        return iter([(key, value) for key, value in self.table.items() if key.startswith(prefix)])
 
     def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None:
         self.table[key] = value
@@ -124,6 +131,9 @@ class MemoryWaiting:
 
     def end(self, queue: int) -> int:
         return self.log.end(Queue(self.topic, queue))
+
+    def fault(self, queue: int) -> Refusal | None:
+        return self.log.fault(Queue(self.topic, queue))
 
     def read(self, queue: int, first: int, count: int) -> Read[Message] | Refusal:
         stored = self.log.disk.queues.get(Queue(self.topic, queue), [])[first : first + count]

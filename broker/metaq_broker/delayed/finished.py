@@ -47,6 +47,24 @@ class Finished:
                 chunk[byte] |= 1 << bit
         self._save(changed, saved)
 
+    def cut(self, end: int) -> bool:
+        """Have no ordinal from ``end`` on be finished: there is no such message yet. Say whether some were."""
+        found = False
+        first, bits = divmod(end, CHUNK_MESSAGES)
+        for key, value in list(self._state.items(f"{self._key}/")):
+            number = int(key.removeprefix(f"{self._key}/"))
+            kept = (1 << bits) - 1 if number == first else 0
+            if number < first or not int.from_bytes(value, "little") & ~kept:
+                continue
+            found = True
+            left = int.from_bytes(value, "little") & kept
+            self._chunks[number] = bytearray(left.to_bytes(CHUNK_BYTES, "little"))
+            self._state.put(key, bytes(self._chunks[number]))
+        if self.below > end:
+            found, self.below = True, end
+            self._state.put(self._key, str(end).encode())
+        return found
+
     def when_saved(self, saved: Saved) -> None:
         """Call ``saved`` once all that was added so far is durable."""
         self._state.when_durable(saved)

@@ -5,7 +5,8 @@ So the first one of a queue is the first that is due, and all that is kept is ho
 
 A message is due when the level's delay has passed since it was stored. If the clock was set back it does not wait
 longer than the delay from now on. Messages are delivered in batches; one batch of a level is under way at a time, so
-those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``.
+those of a level stay in order. What the disk refuses is tried again after ``RETRY_MS``. A position behind the end of
+its queue is of another log than this one; it goes back to the end.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class LevelQueues(Generic[M]):
         ]
         self._wake = wake
         self._now_ms = 0
+        for level in self._levels:  # before there are new messages, which are not to count as delivered
+            if (end := log.end(level.queue)) < level.position:
+                self._go_back(level, end)
 
     def positions(self) -> dict[int, int]:
         """Return up to which ordinal each level is delivered."""
@@ -82,7 +86,11 @@ class LevelQueues(Generic[M]):
         while not level.busy:
             if now_ms < level.not_before_ms <= now_ms + RETRY_MS:
                 return level.not_before_ms
-            if self._log.end(level.queue) <= level.position:
+            end = self._log.end(level.queue)
+            if end < level.position and (refusal := self._go_back(level, end)) is not None:
+                self._failed(level, refusal)
+                continue
+            if end <= level.position:
                 self._caught_up(level)
                 break
             read = self._log.read(level.queue, level.position, BATCH_MESSAGES)
@@ -105,6 +113,15 @@ class LevelQueues(Generic[M]):
             else:
                 break
         return now_ms + IDLE_MS
+
+    def _go_back(self, level: _Level, end: int) -> Refusal | None:
+        """Go on at the end of the queue, unless it cannot be read now: then return why."""
+        refusal = self._log.fault(level.queue)
+        if refusal is None:
+            fields = {"level": level.number, "position": level.position, "end": end}
+            _LOG.warning("delayed messages: the position is behind the end of the queue", extra={"fields": fields})
+            self._note(level, end, ())
+        return refusal
 
     def _due_count(self, level: _Level, waiting: Sequence[Waiting[M]], now_ms: int) -> int:
         """How many of them are due. What was moved before a restart was due, and so were those before it."""

@@ -43,7 +43,7 @@ class TimedQueue(Generic[M]):
     ) -> None:
         self.waiting_max = waiting_max
         self._wake = wake
-        self._log, self._mover = log, mover
+        self._log, self._mover, self._checked = log, mover, False
         self._finished = Finished(state, KEY)
         self._times = DueTimes()
         self._next = self._finished.below
@@ -52,6 +52,7 @@ class TimedQueue(Generic[M]):
         self._not_before_ms = 0
         self._now_ms = 0
         self._taken: list[Waiting[M]] = []
+        self._check()  # before there are new messages, which are not to count as finished
 
     def __len__(self) -> int:
         """How many messages wait, as far as the queue is read."""
@@ -93,6 +94,8 @@ class TimedQueue(Generic[M]):
 
     def _load(self) -> bool:
         """Read some messages that are not known yet; return whether all are."""
+        if not self._checked and not self._check():
+            return True
         if self._log.end(0) <= self._next:
             return True
         read = self._log.read(0, self._next, READ_MESSAGES)
@@ -106,6 +109,16 @@ class TimedQueue(Generic[M]):
                 self._times.add(max(each.due_ms, 0), each.ordinal)
         self._next = max(read.next_ordinal, self._next)
         return self._log.end(0) <= self._next
+
+    def _check(self) -> bool:
+        """Have nothing behind the end of the queue be finished, unless that cannot be read now; say whether it can."""
+        if self._log.fault(0) is not None:
+            return False
+        end = self._log.end(0)
+        if self._finished.cut(end):
+            _LOG.warning("timed messages: more are finished than there are", extra={"fields": {"end": end}})
+        self._next, self._checked = min(self._next, end), True
+        return True
 
     def _recovered_saved(self, error: Exception | None) -> None:
         if error is None and self._hold is not None:

@@ -43,3 +43,6 @@ class WaitingLog(Protocol[M]):
 
     def end(self, queue: int) -> int:
         """Return the ordinal behind the last readable message of a queue."""
+
+    def fault(self, queue: int) -> Refusal | None:
+        """Return why a queue that may have messages cannot be read now; ``None`` if it can, or has none."""

@@ -197,6 +197,25 @@ class Topics:
         self.create(topic, settings, on_durable)
         return settings
 
+    def keep_readable(self) -> list[str]:
+        """Have all stored partitions be queues that are read, of topics that are written; return the topics changed.
+
+        For settings that are older than the messages. Queues and topics that an operator took away come back. A topic
+        that was not about to shrink or grow has as many queues for writing.
+        """
+        changed = []
+        for topic, stored in self._stores.partition_counts().items():
+            settings, count = self._made.get(topic), min(stored, QUEUES_MAX)
+            if settings is not None and settings.queues < count:
+                write_queues = count if settings.read_queues == settings.write_queues else settings.write_queues
+                self.create(topic, dataclasses.replace(settings, read_queues=count, write_queues=write_queues))
+            elif settings is None and topic not in self._built_in and not self._config.accepts(topic):
+                self.create(topic, TopicSettings(count, count))
+            else:
+                continue
+            changed.append(topic)
+        return changed
+
     def delete(self, topic: str, on_durable: OnDurable | None = None) -> None:
         """Forget the settings of a topic; nothing changes if it is not known. Its messages are another's affair.
 

@@ -8,7 +8,7 @@ Key in the state table: ``offset/TOPIC/GROUP/QUEUE``; a topic's name has no slas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from metaq_broker.groups.limits import GroupLimitReached, GroupLimits, NameRefused, check_name
@@ -66,6 +66,22 @@ class GroupOffsets:
         if queues is None:
             queues = self._offsets[topic, group] = {}
         queues[queue] = offset
+
+    def lower(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int]]:
+        """Take offsets behind the ends of their queues back to these; return topic, group and queue of each.
+
+        ``end_of`` a topic and queue is ``None`` where nobody knows it. For offsets that are newer than the messages:
+        what is stored there next would be passed over.
+        """
+        lowered = []
+        for (topic, group), queues in self._offsets.items():
+            for queue, offset in queues.items():
+                end = end_of(topic, queue)
+                if end is not None and offset > end:
+                    self._table.put(_key(topic, group, queue), end.to_bytes(8, signed=True))
+                    queues[queue] = end
+                    lowered.append((topic, group, queue))
+        return lowered
 
     def forget_topic(self, topic: str) -> None:
         """Forget the offsets of all groups for a topic."""

@@ -33,6 +33,9 @@ class StoredHalf(NamedTuple, Generic[M]):
 class HalfLog(Protocol[M]):
     """The topic of half messages and that of notes, one queue each."""
 
+    def fault(self) -> Refusal | None:
+        """Return why one of the queues cannot be read now, ``None`` if they can."""
+
     def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[M]], int] | Refusal:
         """Return at most ``count`` half messages from an ordinal on, and the ordinal to go on from."""
 

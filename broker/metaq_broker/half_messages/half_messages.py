@@ -78,7 +78,7 @@ class HalfMessages(Generic[M]):
         self, log: HalfLog[M], mover: Mover[M], state: State, wake: Callable[[], None], policy: AskPolicy | None = None
     ) -> None:
         self.policy = AskPolicy() if policy is None else policy
-        self.recovered = False
+        self.recovered = self._checked = False
         self._readable = True
         self._log, self._mover, self._state, self._wake = log, mover, state, wake
         self._ledger = Ledger(_positions(state.get(KEY)))
@@ -88,6 +88,7 @@ class HalfMessages(Generic[M]):
         self._noting = False
         self._to_ask: deque[Half] = deque()
         self._next_run_ms: int | None = None
+        self._check()  # before there are new half messages, which are not to count as ended
 
     def __len__(self) -> int:
         """How many are open."""
@@ -231,9 +232,29 @@ class HalfMessages(Generic[M]):
         self._ledger.next_half = max(self._ledger.next_half, read[1])
         return self._ledger.next_half > first
 
+    def _check(self) -> bool:
+        """Go back to the ends of the topics if positions are behind them: they are of another log than this one.
+
+        Say whether that could be looked at: the topics can be read now.
+        """
+        refusal, (half_end, notes_end) = self._log.fault(), self._log.ends()
+        self._readable = refusal is None
+        if refusal is not None:
+            _LOG.error("half messages cannot be read", extra={"fields": {"reason": refusal}})
+            return False
+        positions = self._ledger.next_half, self._ledger.next_note
+        if positions[0] > half_end or positions[1] > notes_end:
+            fields = {"positions": positions, "ends": (half_end, notes_end)}
+            _LOG.warning("half messages: the positions are behind the ends of their topics", extra={"fields": fields})
+            self._ledger = Ledger(Positions(min(positions[0], half_end), min(positions[1], notes_end)))
+        self._checked = True
+        return True
+
     def _recover(self) -> bool:
         """Read a part of what was there at the start; return whether all of it is read."""
         half_end, notes_end = self._log.ends()
+        if not self._checked and not self._check():
+            return False
         if self._ledger.next_note < notes_end:
             first = self._ledger.next_note
             notes = self._log.notes(first)

@@ -106,4 +106,7 @@ class Ledger:
 
 
 def _waited(half: Half, now_ms: int, patience_ms: int) -> bool:
-    return now_ms - half.stored_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)
+    waited_ms = now_ms - half.stored_ms
+    if waited_ms < 0:  # the clock was set back: nobody knows, and it is not to wait until it is there again
+        return True
+    return waited_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)

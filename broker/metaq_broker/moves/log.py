@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from metaq.errors import MetaqError
@@ -47,6 +47,9 @@ class State(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Return a value."""
+
+    def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+        """Return keys that begin with ``prefix``, and their values, those of this moment."""
 
     def put(self, key: str, value: bytes, on_durable: Saved | None = None) -> None:
         """Set a value; ``None``: it gets durable within about a second."""

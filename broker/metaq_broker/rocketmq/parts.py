@@ -72,6 +72,17 @@ def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> Lo
     return requests
 
 
+def forget_keys(files: Files, data: Path) -> None:
+    """Have the index of keys in the folder ``data`` made anew (blocking): its messages have other physical offsets.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    folder = data / KEYS_NAME
+    for name in files.listdir(folder) if files.exists(folder) else ():
+        files.unlink(folder / name)
+
+
 def group_limits(config: RocketmqConfig) -> GroupLimits:
     """Return how much may be remembered about groups."""
     return GroupLimits(

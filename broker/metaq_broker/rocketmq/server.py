@@ -66,9 +66,10 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
-from metaq_broker.rocketmq.parts import group_limits, lookups, waiting_parts
+from metaq_broker.rocketmq.parts import forget_keys, group_limits, lookups, waiting_parts
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
 from metaq_broker.storage.files import Files
+from metaq_broker.storage.state_mark import StateMark
 from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -138,9 +139,9 @@ class _FixedSettings:
 class BrokerServer:
     """See the module. Make it with ``open``."""
 
-    def __init__(self, parts: BrokerParts, config: RocketmqConfig, listeners: list[socket.socket], state: StateTable):
+    def __init__(self, parts: BrokerParts, config: RocketmqConfig, listeners: list[socket.socket], mark: StateMark):
         self._parts, self._config, self._listeners = parts, config, listeners
-        self.state = state
+        self._mark, state = mark, mark.table
         port = int(listeners[0].getsockname()[1])
         system = parts.config.system
         self.address = Address(config.ip or _ip_of(system.host_name), port)
@@ -163,7 +164,7 @@ class BrokerServer:
             config.wait_for_disk,
             reserved=NOT_WRITTEN_BY_CLIENTS,
         )
-        self.store = MessageStore(engine, PartitionNumbers(state), host_bytes(self.address.host, port))
+        self.store = MessageStore(engine, PartitionNumbers(state, mark), host_bytes(self.address.host, port))
         limits = group_limits(config)
         groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS, limits=limits)
         self.groups = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
@@ -207,10 +208,15 @@ class BrokerServer:
         """
         listeners = _bind(parts.config.system.bind_address, config)
         try:
-            path = Path(parts.config.system.data_path) / FILE_NAME
-            state = StateTable.open(parts.files, path, LoopDriver())
+            folder = Path(parts.config.system.data_path)
+            state = StateTable.open(parts.files, folder / FILE_NAME, LoopDriver())
             try:
-                server = cls(parts, config, listeners, state)
+                mark = StateMark.open(parts.files, folder, state)
+                if mark.behind:
+                    forget_keys(parts.files, folder)
+                server = cls(parts, config, listeners, mark)
+                server._reconcile()
+                mark.note()
                 server._key_values.open()
             except BaseException:
                 state.close()
@@ -222,6 +228,27 @@ class BrokerServer:
                 raise
             raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
         return server
+
+    def _reconcile(self) -> None:
+        """Have state that is older or newer than the messages lose none of them, and say so."""
+        if self._mark.behind:
+            widened = self.topics.keep_readable()
+            _LOG.warning(
+                "rocketmq-state is an older copy: groups go on where they were then, and delayed messages and "
+                "transactions may be delivered again",
+                extra={"fields": {"behind": self._mark.behind, "topicsWithMoreQueues": widened}},
+            )
+        lowered = self.groups.offsets.lower(self._end_of)
+        if lowered:
+            topic, group, queue = lowered[0]
+            _LOG.warning(
+                "committed offsets were behind the ends of their queues; the groups go on at the ends",
+                extra={"fields": {"offsets": len(lowered), "topic": topic, "group": group, "queue": queue}},
+            )
+
+    def _end_of(self, topic: str, queue: int) -> int | None:
+        log = self._parts.engine.stores.get(topic, queue)
+        return None if log is None else log.durable_ordinal
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
@@ -311,6 +338,10 @@ class BrokerServer:
         for listener in self._listeners:
             listener.close()
 
+    def close(self) -> None:
+        """Write what is not written yet of the state (blocking)."""
+        self._mark.close()
+
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
         ordinal = self.waiting.needed_from(topic, partition)
@@ -332,6 +363,7 @@ class BrokerServer:
     def _look_for_silent(self) -> None:
         self._schedule_scan()
         self._running.sample()
+        self._mark.note_sometimes(self._parts.clock.monotonic())
         self.groups.members.expire()
         self.locks.expire()
         for live in self.routes.expire():

@@ -189,6 +189,8 @@ class StateTable:
         self._timer: Timer | None = None
         self._timer_is_short = self._closed = False
         self._rewrite_due = True
+        self.changes = 0
+        """How many there were since it was opened."""
         self.failure: str | None = None
         """Why the last write failed; ``None`` if it did not."""
 
@@ -294,6 +296,7 @@ class StateTable:
 
     def _changed(self, key: str, value: bytes | None, on_durable: OnDurable | None) -> None:
         self._changes[key] = value
+        self.changes += 1
         if on_durable is None:
             self._start_timer(WRITE_AFTER_S)
         else:

@@ -41,3 +41,19 @@ def test_chunks_go_when_all_of_them_is_finished(seed: int) -> None:
         finished.add(ordinals[at : at + 100])
     assert finished.below == count
     assert set(log.table) <= {"timed", "timed/3"}
+
+
+def test_nothing_behind_the_end_is_finished() -> None:
+    disk = Disk()
+    log = MemoryLog(disk)
+    Finished(log, "timed").add([0, 1, 5, CHUNK_MESSAGES + 3, 9 * CHUNK_MESSAGES])
+    log.sync_all()
+    ends = (100 * CHUNK_MESSAGES, 5, False), (CHUNK_MESSAGES + 3, 3, True), (1, 1, True), (0, 0, True)
+    for end, kept, found in ends:
+        log = MemoryLog(disk)
+        finished = Finished(log, "timed")
+        assert finished.cut(end) is found
+        log.sync_all()
+        for each in (finished, Finished(MemoryLog(disk), "timed")):
+            ordinals = (0, 1, 5, CHUNK_MESSAGES + 3, 9 * CHUNK_MESSAGES)
+            assert [ordinal in each for ordinal in ordinals] == [number < kept for number in range(5)], end

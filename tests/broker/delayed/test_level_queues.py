@@ -145,3 +145,73 @@ def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
     broker.run(now + 10_000)
     delivered = broker.delivered() + broker.delivered(BILLS)
     assert sorted(delivered, key=int) == [str(number) for number in range(120)]
+
+
+# ---- a state that is of another time than the log
+
+
+def test_an_older_position_repeats_and_loses_nothing() -> None:
+    broker = Broker(Disk())
+    for text in "abc":
+        broker.store(text, 1, NOW)
+    broker.run(NOW + 1000)
+    disk = broker.log.disk
+    disk.values = {"delay/1": b"1"}  # and the floors that would tell what was moved are older, too
+    broker = Broker(disk)
+    broker.run(NOW + 2000)
+    assert broker.delivered() == ["a", "b", "c", "b", "c"]
+    assert broker.levels.positions()[1] == 3
+
+
+def test_what_the_floors_still_tell_is_not_repeated() -> None:
+    broker = Broker(Disk())
+    broker.store("a", 1, NOW)
+    broker.run(NOW + 1000)
+    older = dict(broker.log.disk.values)
+    for text in "bc":
+        broker.store(text, 1, NOW)
+    broker.run(NOW + 2000)
+    broker.log.disk.values = older
+    broker = Broker(broker.log.disk)
+    broker.run(NOW + 3000)
+    assert broker.delivered() == ["a", "b", "c"]
+
+
+def test_a_position_behind_the_end_goes_back_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk(values={"delay/1": b"5", "delay/2": b"1"})
+    broker = Broker(disk)
+    for number in range(7):
+        broker.store(str(number), 1, NOW)
+    broker.run(NOW + 1000)
+    assert broker.delivered() == [str(number) for number in range(7)]
+    assert [each.message for each in caplog.records].count(
+        "delayed messages: the position is behind the end of the queue"
+    ) == 2
+
+
+def test_a_position_stays_while_its_queue_cannot_be_read() -> None:
+    broker = Broker(Disk())
+    for text in "ab":
+        broker.store(text, 1, NOW)
+    broker.run(NOW + 1000)
+    waiting = Queue("waiting", 0)
+    again = Broker(broker.log.disk)
+    again.log.unreadable[waiting] = DiskFull("damaged")
+    assert again.run(NOW + 2000) <= NOW + 2000 + RETRY_MS
+    assert again.levels.positions()[1] == 2
+    del again.log.unreadable[waiting]
+    again.store("c", 1, NOW)
+    again.run(NOW + 4000)
+    assert again.delivered() == ["a", "b", "c"]
+
+
+def test_a_clock_a_day_ahead_and_back() -> None:
+    broker = Broker(Disk())
+    broker.store("a", 2, NOW)
+    broker.run(NOW + 86_400_000)
+    broker.store("b", 2, NOW + 86_400_000)
+    broker.run(NOW)
+    broker.store("c", 2, NOW)
+    assert broker.run(NOW + 4999) == NOW + 5000
+    broker.run(NOW + 5000)
+    assert broker.delivered() == ["a", "b", "c"]

@@ -134,3 +134,48 @@ def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
     broker.run(now + 100_000)
     delivered = broker.delivered() + broker.delivered(BILLS)
     assert sorted(delivered, key=int) == [str(number) for number in range(120)]
+
+
+# ---- a state that is of another time than the log
+
+
+def test_more_are_finished_than_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(Disk())
+    for number in range(4):
+        broker.store(str(number), NOW + 1000 * (number != 2))
+    broker.run(NOW)
+    broker.run(NOW + 1000)
+    disk = broker.log.disk
+    disk.queues = {ORDERS: []}  # another log
+    again = Broker(disk)
+    for number in range(6):
+        again.store(f"new {number}", NOW)
+    again.run(NOW)
+    assert sorted(again.delivered()) == [f"new {number}" for number in range(6)]
+    assert "timed messages: more are finished than there are" in caplog.messages
+
+
+def test_an_older_state_repeats_and_loses_nothing() -> None:
+    broker = Broker(Disk())
+    broker.store("a", NOW)
+    broker.run(NOW)
+    broker.store("b", NOW)
+    broker.run(NOW)
+    broker.log.disk.values = {"delay/timed": b"1"}
+    again = Broker(broker.log.disk)
+    again.run(NOW)
+    again.store("c", NOW)
+    again.run(NOW)
+    assert again.delivered() == ["a", "b", "b", "c"]
+
+
+def test_a_clock_that_jumps() -> None:
+    broker, now, hour = Broker(Disk()), 1_700_000_000_000, 3_600_000
+    broker.store("a", now + hour)
+    broker.run(now + hour // 2)
+    broker.run(now - hour)
+    broker.store("b", now - hour // 2)
+    broker.run(now - hour // 2)
+    assert broker.delivered() == ["b"]
+    broker.run(now + 24 * hour)
+    assert broker.delivered() == ["b", "a"]

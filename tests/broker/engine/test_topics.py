@@ -187,3 +187,18 @@ def test_whether_made_topics_wait_for_the_disk(tmp_path: Path, wait_for_disk: bo
     assert thresholds == {"made": made, "SCHEDULE_TOPIC_XXXX": 0, "configured": 0}
     interval_ms = applied[-1].topic_settings("made").unflush_interval_ms
     assert interval_ms == (10_000 if wait_for_disk else UNFLUSHED_MS_MAX)
+
+
+def test_settings_that_are_older_than_the_messages_hide_none(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    front.topics.create("narrow", TopicSettings(1, 1, order=True))
+    front.topics.create("wide", TopicSettings(8, 8))
+    front.topics.create("shrinking", TopicSettings(3, 2))
+    front.stores.counts |= {"narrow": 4, "shrinking": 6, "wide": 3, "forgotten": 2, "configured": 5}
+    assert front.topics.keep_readable() == ["narrow", "shrinking", "forgotten"]
+    assert front.topics.settings("narrow") == TopicSettings(4, 4, order=True)
+    assert front.topics.settings("shrinking") == TopicSettings(6, 2)
+    assert front.topics.settings("wide") == TopicSettings(8, 8)
+    assert front.topics.settings("forgotten") == TopicSettings(2, 2)
+    assert front.applied.topic_settings("narrow").num_partitions == 4
+    assert front.topics.keep_readable() == []

@@ -27,6 +27,9 @@ class Halves:
         self.log = log
         self.asked: list[tuple[str, int]] = []
 
+    def fault(self) -> Refusal | None:
+        return self.log.fault(HALF) or self.log.fault(NOTES)
+
     def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[Message]], int] | Refusal:
         found = self.log.disk.queues.get(HALF, [])[first : first + count]
         return [_stored(ordinal, each) for ordinal, each in enumerate(found, first)], first + len(found)
@@ -59,8 +62,10 @@ def _stored(ordinal: int, message: Message) -> StoredHalf[Message]:
 
 
 class Broker:
-    def __init__(self, disk: Disk, policy: AskPolicy = POLICY) -> None:
+    def __init__(self, disk: Disk, policy: AskPolicy = POLICY, unreadable: Queue | None = None) -> None:
         self.log = MemoryLog(disk)
+        if unreadable is not None:
+            self.log.unreadable[unreadable] = DiskFull("damaged")
         self.mover = Mover[Message](self.log, self.log)
         self.halves = Halves(self.log)
         self.half_messages = HalfMessages(self.halves, self.mover, self.log, lambda: None, policy)
@@ -251,3 +256,64 @@ def test_kills_between_any_two_steps(seed: int) -> None:
     broker.run(now)
     assert len(broker.half_messages) == 0
     assert sorted(broker.delivered()) == expected
+
+
+# ---- a state that is of another time than the log, and wrong clocks
+
+
+def test_an_older_state_reads_what_was_ended_from_the_notes() -> None:
+    broker = Broker(Disk())
+    broker.run()
+    for number in range(3):
+        broker.decide(broker.store(str(number)))
+        broker.run()
+    broker.log.disk.values = {}
+    again = Broker(broker.log.disk)
+    again.run()
+    again.run(NOW + 200_000)
+    again.decide(1)
+    again.run()
+    assert again.delivered() == ["0", "1", "2"]
+    assert again.outcomes == [HalfEnded(1)]
+    assert again.halves.asked == []
+
+
+def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(Disk(values={"half/positions": b"7,9"}))
+    first = broker.store("first")
+    broker.run()
+    second = broker.store("second")
+    for each in (first, second):
+        broker.decide(each)
+    broker.run()
+    assert broker.delivered() == ["first", "second"]
+    assert broker.outcomes == [Decided(True)] * 2
+    again = Broker(broker.log.disk)
+    again.run()
+    assert (len(again.half_messages), again.delivered()) == (0, ["first", "second"])
+    assert caplog.messages.count("half messages: the positions are behind the ends of their topics") == 1
+
+
+def test_positions_stay_while_the_topics_cannot_be_read() -> None:
+    broker = Broker(Disk())
+    broker.decide(broker.store("a"))
+    broker.run()
+    again = Broker(broker.log.disk, unreadable=HALF)
+    assert again.half_messages.run(NOW) == NOW + RETRY_MS
+    del again.log.unreadable[HALF]
+    again.run()
+    assert (len(again.half_messages), again.delivered()) == (0, ["a"])
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000])
+def test_a_clock_that_jumps_neither_forgets_nor_gives_up(jump_ms: int) -> None:
+    broker = Broker(Disk())
+    broker.run()
+    ordinal = broker.store("a")
+    broker.run(NOW + jump_ms)
+    broker.run(NOW + jump_ms + POLICY.interval_ms)
+    assert broker.halves.asked[0] == ("a", 1)
+    assert len(broker.halves.asked) <= 2
+    broker.decide(ordinal)
+    broker.run(NOW + jump_ms + POLICY.interval_ms)
+    assert broker.delivered() == ["a"]

@@ -220,6 +220,10 @@ class WaitingTopic:
         """See ``WaitingLog``."""
         return self._store.max_offset(self._topic, queue)
 
+    def fault(self, queue: int) -> Refusal | None:
+        """See ``WaitingLog``."""
+        return self._store.fault(self._topic, queue)
+
     def read(self, queue: int, first: int, count: int) -> Read[OutgoingMessage] | Refusal:
         """See ``WaitingLog``."""
         read = read_waiting(self._store, Queue(self._topic, queue), first, count, self._wake)

@@ -7,8 +7,9 @@
 
 A stretch gets its number when its first message is sent or read by a RocketMQ client, and keeps it: the table of state
 has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. Nobody is told of a number
-before it is on the disk, so that after a crash no other stretch has it. A number is never used again: a partition that
-was removed and made anew has another incarnation, and gets others.
+before it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
+table is replaced by an older copy (``StateMark``): a partition that was removed and made anew has another incarnation,
+and gets others.
 
 Source: docs/log-format.md, "Physical offsets".
 """
@@ -40,6 +41,17 @@ class State(Protocol):
         """Set a value."""
 
 
+class Reserved(Protocol):
+    """The part of ``StateMark`` that is needed here."""
+
+    @property
+    def first_number(self) -> int:
+        """Lower numbers may be in use."""
+
+    def reserve(self, number: int) -> None:
+        """See to it that a number is not given again, whatever becomes of the table. Raises ``OSError``."""
+
+
 class Stretch(NamedTuple):
     """One stretch of a partition: its bytes from ``number * STRETCH_BYTES`` on; ``incarnation`` is of the partition."""
 
@@ -52,12 +64,13 @@ class Stretch(NamedTuple):
 class PartitionNumbers:
     """See the module. For one broker; not thread-safe."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, reserved: Reserved | None = None) -> None:
+        self._state, self._reserved = state, reserved
         self._stretches: dict[int, Stretch] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
         self._known: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
-        self._next = 1  # no message is at 0, which stands for none where a message names another
+        # No message is at 0, which stands for none where a message names another.
+        self._next = max(1, 0 if reserved is None else reserved.first_number)
         self._waiting: dict[int, list[OnNumber]] = {}
         for key, value in state.items(KEY_PREFIX):
             self._note(int(key.removeprefix(KEY_PREFIX)), _decode(value))
@@ -117,6 +130,12 @@ class PartitionNumbers:
         stretch = Stretch(log.topic, log.index, stretch_number, log.incarnation)
         if number >= NUMBERS_MAX:
             then(OverflowError(f"{number} numbers for partitions are in use, there are no more"))
+            return
+        try:
+            if self._reserved is not None:
+                self._reserved.reserve(number)
+        except OSError as error:
+            then(error)
             return
         self._note(number, stretch)
         self._waiting[number] = [then]

@@ -170,6 +170,10 @@ class HalfTopics:
     ) -> None:
         self._store, self._producers, self._wake, self._levels = store, producers, wake, levels
 
+    def fault(self) -> Refusal | None:
+        """See ``HalfLog``."""
+        return self._store.fault(HALF_TOPIC, 0) or self._store.fault(NOTE_TOPIC, 0)
+
     def halves(self, first: int, count: int) -> tuple[Sequence[StoredHalf[OutgoingMessage]], int] | Refusal:
         """See ``HalfLog``."""
         read = read_waiting(self._store, Queue(HALF_TOPIC, 0), first, count, self._wake)

@@ -1,0 +1,134 @@
+"""A broker whose state file is of another time than its messages: none is lost, and the log says what may repeat."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until
+from remoting_asked import Asker, remoting_address
+
+from metaq.client.partitioners import fixed
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.model import Address
+from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
+
+pytestmark = pytest.mark.process
+
+INI = "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nmessageDelayLevel=1s 1h\n"
+OLDER = "rocketmq-state is an older copy"
+
+
+class Lives:
+    """One broker after another on the same folder."""
+
+    def __init__(self, start_broker: StartBroker, folder: Path) -> None:
+        self._start_broker, self.data = start_broker, folder / "data"
+        self._file = folder / "server.ini"
+        self._file.write_text(f"{system_section(0)}hostName=127.0.0.1\ndataPath={self.data}\n{INI}")
+        self.broker: RunningBroker
+        self.address: Address
+
+    def start(self) -> str:
+        """Return what the log says at the start."""
+        self.broker = self._start_broker("start", "-f", self._file, "--port", "0")
+        self.address = remoting_address(self.broker)
+        return self.broker.log_text()
+
+    def stop(self) -> None:
+        assert self.broker.stop() == 0
+
+    def bodies(self, topic: str = "t") -> list[bytes]:
+        with RocketMQ(str(self.address)) as rocketmq:
+            return [bytes(each.data) for each in rocketmq.browse(topic)]
+
+    def send(self, queue: int, *bodies: str, **more: Any) -> list[str]:
+        """Return the ids that the broker gave."""
+        with RocketMQ(str(self.address)) as rocketmq:
+            producer = rocketmq.producer(fixed(queue))
+            sent = [producer.send("t", body, **more) for body in bodies]
+        return [each.offset_message_id for each in sent]
+
+
+@pytest.fixture
+def lives(start_broker: StartBroker, tmp_path: Path) -> Lives:
+    return Lives(start_broker, tmp_path)
+
+
+def physical(message_id: str) -> int:
+    return int(message_id[-16:], 16)
+
+
+def test_an_older_copy(lives: Lives, tmp_path: Path) -> None:
+    state, copy = lives.data / "rocketmq-state", tmp_path / "copy"
+    assert OLDER not in lives.start()
+    with Asker(lives.address) as asker:
+        assert asker.create_topic("t", 1).code == 0
+        lives.send(0, "first", keys=["k0"])
+        asker.commit("t", "g", 0, 1)
+    shutil.copy(state, copy)  # while it runs
+    with Asker(lives.address) as asker:
+        assert asker.create_topic("t", 4).code == 0
+        early = lives.send(3, "fourth queue", keys=["k3"])
+        lives.send(0, *(f"delayed {number}" for number in range(3)), delay_level=1)
+        wait_until(lambda: len(lives.bodies()) == 5, "delayed messages")
+        asker.commit("t", "g", 0, 4)
+        lives.send(1, "in an hour", delay_level=2)
+    lives.stop()
+    shutil.copy(copy, state)
+
+    said = lives.start()
+    assert OLDER in said
+    assert "groups go on where they were then, and delayed messages and transactions may be delivered again" in said
+    with Asker(lives.address) as asker:
+        assert asker.committed("t", "g", 0) == 1
+        lives.send(0, "delayed anew", delay_level=1)
+        wait_until(lambda: b"delayed anew" in lives.bodies(), "a delayed message")
+        found = lives.bodies()
+        assert {b"first", b"fourth queue", b"delayed 0", b"delayed 1", b"delayed 2", b"delayed anew"} == set(found)
+        late = lives.send(2, "late", keys=["k2"])
+        assert physical(late[0]) >> 40 > physical(early[0]) >> 40, "numbers that were given before are not given again"
+        old = asker.response(ViewMessageById(offset=physical(early[0])))
+        assert old.code != 0 or b"fourth queue" in old.body, "an id leads to its message or to none"
+        for key, body in (("k0", b"first"), ("k3", b"fourth queue"), ("k2", b"late")):
+            wait_until(lambda key=key, body=body: body in lookup(asker, key), f"{key} to be found")  # type: ignore[misc]
+    lives.stop()
+    assert OLDER not in lives.start()
+
+
+def lookup(asker: Asker, key: str) -> bytes:
+    header = QueryMessage(topic="t", key=key, max_num=10, begin_timestamp=0, end_timestamp=(1 << 63) - 1)
+    return asker.response(header).body
+
+
+def test_a_state_that_is_newer_than_the_messages(lives: Lives, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    lives.start()
+    with Asker(lives.address) as asker:
+        assert asker.create_topic("t", 1).code == 0
+        lives.send(0, "first")
+        lives.send(0, "delayed 0", delay_level=1)
+        wait_until(lambda: len(lives.bodies()) == 2, "a delayed message")
+        lives.stop()
+        shutil.copytree(lives.data, older)
+    lives.start()
+    with Asker(lives.address) as asker:
+        lives.send(0, *(f"delayed {number}" for number in range(1, 9)), delay_level=1)
+        wait_until(lambda: len(lives.bodies()) == 10, "delayed messages")
+        asker.commit("t", "g", 0, 10)
+    lives.stop()
+    for name in ("rocketmq-state", "rocketmq-mark"):
+        shutil.copy(lives.data / name, older / name)
+    shutil.rmtree(lives.data)
+    older.rename(lives.data)
+
+    said = lives.start()
+    assert "committed offsets were behind the ends of their queues; the groups go on at the ends" in said
+    assert "delayed messages: the position is behind the end of the queue" in said
+    with Asker(lives.address) as asker:
+        assert asker.committed("t", "g", 0) == 2
+        lives.send(0, *(f"new {number}" for number in range(3)), delay_level=1)
+        wait_until(lambda: len(lives.bodies()) == 5, "delayed messages that are new")
+    assert lives.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
