@@ -199,6 +199,11 @@ class BatchWriter:
     def wait(self) -> None:
         """Wait until everything is stored. Raises as ``write``."""
         while self._units:
+            self.collect()
+
+    def collect(self) -> None:
+        """Wait for the next answer, and send what waited for that one. Raises as ``write``."""
+        if self._units:
             self._step(self._collect)
 
     def take_receipts(self) -> dict[int, SendReceipt]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from metaq.errors import TopicNotFound
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.retry import persist
+from metaq_spark.backends.rocketmq.background import BackgroundWriter, Send
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction, find_brokers
 from metaq_spark.backends.rocketmq.options import SinkOptions
@@ -204,39 +206,46 @@ class AcknowledgedBlocks:
 
     def __init__(self, options: SinkOptions, pool: SessionPool, directory: NameServerDirectory) -> None:
         self._options, self._pool, self._directory = options, pool, directory
-        self._writers: dict[str, BatchWriter] = {}
+        self._writers: dict[str, BackgroundWriter] = {}
         self._count = self._size = 0
 
     def put(self, target: TopicPartition, block: Block) -> None:
         """See ``Delivery``."""
-        writer = self._writer(target.partition.broker_name)
+        topic, queue = target.topic, target.partition.index
         if isinstance(block, SingleMessage) or (block.count == 1 and len(block.data) > self._options.block_bytes):
             element = Element.of(block.data)
-            writer.send(target.topic, target.partition.index, element.body, element.properties.decode())
+            send: Send = partial(_send, topic, queue, element)
         else:
-            writer.write(target.topic, target.partition.index, block.data, block.count)
+            send = partial(_write, topic, queue, block)
+        self._writer(target.partition.broker_name).put(send, len(block.data))
         self._count, self._size = self._count + block.count, self._size + len(block.data)
 
-    def _writer(self, broker_name: str) -> BatchWriter:
+    def _writer(self, broker_name: str) -> BackgroundWriter:
         writer = self._writers.get(broker_name)
         if writer is None:
-            writer = self._writers[broker_name] = BatchWriter(
-                self._pool, self._directory, broker_name,
-                group=self._options.asking_group, policy=self._options.retry_policy, receipts=False,
+            writer = self._writers[broker_name] = BackgroundWriter(
+                BatchWriter(
+                    self._pool, self._directory, broker_name,
+                    group=self._options.asking_group, policy=self._options.retry_policy, receipts=False,
+                )
             )  # fmt: skip
         return writer
 
     def finish(self) -> WrittenMessages:
         """See ``Delivery``."""
         for writer in self._writers.values():
-            writer.flush()
-        self._close()
+            writer.finish()
         return WrittenMessages(self._count, self._size)
 
     def give_up(self, error: BaseException) -> None:
         """See ``Delivery``."""
-        self._close()
-
-    def _close(self) -> None:
         for writer in self._writers.values():
-            writer.close()
+            writer.give_up()
+
+
+def _send(topic: str, queue: int, element: Element, writer: BatchWriter) -> None:
+    writer.send(topic, queue, element.body, element.properties.decode())
+
+
+def _write(topic: str, queue: int, block: Block, writer: BatchWriter) -> None:
+    writer.write(topic, queue, block.data, block.count)
