@@ -10,9 +10,10 @@ pull, as it does unless it is configured otherwise. Messages have a tag and a ke
   when it has the last ones, and throws them away. Same broker, same messages; the Java program's second pass counts.
 * **Kafka** (with ``--kafka local``): the same messages in two queues and in two partitions, read on the same cores,
   with the columns that Kafka's source has and with all 15. CPU is that of the broker, the JVM and the Python workers.
-* **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each,
-  and beside the same rows as batches that are made before and sent without Spark (``rocketmq_batches.py``): what the
-  broker takes at most.
+* **sink**: a batch write to two queues, beside a Java producer that sends batches of 1,000 messages and waits for each.
+  What the broker takes at most on these cores: four threads of the Java producer, and the same rows as batches that are
+  made before and sent without Spark (``rocketmq_batches.py``). A write of two rows is what each job of Spark takes to
+  start and end; it is part of the other writes.
 * **micro-batch**: 1,000 rows each to ``noop``, beside the same query on the MetaQ source and this project's broker; the
   median of ``triggerExecution`` in Spark's progress.
 """
@@ -44,15 +45,17 @@ from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 
 READS: Final = (Case(100, 1_000_000), Case(1000, 200_000))
-WRITES: Final = (Case(100, 400_000), Case(1000, 80_000))
+WRITES: Final = (Case(100, 1_000_000), Case(1000, 200_000))
 FILL_BATCH: Final = 500
 JAVA_BATCH: Final = 1000
+JAVA_THREADS: Final = 4
 BATCH_ROWS: Final = 1000
 BATCHES: Final = 20
 WARM_UP_BATCHES: Final = 6
 RUNS: Final = 3
 PULLS: Final = "Java pull consumer"
 SENDS: Final = "Java producer, waiting"
+THREADS: Final = f"Java producer, {JAVA_THREADS} threads"
 CEILING: Final = "batches made before, sent without Spark"
 KAFKA_COLUMNS: Final = "keys,value,topic,queue_id,queue_offset,store_timestamp"
 """What Spark's Kafka source gives, too; all columns are 15."""
@@ -131,26 +134,38 @@ class Bench:
         """Our sink beside a Java producer that waits for each batch."""
         topic = f"sink-{case.payload_bytes}"
         self.stage.cluster.create_topic(topic, PARTITIONS)
-        value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
-        columns = [value, "concat('tag', id % 8) tags", "concat('key', id) keys"]
-        rows = self.stage.session.range(case.rows, numPartitions=PARTITIONS).selectExpr(*columns)
-
-        def java() -> float:
-            size, batch = case.payload_bytes, JAVA_BATCH
-            more = {"size": size, "batch": batch, "tags": 8, "keys": 1}
-            return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
-
+        rows = self._rows(case)
         made = batches(rows.toArrow(), PARTITIONS)
         sides: list[Callable[[], float]] = [
             partial(seconds, partial(self.stage.write, rows, topic)),
-            java,
+            partial(self._java_s, case, topic, 1),
+            partial(self._java_s, case, topic, JAVA_THREADS),
             partial(send_s, self.stage.cluster.name_servers, topic, made),
         ]
-        ours_s, java_s, ceiling_s = in_turn(sides, self.runs)
-        self._rate(f"write, {case.payload_bytes} B", case, ours_s, java_s, SENDS, 2.0)
+        ours_s, java_s, threads_s, ceiling_s = in_turn(sides, self.runs)
         name = f"write, {case.payload_bytes} B"
+        self._rate(name, case, ours_s, java_s, SENDS, 2.0)
+        self._rate(f"{name}, beside more threads", case, ours_s, threads_s, THREADS)
         self._rate(f"{name}, beside batches made before", case, ours_s, ceiling_s, CEILING)
         self._rate(f"{name}, batches made before", case, ceiling_s, java_s, SENDS)
+
+    def small_write(self) -> None:
+        """What a job of Spark takes to write two rows."""
+        topic, case = "sink-small", Case(100, 2)
+        self.stage.cluster.create_topic(topic, PARTITIONS)
+        [taken_s] = in_turn([partial(seconds, partial(self.stage.write, self._rows(case), topic))], self.runs)
+        self.report.add(Figure("rocketmq, write of two rows", "ms", taken_s * 1e3))
+
+    def _rows(self, case: Case) -> DataFrame:
+        """Rows to write, with a tag and a key each."""
+        value = f"cast(lpad(string(id), {case.payload_bytes}, '0123456789abcdef') as binary) value"
+        columns = [value, "concat('tag', id % 8) tags", "concat('key', id) keys"]
+        return self.stage.session.range(case.rows, numPartitions=PARTITIONS).selectExpr(*columns)
+
+    def _java_s(self, case: Case, topic: str, threads: int) -> float:
+        """What a Java producer takes for as many messages in its second pass."""
+        more = {"size": case.payload_bytes, "batch": JAVA_BATCH, "threads": threads, "tags": 8, "keys": 1}
+        return self.stage.programs.send_rates(topic, case.rows, runs=2, **more)[-1].seconds
 
     def micro_batches(self, rows_max: int) -> None:
         """Small micro-batches beside those of the MetaQ source."""
@@ -210,7 +225,7 @@ def measure(bench: Bench, scale: float, only: str | None) -> None:
     """All figures, or those of one kind."""
     kinds: dict[str, list[Callable[[], None]]] = {
         "one-queue": [partial(bench.one_queue, scaled(case, scale)) for case in READS],
-        "sink": [partial(bench.sink, scaled(case, scale)) for case in WRITES],
+        "sink": [*(partial(bench.sink, scaled(case, scale)) for case in WRITES), bench.small_write],
         "micro-batch": [partial(bench.micro_batches, max(20, int(BATCH_ROWS * min(1.0, scale * 5))))],
         "kafka": [partial(bench.beside_kafka, scaled(case, scale)) for case in READS],
     }
