@@ -57,7 +57,7 @@ class Programs:
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
     def send_rates(self, topic: str, count: int, runs: int = 3, **more: object) -> list[Rate]:
-        """How fast a producer sends batches if its threads wait for each. More: threads, batch, size, ... as ``write``."""
+        """How fast a producer sends batches if its threads wait for each. More: threads, batch, ... as ``write``."""
         lines = self._run("SendRate", MEASURED, topic=topic, count=count, runs=runs, **more)
         return [Rate(int(line[1]), float(line[2])) for line in lines if line[0] == "rate"]
 
