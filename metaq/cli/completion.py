@@ -21,7 +21,7 @@ TOPICS_S: Final = 1.0
 
 TOPIC_NAMES: Final = frozenset({"topic", "topics"})
 FILE_NAMES: Final = frozenset({"files", "file"})
-_FILE_METAVARS: Final = frozenset({"FILE", "PATH", "FOLDER"})
+_FILE_METAVARS: Final = frozenset({"FILE", "PATH", "DIR"})
 _SHELLS: Final = {"bash": bash, "zsh": zsh, "fish": fish}
 
 

@@ -107,6 +107,7 @@ def _expected(kind: str | tuple[str, ...]) -> str:
 _ZSH: Final = """\
 #compdef metaq
 # Completion of metaq for zsh. Use it with: source <(metaq completion zsh)
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit -i; }}
 autoload -U +X bashcompinit && bashcompinit
 {bash}"""
 
@@ -116,9 +117,25 @@ def zsh(words: Sequence[Words]) -> str:
     return _ZSH.format(bash=bash(words).partition("\n")[2])
 
 
+_FISH: Final = """\
+# Completion of metaq for fish. Use it with: metaq completion fish | source
+function __metaq_topics
+    set -l words (commandline -opc)
+    set -l globals
+    for i in (seq (count $words))
+        if contains -- $words[$i] -c --cluster --profile
+            set -a globals $words[$i] $words[(math $i + 1)]
+        end
+    end
+    metaq $globals completion --topics 2>/dev/null
+end
+complete -c metaq -f
+"""
+
+
 def fish(words: Sequence[Words]) -> str:
     """Return the script for fish."""
-    lines = ["# Completion of metaq for fish. Use it with: metaq completion fish | source", "complete -c metaq -f"]
+    lines = list[str]()
     for one in words:
         condition = _fish_condition(one)
         lines += [
@@ -129,7 +146,7 @@ def fish(words: Sequence[Words]) -> str:
         for kind in dict.fromkeys(one.arguments):
             if (values := _fish_values(kind)) is not None:
                 lines.append(f"complete -c metaq -n {condition} {values}")
-    return "\n".join(lines) + "\n"
+    return _FISH + "\n".join(lines) + "\n"
 
 
 def _fish_condition(words: Words) -> str:
@@ -143,7 +160,7 @@ def _fish_option(condition: str, option: Option) -> str:
     parts = [f"complete -c metaq -n {condition}"]
     parts += [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names]
     if option.kind != "flag":
-        parts.append("-r")
+        parts.append("-r" if option.kind == "file" else "-x")
         if (values := _fish_values(option.values or option.kind)) is not None:
             parts.append(values)
     return " ".join([*parts, "-d", _quoted(option.help)])
@@ -152,7 +169,7 @@ def _fish_option(condition: str, option: Option) -> str:
 def _fish_values(kind: str | tuple[str, ...]) -> str | None:
     if isinstance(kind, tuple):
         return f"-a {shlex.quote(' '.join(kind))}"
-    return {"file": "-F", "topic": "-a '(metaq completion --topics 2>/dev/null)'"}.get(kind)
+    return {"file": "-F", "topic": "-a '(__metaq_topics)'"}.get(kind)
 
 
 def _quoted(text: str) -> str:

@@ -1,11 +1,15 @@
-"""``metaq completion``: what bash offers, asked of bash itself, for every command of the parser."""
+"""``metaq completion``: what bash, zsh and fish offer, asked of the shells themselves."""
 
 from __future__ import annotations
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,6 +92,86 @@ def test_topics_come_from_the_cluster_that_is_named(script: Path, tmp_path: Path
         server = str(cluster.name_servers[0]).replace(":", " : ")
         line = f"metaq --cluster rocketmq : //{server} consume o"
         assert ask(script, [line], str(program.parent)) == [["orders", "others"]]
+
+
+LINES = [
+    ("metaq con", "consume"),
+    ("metaq dlq re", "resend"),
+    ("metaq produce orders l", "lines.txt"),
+    ("metaq lag --checkpoint l", "lines.txt"),
+    ("metaq consume orders --part", "--partition"),
+    ("metaq completion z", "zsh"),
+    ("metaq --cluster zk://zk1:2181,zk2:2181/meta pro", "produce"),
+    ("metaq -c {cluster} consume pay", "payments"),
+]
+"""What is typed, and the one word that a shell makes of the last one."""
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Iterator[list[tuple[str, str]]]:
+    """``LINES``, with a cluster that has topics, a file, and the command itself below ``bin``."""
+    (tmp_path / "lines.txt").touch()
+    program = tmp_path / "bin" / "metaq"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m metaq.cli.main "$@"\n')
+    program.chmod(0o755)
+    with ScriptedCluster() as cluster:
+        cluster.create_topic("payments")
+        cluster.create_topic("orders")
+        yield [(line.format(cluster=f"rocketmq://{cluster.name_servers[0]}"), word) for line, word in LINES]
+
+
+def shell_environment(folder: Path) -> dict[str, str]:
+    """Without the files of whoever runs the tests."""
+    own = {"HOME": str(folder), "ZDOTDIR": str(folder), "XDG_CONFIG_HOME": str(folder), "TERM": "dumb"}
+    return {**os.environ, **own, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+def test_fish_completes(typed: list[tuple[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    lines = [capsys.readouterr().out, *(f'echo "=" (complete -C "{line}" | string split -f1 \\t)' for line, _ in typed)]
+    lines.append('complete -C "metaq consume orders --from " | count')
+    ran = subprocess.run(
+        ["fish", "--no-config"], input="\n".join(lines), env=shell_environment(tmp_path), cwd=tmp_path, text=True,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert (ran.stdout.splitlines(), ran.stderr) == ([*(f"= {word}" for _, word in typed), "0"], "")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+def test_zsh_completes(typed: list[tuple[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real zsh at a terminal: a line is typed with a tab behind it, and what appears is read."""
+    assert main(["completion", "zsh"]) == 0
+    (tmp_path / "metaq.zsh").write_text(capsys.readouterr().out)
+    master, terminal = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-f", "-i"], env=shell_environment(tmp_path), cwd=tmp_path, start_new_session=True,
+        stdin=terminal, stdout=terminal, stderr=terminal,
+    ) as zsh:  # fmt: skip
+        os.close(terminal)
+        try:
+            os.write(master, b"PS1=; stty -echo columns 200; source metaq.zsh; echo rea''dy\n")
+            until(master, "ready\r\n")
+            for line, word in typed:
+                os.write(master, f"{line}\t".encode())
+                shown = until(master, f"{line.rpartition(' ')[0]} {word}")
+                assert "not found" not in shown
+                os.write(master, b"\x15")  # away with the line
+        finally:
+            zsh.kill()
+            os.close(master)
+
+
+def until(terminal: int, text: str) -> str:
+    """Return what a terminal shows up to ``text``."""
+    shown, deadline_s = "", time.monotonic() + 30
+    while text not in shown:
+        left_s = deadline_s - time.monotonic()
+        assert left_s > 0, f"{text!r} did not appear in {shown!r}"
+        if select.select([terminal], [], [], left_s)[0]:
+            shown += os.read(terminal, 1 << 16).decode(errors="replace")
+    return shown
 
 
 def test_a_cluster_that_is_away_has_no_topics(capsys: pytest.CaptureFixture[str]) -> None:
