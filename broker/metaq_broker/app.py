@@ -127,9 +127,9 @@ class Broker:
             self._files, self._stores, self._guard, _watched_files(self.config), interval_ms
         )
         self._closing.push_async_callback(self._folder_watch.stop)
-        believed = self._engine.id_clock.is_believed
+        trusted = self._engine.id_clock.is_trusted
         self._retention = Retention(
-            self._files, self._clock, self.config, self._stores, self._transactions, clock_is_believed=believed
+            self._files, self._clock, self.config, self._stores, self._transactions, clock_is_trusted=trusted
         )
         self._closing.push_async_callback(self._retention.stop)
         self._maintenance = PartitionMaintenance(
@@ -355,7 +355,7 @@ class Broker:
                 await self._claim_id()
             except StartFailed as error:
                 fields = {"reason": str(error)}
-                _LOG.error("a master now, but not in ZooKeeper; trying again", extra={"fields": fields})
+                _LOG.error("promoted, but not registered in ZooKeeper; trying again", extra={"fields": fields})
                 await self._end_registration()
                 await asyncio.sleep(JOIN_AGAIN_S)
             else:

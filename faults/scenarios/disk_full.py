@@ -57,7 +57,7 @@ def _act(stage: Stage, guarded: bool) -> int:
             _restart_while_full(trial)
             ballast.unlink()
             if guarded:
-                wait_for(trial, lambda: _takes_puts(trial), "puts are taken again without a restart")
+                wait_for(trial, lambda: _takes_puts(trial), "puts are accepted again without a restart")
             _after(trial, Random(stage.seed))
     shutil.rmtree(folder)
     return refused

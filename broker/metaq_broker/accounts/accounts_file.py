@@ -100,9 +100,9 @@ class AccountsFile:
                 found = await asyncio.to_thread(self.look)
             except AccountsFileRefused as error:
                 fields = {"path": self._path, "reason": error.reason}
-                _LOG.error("file of accounts not read again, the accounts of before stay", extra={"fields": fields})
+                _LOG.error("file of accounts not reloaded, the accounts stay as they were", extra={"fields": fields})
                 continue
             if found is not None:
                 self.accounts = found
                 fields = {"path": self._path, "accounts": len(found.accounts)}
-                _LOG.info("file of accounts read again", extra={"fields": fields})
+                _LOG.info("file of accounts reloaded", extra={"fields": fields})

@@ -143,7 +143,7 @@ class TimedQueue(Generic[M]):
             else:
                 gone.append(ordinal)
         if gone:
-            _LOG.error("messages were removed before their time", extra={"fields": {"messages": len(gone)}})
+            _LOG.error("delayed messages were removed before they were due", extra={"fields": {"messages": len(gone)}})
             self._finished.add(gone)
         return bool(ordinals)
 
@@ -162,7 +162,7 @@ class TimedQueue(Generic[M]):
 
             def saved(error: Exception | None) -> None:
                 if error is not None:
-                    _LOG.error("timed messages not noted", extra={"fields": {"reason": error}})
+                    _LOG.error("position of timed messages not saved", extra={"fields": {"reason": error}})
                     return
                 for receipt in outcome:
                     receipt.noted()

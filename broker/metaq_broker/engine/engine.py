@@ -275,7 +275,7 @@ class Engine:
             return PartitionUnknown(partition)
         if self.space.low and (reason := self.space.refusal(settings.data_path)) is not None:
             return DiskFull(reason)
-        if not self.id_clock.is_believed():
+        if not self.id_clock.is_trusted():
             return ClockImplausible(self.id_clock.fault or "")
         return None
 

@@ -193,7 +193,7 @@ class HalfMessages(Generic[M]):
         self._log.append_note(ENDED, note_body([each.half.ordinal for each in pending]), stored)
 
     def _note_refused(self, pending: Sequence[_Pending], refusal: Refusal) -> None:
-        _LOG.warning("the end of half messages is not noted yet", extra={"fields": {"reason": refusal}})
+        _LOG.warning("the end of half messages is not recorded yet", extra={"fields": {"reason": refusal}})
         for each in pending:
             if each.receipts:
                 self._pending.append(each)  # delivered already: noted as soon as the disk lets us

@@ -109,7 +109,7 @@ class KeyIndex:
             try:
                 runs.append(open_run(files, path))
             except (RunDamaged, ValueError, TypeError) as error:
-                _LOG.warning("index of keys: a damaged file is made again", extra={"fields": {"reason": error}})
+                _LOG.warning("index of keys: a damaged file is built anew", extra={"fields": {"reason": error}})
                 files.unlink(path)
         return cls(files, folder, runs, ends)
 
@@ -159,7 +159,7 @@ class KeyIndex:
     # ---- writing
 
     def _begin_memory(self) -> None:
-        for queue, end in self._ends().items():  # what was stored and not told of has no keys
+        for queue, end in self._ends().items():  # what was stored and not added has no keys
             self._memory.first.setdefault(queue, self._seen.get(queue, 0))
             self._seen[queue] = max(end, self._seen.get(queue, 0))
         self._latest = self.latest
@@ -240,7 +240,7 @@ class KeyIndex:
             try:
                 found += find_in_run(self._files, run, wanted)
             except (RunDamaged, OSError) as error:
-                _LOG.warning("index of keys: a damaged file is made again", extra={"fields": {"reason": error}})
+                _LOG.warning("index of keys: a damaged file is built anew", extra={"fields": {"reason": error}})
                 damaged.append(run)
         return found, damaged
 

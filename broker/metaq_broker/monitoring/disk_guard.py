@@ -158,7 +158,7 @@ class DiskGuard:
             return
         folder.gone = reason
         if reason is None:
-            _LOG.warning("puts are taken again, the folder is back", extra={"fields": {"path": path}})
+            _LOG.warning("puts are accepted again, the folder is back", extra={"fields": {"path": path}})
         else:
             _LOG.error("puts are refused, files are gone", extra={"fields": {"path": path, "reason": reason}})
         self._sum_up()
@@ -210,7 +210,7 @@ class DiskGuard:
 
     def _set_enough(self, folder: GuardedFolder) -> None:
         folder.reason = folder.full_at_s = None
-        _LOG.warning("puts are taken again, the disk has space", extra={"fields": _fields(folder)})
+        _LOG.warning("puts are accepted again, the disk has space", extra={"fields": _fields(folder)})
         self._sum_up()
 
     def _sum_up(self) -> None:

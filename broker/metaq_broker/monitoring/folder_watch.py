@@ -9,7 +9,7 @@ inode, with what is open:
 * the segment that is written of each partition, as soon as something was appended, and of all others in turn. If its
   file is not in its place any more, the partition is read-only.
 
-Reads go on where files are open. When the same files are back in their places, puts are taken again; otherwise a
+Reads go on where files are open. When the same files are back in their places, puts are accepted again; otherwise a
 restart, which finds out what is lost, or ``reopen`` of a partition.
 
 Source: docs/operations.md, "When files are taken away".

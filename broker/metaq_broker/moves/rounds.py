@@ -81,6 +81,6 @@ class Rounds:
             try:
                 next_ms = min(next_ms, run(now_ms))
             except Exception:  # the others go on, and this one is tried again
-                _LOG.exception("messages that wait were not looked at")
+                _LOG.exception("waiting messages were not checked")
         if self._timer is None and not self._stopped:
             self._schedule(max(next_ms - self._clock.now_ms(), WAIT_MS_MIN))

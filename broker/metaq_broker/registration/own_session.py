@@ -43,7 +43,7 @@ class OwnSession:
             [line] = unseal(_TITLE, self._files.read_bytes(self._path))
             return int(line.removeprefix(_WORD), 16)
         except (ValueError, OSError) as error:
-            _LOG.warning("the last session is not known", extra={"fields": {"file": self._path, "reason": error}})
+            _LOG.warning("the previous session is unknown", extra={"fields": {"file": self._path, "reason": error}})
             return None
 
     def write(self, session_id: int | None) -> None:
@@ -54,4 +54,4 @@ class OwnSession:
             self._files.write_atomic(self._path, seal(_TITLE, [f"{_WORD}{session_id:x}"]))
             self._written = session_id
         except OSError as error:
-            _LOG.warning("the session is not remembered", extra={"fields": {"file": self._path, "reason": error}})
+            _LOG.warning("the session is not recorded", extra={"fields": {"file": self._path, "reason": error}})

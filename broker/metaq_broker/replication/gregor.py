@@ -59,7 +59,7 @@ class SyncSlave:
             try:
                 answer(await self.copy(piece))
             except Exception as defect:
-                _LOG.exception("defect in taking a copy")
+                _LOG.exception("defect in receiving a copy")
                 answer(StorageFailed(f"{type(defect).__name__}: {defect}"))
 
         task = asyncio.get_running_loop().create_task(carry_out())

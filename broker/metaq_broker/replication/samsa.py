@@ -1,13 +1,13 @@
-"""The master of a synchronous pair: brings the slave into step, then sends it every piece of log as it is synced here.
+"""The master of a synchronous pair: brings the slave in sync, then sends it every piece of log as it is synced here.
 
 ::
 
                          connected, every partition compared and caught up
-        out of step  ──────────────────────────────────────────────────────▶  in step
+        out of sync  ──────────────────────────────────────────────────────▶  in sync
                      ◀──────────────────────────────────────────────────────
                          the slave is lost, slow, refuses a piece, or was promoted (fenced: for good)
 
-Out of step no message is taken: puts, PREPARE, COMMIT and decisions are refused at once, and puts that wait are refused
+Out of sync no message is taken: puts, PREPARE, COMMIT and decisions are refused at once, and puts that wait are refused
 too. Commits that are under way wait for the slave to come back. A slave that says that it was promoted fences this
 broker: a mark in its data folder keeps it from taking messages, also after a restart.
 
@@ -42,8 +42,8 @@ DISCONNECTED: Final = "Slave is disconnected "
 """MetaQ's words; ours follow."""
 
 
-class OutOfStep(MetaqError):
-    """The slave cannot be brought into step; the text says why."""
+class OutOfSync(MetaqError):
+    """The slave cannot be brought in sync; the text says why."""
 
 
 class SyncMaster:
@@ -69,7 +69,7 @@ class SyncMaster:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.trouble: str | None = "not connected yet"
-        """Why no messages are taken, ``None`` while both brokers are in step."""
+        """Why no messages are taken, ``None`` while both brokers are in sync."""
         self._shut("not connected yet")
         commit.send_missing = self._send_synced
 
@@ -102,7 +102,7 @@ class SyncMaster:
                 self._out_of_step(str(promoted))
                 await self._fence(self._config.slave)
                 return
-            except (PeerLost, RequestRefused, ProtocolError, OutOfStep) as error:
+            except (PeerLost, RequestRefused, ProtocolError, OutOfSync) as error:
                 self._out_of_step(str(error))
             except Exception as defect:  # it must not end the pair for ever
                 _LOG.exception("defect in the synchronous pair")
@@ -132,7 +132,7 @@ class SyncMaster:
 
     def _out_of_step(self, reason: str) -> None:
         if reason != self.trouble and not self._stopping.is_set():
-            _LOG.error("out of step, no messages are taken", extra={"fields": {"reason": reason}})
+            _LOG.error("out of sync, no messages are taken", extra={"fields": {"reason": reason}})
         self._shut(reason)
         self._commit.give_up(f"{DISCONNECTED}{reason}")
 
@@ -140,7 +140,7 @@ class SyncMaster:
         peer = self._peer = await self._connect(self._config.slave, self._config.timeout_ms / 1000)
         broker_id, own_id = await peer.broker_id(), self._local.engine.config.system.broker_id
         if broker_id != own_id:
-            raise OutOfStep(f"broker {peer.address} has brokerId {broker_id}, this one has {own_id}")
+            raise OutOfSync(f"broker {peer.address} has brokerId {broker_id}, this one has {own_id}")
         self._broken = asyncio.get_running_loop().create_future()
         if peer.takes_copies:
             await self._check_slave(peer)
@@ -161,7 +161,7 @@ class SyncMaster:
             self._send_synced(log, job)
         self.trouble = None
         self._gate.open()
-        _LOG.info("in step with the slave", extra={"fields": {"slave": peer.address}})
+        _LOG.info("in sync with the slave", extra={"fields": {"slave": peer.address}})
 
     def _sender(self, peer: Peer, log: PartitionLog) -> PartitionSender:
         return PartitionSender(peer, log, self._acknowledged.setdefault(log, Acknowledged()))
@@ -172,14 +172,14 @@ class SyncMaster:
         if role == "promoted":
             raise SlavePromoted(peer.address)
         if role != "sync_slave":
-            raise OutOfStep(f"broker {peer.address} is not the slave of a synchronous pair ([gregor])")
+            raise OutOfSync(f"broker {peer.address} is not the slave of a synchronous pair ([gregor])")
 
     @contextlib.contextmanager
     def _named(self, log: PartitionLog) -> Iterator[None]:
         try:
             yield
         except CopyRefused as refused:
-            raise OutOfStep(f"partition {log.directory.name}: {refused}") from refused
+            raise OutOfSync(f"partition {log.directory.name}: {refused}") from refused
 
     async def _stay_in_sync(self) -> None:
         assert self._peer is not None  # it was just connected
@@ -204,7 +204,7 @@ class SyncMaster:
             task.add_done_callback(self._carrying.discard)
 
     async def _send_one(self, log: PartitionLog, job: SyncJob) -> None:
-        assert self._peer is not None  # while in step
+        assert self._peer is not None  # while in sync
         assert self._broken is not None
         partition_sender = self._senders.setdefault(log, self._sender(self._peer, log))
         try:

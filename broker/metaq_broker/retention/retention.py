@@ -122,7 +122,7 @@ class SegmentRetirement:
         except (OSError, RetentionFailed) as error:
             failure = str(error)
         except Exception as error:  # a defect must not end retention for good
-            _LOG.exception("retention broke off", extra={"fields": {"partition": log.directory.name}})
+            _LOG.exception("retention failed", extra={"fields": {"partition": log.directory.name}})
             failure = repr(error)
         if not progress.segments and failure is None:
             return None
@@ -293,10 +293,10 @@ class Retention:
         partitions: Partitions,
         commits: Commits,
         run_in_worker: RunInWorker = asyncio.to_thread,
-        clock_is_believed: Callable[[], bool] = lambda: True,
+        clock_is_trusted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._files, self._clock = files, clock
-        self._clock_is_believed = clock_is_believed
+        self._clock_is_trusted = clock_is_trusted
         self._partitions = partitions
         self._run_in_worker = run_in_worker
         self._retirement = SegmentRetirement(files, self._in_service, commits, run_in_worker)
@@ -383,7 +383,7 @@ class Retention:
 
     async def tick(self) -> list[Retired]:
         """Do what is due now; return it."""
-        if not self._clock_is_believed():
+        if not self._clock_is_trusted():
             return []  # a wrong clock would make everything old
         due = self._timetable.due(self._clock.now_ms())
         return await self._run(lambda topic: self._config.topic_settings(topic).delete_when in due) if due else []

@@ -38,7 +38,7 @@ from metaq_broker.nameserver.routes import Registration, RouteTable
 _LOG: Final = logging.getLogger(__name__)
 
 TOGETHER_S: Final = 0.05
-"""Changes of topics in so short a time are told together."""
+"""Changes of topics in so short a time are registered together."""
 
 SHARE: Final = 5
 """Between two registrations pass so many times the time that one takes, at least: it grows with the topics."""
@@ -59,7 +59,7 @@ class BrokerIdentity:
     metaq: MetaQBroker
 
     def registration(self) -> Registration:
-        """Return what the name server in this process is told."""
+        """Return the registration for the name server in this process."""
         announced = (self.metaq.announcement(),)
         return Registration(self.cluster, self.name, str(self.address), MASTER_ID, filter_servers=announced)
 
@@ -178,8 +178,8 @@ class NameServerRegistration:
 
     async def _tell(self, request: RemotingCommand) -> None:
         loop = asyncio.get_running_loop()
-        told = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
-        for address, fault in zip(self._name_servers, await asyncio.gather(*told), strict=True):
+        calls = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
+        for address, fault in zip(self._name_servers, await asyncio.gather(*calls), strict=True):
             self._note(address, fault)
 
     def _call(self, address: Address, request: RemotingCommand) -> str | None:
@@ -196,6 +196,6 @@ class NameServerRegistration:
         self._reachable[address] = fault is None
         fields = {"nameServer": address, "reason": fault}
         if fault is None and known is False:
-            _LOG.info("a name server knows this broker again", extra={"fields": {"nameServer": address}})
+            _LOG.info("registered with a name server again", extra={"fields": {"nameServer": address}})
         elif fault is not None and known is not False:
-            _LOG.warning("not registered with a name server; it is tried again", extra={"fields": fields})
+            _LOG.warning("not registered with a name server; trying again", extra={"fields": fields})

@@ -369,7 +369,7 @@ class BrokerServer:
         for live in self.routes.expire():
             who = live.registration
             fields = {"broker": who.name, "id": who.broker_id, "address": who.address, "timeoutMs": who.timeout_ms}
-            _LOG.warning("broker removed, it was silent", extra={"fields": fields})
+            _LOG.warning("broker removed, its registration expired", extra={"fields": fields})
             if isinstance(live.owner, RemotingSession):
                 live.owner.disconnect()
 

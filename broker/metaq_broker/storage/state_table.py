@@ -209,7 +209,7 @@ class StateTable:
             values, cut_bytes = decode_state(path, files.read_bytes(path))
             if cut_bytes:
                 fields = {"path": path, "bytes": cut_bytes}
-                _LOG.warning("state file: a write that a crash had torn was cut off", extra={"fields": fields})
+                _LOG.warning("state file: a torn write was cut off", extra={"fields": fields})
         table = cls(files, path, values, driver, bytes_max)
         table._write_here()
         if table.failure is not None:
@@ -369,7 +369,7 @@ class StateTable:
             if reason is None:
                 _LOG.warning("state file: it can be written again", extra={"fields": fields})
             else:
-                _LOG.error("state file: not written, it is tried again", extra={"fields": fields})
+                _LOG.error("state file: not written, trying again", extra={"fields": fields})
         self.failure = reason
 
 

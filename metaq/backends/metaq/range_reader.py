@@ -34,7 +34,7 @@ from metaq.model import Buffer, OffsetRange
 from metaq.net.retry import Attempts, RetryPolicy
 
 FRAME_BYTES_MAX: Final = 128 << 20
-"""Longest frame that is believed; a header that says more is taken for damage."""
+"""Longest valid frame; a header that says more is taken for damage."""
 
 _LENGTH: Final = struct.Struct(">i")
 

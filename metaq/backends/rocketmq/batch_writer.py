@@ -55,7 +55,7 @@ TEMPLATE_TOPIC: Final = "TBW102"
 """The topic that is the template where a broker makes unknown topics."""
 
 RECALLING_VERSION: Final = 413
-"""Version of clients that are told a recall handle, 5.0.0, as an ordinal."""
+"""Version of clients that get a recall handle, 5.0.0, as an ordinal."""
 
 NEW_TOPIC_QUEUES: Final = 4
 """How many queues such a topic gets, if its broker allows as many."""

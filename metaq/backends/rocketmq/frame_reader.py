@@ -56,7 +56,7 @@ IN_FLIGHT_MAX: Final = 8
 """Requests under way."""
 
 FRAME_BYTES_MAX: Final = 128 << 20
-"""Longest frame that is believed."""
+"""Longest valid frame."""
 
 _HEADER_BYTES: Final = 20
 

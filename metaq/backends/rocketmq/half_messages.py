@@ -1,4 +1,4 @@
-"""Half messages: their end is told to the broker (37), which asks about those of which it hears nothing (39)."""
+"""Half messages: a producer sends their end to the broker (37), which asks about those that got none (39)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Heartbeats:
         return frozenset(self._reached)
 
     def expect(self, broker_name: str) -> None:
-        """Have a broker told now, unless it was."""
+        """Send a broker a heartbeat now, unless it answered the last one."""
         if broker_name not in self._reached:
             self._wake.set()
 

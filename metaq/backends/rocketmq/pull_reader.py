@@ -229,7 +229,7 @@ class _QueueReader:
         self._prefer(MASTER_ID)
 
     def _moved(self, asked: Asked, moved: Moved) -> None:
-        """21: believed when no earlier pull was under way, and when it comes from the master, or there is none."""
+        """21: accepted when no earlier pull was under way, and when it comes from the master, or there is none."""
         if not asked.is_first:
             self._window.abandon(self._server.current)
         elif self._prefer(MASTER_ID):

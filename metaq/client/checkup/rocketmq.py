@@ -7,8 +7,8 @@ from contextlib import closing
 from functools import partial
 from typing import Final
 
+from metaq.backends.rocketmq.administration import broker_figures
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused, RouteUnusable, TopicListMissing
-from metaq.backends.rocketmq.figures import broker_figures
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import KnownBrokers, TopicRoute, ask_brokers, ask_route, ask_topics

@@ -261,7 +261,7 @@ class Coordinator:
                 left_s = deadline_s - self._clock.monotonic()
                 if left_s <= 0 or not self._membership.registered:
                     hand = sum(state.partitions[where].in_hand for where in lose)
-                    _LOG.warning("%d messages of %s are not dealt with; they will be repeated", hand, _named(lose))
+                    _LOG.warning("%d messages of %s are not acknowledged; they will be repeated", hand, _named(lose))
                     return
                 state.changed.wait(left_s)
 

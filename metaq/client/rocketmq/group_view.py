@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TypeVar
 
+from metaq.backends.rocketmq.administration import ask_groups, ask_members, ask_topics_of
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.backends.rocketmq.group_lookups import ask_groups, ask_members, ask_topics_of
 from metaq.backends.rocketmq.names import with_namespace, without_namespace
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self, TypedDict, cast
 
-from metaq.backends.rocketmq.oneway import send_oneway
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.recalls import recall
+from metaq.backends.rocketmq.single_sends import recall, send_oneway
 from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key

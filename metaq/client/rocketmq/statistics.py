@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.backends.rocketmq.figures import broker_figures, queue_figures
+from metaq.backends.rocketmq.administration import broker_figures, queue_figures
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory

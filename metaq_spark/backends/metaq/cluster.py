@@ -36,7 +36,7 @@ from metaq_spark.options.selection import Assigned, Matching, Selection, chosen,
 __all__ = ["Cluster", "SessionPool", "pool_with"]
 
 ROUTE_AGE_S_MAX: Final = 10.0
-"""How long a process believes what it has found out about the brokers of a write."""
+"""How long a process keeps what it has found out about the brokers of a write."""
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -172,7 +172,7 @@ class _Chain:
             self._ends.add(at)
 
     def leads_on(self, at: int) -> bool:
-        """Whether something that is believed begins at ``at``."""
+        """Whether something that is trusted begins at ``at``."""
         return at in self._believed or at in self._damaged or at in self._ends
 
     def add(self, at: int, end: int, *, good: bool, filled: bool) -> None:

@@ -4,7 +4,7 @@ Every broker of the topic says where it serves that protocol over the same log. 
 itself would store of a send: frames in the stored form (``metaq.formats.stored_form``). They go into branches of the
 batch's transaction, and the driver decides it, exactly as for ``format("metaq")``.
 
-Whether a repeated batch has the same rows is told by bodies and properties. The UNIQ_KEY is not among them: it numbers
+Bodies and properties decide whether a repeated batch has the same rows. The UNIQ_KEY is not among them: it numbers
 the rows of a task, and a repetition may get them in another order.
 
 Source: docs/transactions.md, "Exactly once"; docs/adr/0032-one-log-for-two-protocols.md.

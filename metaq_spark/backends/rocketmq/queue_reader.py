@@ -36,10 +36,9 @@ from metaq_spark.backends.rocketmq.damage import DamageHandler, damage_handler
 from metaq_spark.backends.rocketmq.options import SourceOptions
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure, measure_frames
 from metaq_spark.columns.memory import keep_freed_memory
-from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
+from metaq_spark.columns.rocketmq.batches import RecordBatchMaker, RepeatedMessages
 from metaq_spark.columns.rocketmq.checks import CorruptRecord, FrameUnusable, Queue
 from metaq_spark.columns.rocketmq.decode import RecordDecoder
-from metaq_spark.columns.rocketmq.repeated import RepeatedMessages
 from metaq_spark.columns.schema import arrow_schema
 from metaq_spark.errors import ConnectorError, ReadFailed
 from metaq_spark.source.losses import report_data_loss

@@ -46,9 +46,9 @@ class RecordMeasure:
         run.flags.writeable = False
         topic = np.frombuffer(wanted.topic, dtype=np.uint8)
         numbers = record_kernels.measure_records(run, topic, wanted.queue_id, wanted.start, wanted.end)
-        begin, stop, count, first, last, told, reason = map(int, numbers)
+        begin, stop, count, first, last, own_offset, reason = map(int, numbers)
         if reason and not count:
-            raise self._corrupt(bytes(data[stop:]), told, wanted, REASONS[_WORDS[reason - 1]])
+            raise self._corrupt(bytes(data[stop:]), own_offset, wanted, REASONS[_WORDS[reason - 1]])
         return Measured(begin, stop, count, first, last, ends_early=reason != 0)
 
     def _walked(self, data: memoryview, wanted: Wanted) -> Measured:
@@ -69,7 +69,7 @@ class RecordMeasure:
                         raise Unusable(position, record.offset, REASONS[word])
             except Unusable as found:
                 if not count:
-                    raise self._corrupt(run[position:], found.told, wanted, found.reason) from None
+                    raise self._corrupt(run[position:], found.own_offset, wanted, found.reason) from None
                 ends_early = True
                 break
             if record.offset >= wanted.end:
@@ -81,8 +81,8 @@ class RecordMeasure:
                 first, count = (first if count else record.offset), count + 1
         return Measured(begin, position, count, first, last, ends_early=ends_early)
 
-    def _corrupt(self, record: bytes, told: int, wanted: Wanted, reason: str) -> CorruptRecord:
-        offset = told if not self._queue.dense and wanted.start <= told < wanted.end else wanted.start
+    def _corrupt(self, record: bytes, own_offset: int, wanted: Wanted, reason: str) -> CorruptRecord:
+        offset = own_offset if not self._queue.dense and wanted.start <= own_offset < wanted.end else wanted.start
         size = int.from_bytes(record[:4], signed=True)
         return CorruptRecord(self._where, offset, reason, record[: size if size > 0 else len(record)])
 

@@ -25,7 +25,6 @@ from metaq.model import Buffer
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import address_of, empty_array
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
-from metaq_spark.columns.rocketmq.bodies import decompressed
 from metaq_spark.columns.rocketmq.checks import (
     REASONS,
     RECORD_BYTES_KEPT,
@@ -34,7 +33,7 @@ from metaq_spark.columns.rocketmq.checks import (
     Queue,
     ReportGap,
 )
-from metaq_spark.columns.rocketmq.hosts import host_texts
+from metaq_spark.columns.rocketmq.fields import decompressed, host_texts
 from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
 from metaq_spark.columns.text import text_of
 
@@ -257,8 +256,8 @@ class CompiledRecordDecoder:
 
     def _corrupt(self, run: np.ndarray[Any, Any], position: int, reason: str) -> CorruptRecord:
         k, state = self._k, self._state
-        told, expected = int(state[k.RECORD_OFFSET]), int(state[k.NEXT])
-        offset = told if not self._queue.dense and expected <= told < state[k.END] else expected
+        own_offset, expected = int(state[k.RECORD_OFFSET]), int(state[k.NEXT])
+        offset = own_offset if not self._queue.dense and expected <= own_offset < state[k.END] else expected
         size = int.from_bytes(run[position : position + 4].tobytes(), signed=True)
         record = run[position : position + size if size > 0 else len(run)][:RECORD_BYTES_KEPT]
         return CorruptRecord(str(self._maker.source), offset, reason, record.tobytes())

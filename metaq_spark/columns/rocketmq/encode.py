@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from metaq.formats.rocketmq.properties import RESERVED
 from metaq.model import Buffer
-from metaq_spark.columns.blocks import Block, OpenBlock
+from metaq_spark.columns.blocks import Block, Bytes, OpenBlock
 from metaq_spark.columns.encode import Int64s, VariableColumn
 from metaq_spark.columns.engine import Engine, shared_engine
 from metaq_spark.columns.memory import address_of
 from metaq_spark.columns.rocketmq.plain import encode_element
-from metaq_spark.columns.rocketmq.properties import EMPTY, PropertyColumn
 from metaq_spark.columns.rocketmq.unique_keys import unique_key
 from metaq_spark.errors import RowError
 
@@ -41,8 +41,44 @@ _SEPARATORS: Final = (
     "a tag, a key or a property has one of the characters U+0001 and U+0002, which separate them in a message"
 )
 
+_EMPTY: Final = (
+    "a property has an empty name or an empty value, which a message cannot carry; leave it out, or make it null"
+)
+
 _BARS: Final = "||"
 _NO_BARS: Final = "|| stands between the tags of a subscription, so that no consumer could ask for it"
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyColumn:
+    """A column of maps as buffers: row i has the pairs ``ends[i]:ends[i + 1]``; those ``wanted`` are written."""
+
+    ends: Int64s
+    wanted: Bytes
+    names: VariableColumn
+    values: VariableColumn
+
+    @classmethod
+    def of(cls, array: pa.MapArray) -> PropertyColumn:
+        """The buffers of a map array, sliced or not. A null map has no pairs."""
+        ends = np.asarray(array.offsets).astype(np.int64)
+        names, values = array.keys, array.items
+        encoded = names.dictionary_encode()
+        free = np.array([name not in RESERVED for name in encoded.dictionary.to_pylist()], dtype=np.bool_)
+        wanted = np.array(values.is_valid())
+        if len(free):
+            wanted = wanted & free[np.asarray(encoded.indices)]
+        if array.null_count:  # a null map may have pairs hidden below it
+            hidden = np.repeat(~np.asarray(array.is_valid()), np.diff(ends))
+            wanted[ends[0] : ends[-1]] &= ~hidden
+        return cls(ends, wanted.astype(np.uint8), VariableColumn.of(names), VariableColumn.of(values))
+
+    def row_with_empty(self) -> int | None:
+        """The first row that has a wanted pair whose name or value is empty."""
+        empty = (np.diff(self.names.ends) == 0) | (np.diff(self.values.ends) == 0)
+        faulty = np.flatnonzero(empty & (self.wanted != 0))
+        inside = faulty[(faulty >= self.ends[0]) & (faulty < self.ends[-1])]
+        return int(np.searchsorted(self.ends, inside[0], side="right")) - 1 if len(inside) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +162,7 @@ class ElementEncoder:
         if self._tags is not None and (row := _row_with(self._tags, _BARS)) is not None:
             raise self._refused(row, f"its tag is {self._tags[row].as_py()!r}; {_NO_BARS}")
         if self._properties is not None and (row := self._properties.row_with_empty()) is not None:
-            raise self._refused(row, EMPTY)
+            raise self._refused(row, _EMPTY)
         if self._delays is not None:
             wrong = (self._delays < 0) | (self._delays > DELAY_LEVELS[-1])
             if wrong.any():

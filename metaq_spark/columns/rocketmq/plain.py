@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from metaq.model import Buffer
 from metaq_spark.columns.rocketmq.batches import RAW_TYPES, RecordBatchMaker
-from metaq_spark.columns.rocketmq.bodies import decompressed
 from metaq_spark.columns.rocketmq.checks import REASONS, CorruptRecord, Queue, ReportGap
-from metaq_spark.columns.rocketmq.hosts import host_text
+from metaq_spark.columns.rocketmq.fields import decompressed, host_text
 from metaq_spark.columns.rocketmq.layout import RAW_COLUMNS
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")
@@ -27,11 +26,11 @@ _ELEMENT: Final = struct.Struct(">iiiii")
 
 
 class Unusable(Exception):
-    """The record at ``position`` cannot be used; ``told`` is the queue offset that it has, -1 if it has none."""
+    """The record at ``position`` cannot be used; ``own_offset`` is the queue offset that it has, -1 if it has none."""
 
-    def __init__(self, position: int, told: int, reason: str) -> None:
-        self.position, self.told, self.reason = position, told, reason
-        super().__init__(position, told, reason)
+    def __init__(self, position: int, own_offset: int, reason: str) -> None:
+        self.position, self.own_offset, self.reason = position, own_offset, reason
+        super().__init__(position, own_offset, reason)
 
 
 class Record(NamedTuple):
@@ -61,14 +60,14 @@ def read_record(data: bytes, at: int) -> Record:
         Unusable: It is cut, its lengths contradict each other, or its magic is none of a record.
     """
     left = len(data) - at
-    told = int.from_bytes(data[at + 20 : at + 28], signed=True) if left >= 28 else -1
+    own_offset = int.from_bytes(data[at + 20 : at + 28], signed=True) if left >= 28 else -1
     size = int.from_bytes(data[at : at + 4], signed=True) if left >= _SMALLEST else 0
     if not _SMALLEST <= size <= left:
-        raise Unusable(at, told, REASONS["length"])
+        raise Unusable(at, own_offset, REASONS["length"])
     record = data[at : at + size]
     _, magic, crc, queue_id, flag, offset, physical, sys_flag, born_ms = _HEAD.unpack_from(record)
     if magic not in _MAGIC:
-        raise Unusable(at, told, REASONS["magic"])
+        raise Unusable(at, own_offset, REASONS["magic"])
     try:
         born_end = 48 + (20 if sys_flag & _BORN_HOST_V6 else 8)
         host_end = born_end + 8 + (20 if sys_flag & _STORE_HOST_V6 else 8)
@@ -79,7 +78,7 @@ def read_record(data: bytes, at: int) -> Record:
         length = struct.unpack_from(">h", record, at_properties)[0]
         properties, _ = _part(record, at_properties + 2, length)
     except (struct.error, IndexError):
-        raise Unusable(at, told, REASONS["length"]) from None
+        raise Unusable(at, own_offset, REASONS["length"]) from None
     return Record(
         size, queue_id, flag, offset, physical, sys_flag, crc, born_ms, record[48:born_end],
         int.from_bytes(record[born_end : born_end + 8], signed=True), record[born_end + 8 : host_end],
@@ -131,10 +130,10 @@ class PlainRecordDecoder:
                 yield from self._add(record, position)
                 position, expected = position + record.size, record.offset + 1
         except Unusable as found:
-            trusted = not self._queue.dense and expected <= found.told < end
+            trusted = not self._queue.dense and expected <= found.own_offset < end
             size = int.from_bytes(run[found.position : found.position + 4], signed=True)
             damaged = run[found.position : found.position + size if size > 0 else len(run)]
-            offset = found.told if trusted else expected
+            offset = found.own_offset if trusted else expected
             raise CorruptRecord(str(self._maker.source), offset, found.reason, damaged) from None
         if self._queue.dense and expected < end:
             report_gap(expected, end)

@@ -101,7 +101,7 @@ def test_a_moment_with_a_wrong_clock_costs_that_moment(
         play(tmp_path, scenario)
     assert [message for message in caplog.messages if "clock" in message] == [
         "puts are refused, the clock is wrong",
-        "puts are taken again, the clock is believed",
+        "puts are accepted again, the clock is trusted",
     ]
 
 

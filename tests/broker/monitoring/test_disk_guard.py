@@ -182,7 +182,7 @@ def test_it_is_logged_and_counted_when_it_begins_and_ends(caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         for amount in (10, 20, 2000, 30, 2000):
             guarded.free("a", amount)
-    began, ended = "puts are refused, the disk is nearly full", "puts are taken again, the disk has space"
+    began, ended = "puts are refused, the disk is nearly full", "puts are accepted again, the disk has space"
     assert [record.message for record in caplog.records] == [began, ended, began, ended]
     a, b = guarded.guard.folders()
     assert (a.path, a.times_low, a.free_bytes, a.low) == ("a", 2, 2000, False)

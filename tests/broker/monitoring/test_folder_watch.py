@@ -71,7 +71,7 @@ def test_a_folder_that_comes_back_takes_puts_again(broker: RunningBroker, data: 
     data.rename(data.with_name("elsewhere"))
     refused_soon(client)
     data.with_name("elsewhere").rename(data)
-    wait_until(lambda: put(client)[0] == 200, "puts are taken again")
+    wait_until(lambda: put(client)[0] == 200, "puts are accepted again")
     assert failures(client) == []
     assert broker.stop() == 0
 

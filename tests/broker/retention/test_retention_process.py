@@ -234,10 +234,10 @@ def test_a_full_disk_stops_puts_not_reads_and_they_go_on_by_themselves(
     [failure] = stats(client, "failures")
     assert failure.startswith(f"{small_disk / 'data'} puts_refused disk is ")
     ballast.unlink()
-    wait_until(lambda: put(client, 1)[0][0] == 200, "puts are taken again")
+    wait_until(lambda: put(client, 1)[0][0] == 200, "puts are accepted again")
     assert stats(client, "failures") == []
     assert broker.log_text().count("puts are refused, the disk is nearly full") == 1
-    assert "puts are taken again" in broker.log_text()
+    assert "puts are accepted again" in broker.log_text()
 
 
 def test_prepared_transactions_are_committed_on_a_nearly_full_disk(

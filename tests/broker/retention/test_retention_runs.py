@@ -49,9 +49,9 @@ async def test_a_run_removes_what_is_too_old_and_nothing_else(harness: Harness) 
 async def test_while_the_clock_is_not_believed_nothing_is_old(harness: Harness) -> None:
     log = harness.add()
     ids = IdClock(harness.clock)
-    assert ids.is_believed()
+    assert ids.is_trusted()
     arguments = harness.files, harness.clock, config(ORDERS), harness, harness.commits
-    retention = Retention(*arguments, at_once, clock_is_believed=ids.is_believed)
+    retention = Retention(*arguments, at_once, clock_is_trusted=ids.is_trusted)
     right = harness.clock.now_ms()
     harness.clock.set_now_ms(4_070_908_800_000)
     assert await retention.tick() == []
@@ -253,7 +253,7 @@ async def test_a_defect_is_reported_and_ends_nothing(harness: Harness, caplog: p
     failed, done = await retention.run_now()
     assert failed.failure == "ZeroDivisionError('division by zero')"
     assert (done.segments, healthy.start_offset) == (4, 1200)
-    assert "retention broke off" in caplog.text
+    assert "retention failed" in caplog.text
 
 
 @scenario

@@ -111,7 +111,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), patience_s)
         for connection in list(self._connections):
-            _LOG.warning("connection cut at stop", extra={"fields": {"peer": connection.peer}})
+            _LOG.warning("connection closed at shutdown", extra={"fields": {"peer": connection.peer}})
             connection.abort()
         await self._empty.wait()
         self._close_sockets()
@@ -170,7 +170,7 @@ class Server:
                 "bytes": largest.buffered_bytes,
                 "maxBufferedBytes": self.limits.buffered_bytes_max,
             }
-            _LOG.warning("connection cut, all together hold too many bytes", extra={"fields": fields})
+            _LOG.warning("connection closed, all connections buffer too many bytes", extra={"fields": fields})
             self._buffered_bytes -= largest.buffered_bytes
             largest.buffered_bytes = 0
             largest.abort()

@@ -79,10 +79,10 @@ class ClientQuestions:
             for queue in range(settings.queues)
         }
         body = ResetOffsets(offset_table=table).to_json(bare_number_keys=True)
-        told = to_request(asked, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
-        silent = [session.client.peer for session in sessions if not _tell(session, told)]
+        notice = to_request(asked, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
+        silent = [session.client.peer for session in sessions if not _tell(session, notice)]
         if silent:
-            remark = f"{len(silent)} of {len(sessions)} clients were not told, such as {silent[0]}; try again"
+            remark = f"{len(silent)} of {len(sessions)} clients were not notified, such as {silent[0]}; try again"
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         return command.reply(body=body)
 

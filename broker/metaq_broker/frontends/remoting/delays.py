@@ -154,7 +154,7 @@ class DelayedDelivery:
     # ---- storing
 
     def store(self, topic: str, queue: int, message: OutgoingMessage, delay: Delay, done: OnStored) -> None:
-        """Store a message that is to go to ``topic`` when it is due; ``done`` is told where it waits."""
+        """Store a message that is to go to ``topic`` when it is due; ``done`` gets where it waits."""
         added = {REAL_TOPIC: topic, REAL_QUEUE: str(queue)}
         if isinstance(delay, Level):
             added[DELAY] = str(delay.number)

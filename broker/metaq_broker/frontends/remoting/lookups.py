@@ -1,6 +1,6 @@
 """Messages by key: 12, on an index of KEYS and UNIQ_KEY that can be made again from the log.
 
-The index is told of every message that is stored. After a restart, messages that no file of it knows are read from the
+Every message that is stored is added to the index. After a restart, messages that no file of it knows are read from the
 log, a part at a time with pauses, so that clients are served meanwhile. Source: docs/rocketmq-broker.md, "Lookups".
 """
 

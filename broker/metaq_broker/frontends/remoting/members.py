@@ -1,8 +1,9 @@
 """Requests of clients about themselves and their groups: 34, 35, 46, 38, 203, 204, and locks of queues, 41 and 42.
 
-Whenever a group of consumers changes, its members are told (40), unless its settings say otherwise; the one that caused
-it too, before it gets its answer. A client that takes nothing is not told: it asks for the members every 20 s anyway.
-Changes of a large group are told together, several times a second: thousands that join would be told millions of times.
+Whenever a group of consumers changes, its members are notified (40), unless its settings say otherwise; also the member
+that caused the change, before its answer. A client that takes nothing is not notified: it asks for the members every
+20 s anyway. Changes of a large group are notified together, several times a second: if thousands of members join, each
+would get thousands of notifications otherwise.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ KNOWN_KINDS: Final = frozenset({TAG, SQL92})
 """Of filters. What is none of them, clients of RocketMQ do not know either."""
 
 
-TOLD_AT_ONCE_MAX: Final = 64
-"""Members of a group that is told of each change at once."""
+NOTIFIED_AT_ONCE_MAX: Final = 64
+"""Most members of a group that is notified of each change at once."""
 
 TOGETHER_S: Final = 0.2
 
@@ -77,7 +78,7 @@ class MemberRequests:
     ) -> None:
         self._members, self._groups, self._locks, self._topics = members, groups, locks, topics
         self._check_filter = check_filter
-        self._to_be_told: set[str] = set()
+        self._to_notify: set[str] = set()
         self._members.when_changed(self._changed)
 
     def mount(self, dispatcher: Dispatcher) -> None:
@@ -101,14 +102,14 @@ class MemberRequests:
     # ---- members
 
     def _changed(self, group: str, connections: tuple[Hashable, ...]) -> None:
-        if len(connections) <= TOLD_AT_ONCE_MAX:
+        if len(connections) <= NOTIFIED_AT_ONCE_MAX:
             _notify(group, connections)
-        elif group not in self._to_be_told:
-            self._to_be_told.add(group)
+        elif group not in self._to_notify:
+            self._to_notify.add(group)
             asyncio.get_running_loop().call_later(TOGETHER_S, self._tell, group)
 
     def _tell(self, group: str) -> None:
-        self._to_be_told.discard(group)
+        self._to_notify.discard(group)
         _notify(group, tuple(member.connection for member in self._members.consumers(group)))
 
     def _heartbeat(self, call: Call) -> RemotingCommand:
@@ -220,7 +221,7 @@ def _notify(group: str, connections: tuple[Hashable, ...]) -> None:
             session.oneway(command)
         except MetaqError as error:  # it is gone, or takes nothing
             fields = {"peer": session.client.peer, "group": group, "reason": str(error)}
-            _LOG.info("a member was not told that its group changed", extra={"fields": fields})
+            _LOG.info("a member was not notified that its group changed", extra={"fields": fields})
 
 
 def _consumer_group(data: ConsumerData) -> ConsumerGroup:

@@ -6,8 +6,8 @@
         number        | offset in the stretch          number: of one stretch of 1 TiB of one partition
 
 A stretch gets its number when its first message is sent or read by a RocketMQ client, and keeps it: the table of state
-has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. Nobody is told of a number
-before it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
+has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. A number is given out when
+it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
 table is replaced by an older copy (``StateMark``): a partition that was removed and made anew has another incarnation,
 and gets others.
 

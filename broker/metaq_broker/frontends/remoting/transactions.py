@@ -117,7 +117,7 @@ class Transactions:
         return True
 
     def store(self, topic: str, queue: int, group: str, message: OutgoingMessage, done: OnStored) -> None:
-        """Store a half message that is for ``topic``; ``done`` is told where it waits."""
+        """Store a half message that is for ``topic``; ``done`` gets where it waits."""
         open_max = self.half_messages.policy.open_max
         if self.half_messages.is_full:
             done(TooManyHalfMessages(f"{open_max} transactions are open, and no more are allowed"))

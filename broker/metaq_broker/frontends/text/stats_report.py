@@ -176,7 +176,7 @@ class StatsReport:
             yield f"{topic} part {index} not_served {reason}"
         for topic, index, loss in self._engine.stores.losses():
             yield f"{topic} part {index} lost_from {loss.start} lost_to {loss.end} {loss.reason}"
-        if not self._engine.id_clock.is_believed():
+        if not self._engine.id_clock.is_trusted():
             yield f"clock puts_refused {self._engine.id_clock.fault}"
         for folder in self._guard.folders():
             if folder.refusal is not None:

@@ -90,7 +90,7 @@ def test_who_could_not_be_told_is_named(front: Front, monkeypatch: pytest.Monkey
     response = reset(front, 0)
     assert (response.code, response.remark) == (
         1,
-        "1 of 1 clients were not told, such as 127.0.0.1:50000; try again",
+        "1 of 1 clients were not notified, such as 127.0.0.1:50000; try again",
     )
 
 

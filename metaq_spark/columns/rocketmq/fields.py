@@ -1,7 +1,8 @@
-"""Bodies as producers sent them: decompressed, as a record's ``sysFlag`` says."""
+"""Fields of a record that are not stored as Spark gets them: compressed bodies, and hosts as bytes."""
 
 from __future__ import annotations
 
+import ipaddress
 import zlib
 from typing import Final
 
@@ -50,3 +51,16 @@ def _limited(found: bytes) -> bytes:
     if len(found) > BODY_BYTES_MAX:
         raise ValueError(f"the body would be larger than {BODY_BYTES_MAX} bytes when it is decompressed")
     return found
+
+
+def host_text(raw: bytes) -> str:
+    """A host, an IP address of 4 or 16 bytes and a port as an int32, as ``10.1.2.3:54321``; IPv6 in brackets."""
+    address, port = ipaddress.ip_address(raw[:-4]), int.from_bytes(raw[-4:], signed=True)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def host_texts(column: pa.Array) -> pa.Array:
+    """A binary column of hosts as strings. There are few different ones, and each is written once."""
+    encoded = column.dictionary_encode()
+    texts = [host_text(raw) for raw in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)

@@ -1,4 +1,4 @@
-"""What a broker knows of consumer groups: their names, the topics that they have offsets of, their members."""
+"""What administrators ask a broker: its figures, those of a topic's queues, its consumer groups and their members."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Final
 from metaq.backends.rocketmq.names import is_system_name
 from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.bodies.groups import ConsumerList, SubscriptionGroups
-from metaq.protocols.remoting.bodies.offsets import ConsumeStats
+from metaq.protocols.remoting.bodies.offsets import ConsumeStats, TopicOffset, TopicStats
+from metaq.protocols.remoting.bodies.routes import KVTable
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.administration import GetAllSubscriptionGroupConfig, GetConsumeStats
+from metaq.protocols.remoting.headers.administration import (
+    GetAllSubscriptionGroupConfig,
+    GetBrokerRuntimeInfo,
+    GetConsumeStats,
+    GetTopicStatsInfo,
+)
 from metaq.protocols.remoting.headers.clients import GetConsumerListByGroup
 
 _BUILT_IN: Final = frozenset(
@@ -48,3 +54,26 @@ def ask_members(session: Session, broker_name: str, group: str) -> list[str]:
     if response.code == ResponseCode.SYSTEM_ERROR:
         return []  # that is how brokers say that there are none
     return list(ConsumerList.from_json(session.accepted(response, command, "members").body).consumer_id_list)
+
+
+def broker_figures(session: Session) -> dict[str, str]:
+    """Return the figures of the running broker, by RocketMQ's names for them.
+
+    Raises:
+        RequestRefused, AccessDenied: It does not say, as a proxy does not.
+        FieldError: The answer is no such table.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
+    """
+    response = session.ask(to_request(GetBrokerRuntimeInfo()), "the figures of the broker")
+    return dict(KVTable.from_json(response.body).table)
+
+
+def queue_figures(session: Session, topic: str, broker_name: str) -> dict[int, TopicOffset]:
+    """Return what the broker's queues of ``topic``, its full name, hold: queue id -> offsets and the last time.
+
+    Raises as ``broker_figures``.
+    """
+    command = to_request(GetTopicStatsInfo(topic=topic), broker_name=broker_name)
+    response = session.ask(command, f"the figures of topic {topic}")
+    table = TopicStats.from_json(response.body).offset_table
+    return {queue.queue_id: offsets for queue, offsets in sorted(table.items(), key=lambda one: one[0].queue_id)}
