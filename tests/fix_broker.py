@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pytest
+from broker_forks import ForkedBroker, fork_broker
 
 from metaq.model import Address
 from metaq.protocols.text.commands import Reply, Result, Value
@@ -35,7 +35,7 @@ READY = re.compile(r"metaq-broker \S+ ready on (\S+), data in (.+)")
 class RunningBroker:
     """A broker process that has said that it is ready."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedBroker
     address: Address
     data: Path
     log: IO[str]
@@ -152,7 +152,7 @@ def broker_command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "metaq_broker.cli", *map(str, arguments)]
 
 
-def first_line(process: subprocess.Popen[str]) -> str:
+def first_line(process: subprocess.Popen[str] | ForkedBroker) -> str:
     """Return the first line that a process prints; empty if it prints none in time."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:  # select.select cannot look at a descriptor above 1023
@@ -160,10 +160,13 @@ def first_line(process: subprocess.Popen[str]) -> str:
         return process.stdout.readline() if selector.select(DEADLINE_S) else ""
 
 
-def _limit(limits: Mapping[int, int | None]) -> None:
-    for kind, most in limits.items():
-        if most is not None:
+def _run(arguments: Sequence[str | Path], log: IO[str], limits: Mapping[int, int]) -> subprocess.Popen[str]:
+    def limit() -> None:
+        for kind, most in limits.items():
             resource.setrlimit(kind, (most, most))
+
+    command = broker_command(*arguments)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit)
 
 
 def launch(
@@ -171,16 +174,17 @@ def launch(
     log_path: Path,
     file_bytes_max: int | None = None,
     open_files_max: int | None = None,
+    forked: bool = True,
 ) -> RunningBroker:
     """Start a broker, wait until it is ready.
 
-    ``file_bytes_max``: no file of it can grow beyond this (a full disk). ``open_files_max``: ``ulimit -Hn``.
+    ``file_bytes_max``: no file of it can grow beyond this (a full disk). ``open_files_max``: ``ulimit -Hn``. Not
+    ``forked``: with a Python of its own, as users start it; that takes half a second.
     """
     log = open(log_path, "w")  # noqa: SIM115 - the broker's, closed with it
-    limit = partial(_limit, {resource.RLIMIT_FSIZE: file_bytes_max, resource.RLIMIT_NOFILE: open_files_max})
-    process = subprocess.Popen(
-        broker_command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit
-    )
+    wanted = {resource.RLIMIT_FSIZE: file_bytes_max, resource.RLIMIT_NOFILE: open_files_max}
+    limits = {kind: most for kind, most in wanted.items() if most is not None}
+    process = fork_broker(arguments, log, limits) if forked else _run(arguments, log, limits)
     line = first_line(process)
     match = READY.fullmatch(line.strip())
     if match is None:
@@ -216,12 +220,16 @@ def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> Runnin
 
 
 @pytest.fixture
-def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test."""
+def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartBroker]:
+    """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test.
+
+    Those of a module with ``FORKED = False`` have a Python of their own.
+    """
     running: list[RunningBroker] = []
+    forked = getattr(request.module, "FORKED", True)
 
     def start(*arguments: str | Path, file_bytes_max: int | None = None) -> RunningBroker:
-        running.append(launch(arguments, tmp_path / f"broker-{len(running)}.log", file_bytes_max))
+        running.append(launch(arguments, tmp_path / f"broker-{len(running)}.log", file_bytes_max, forked=forked))
         return running[-1]
 
     yield start

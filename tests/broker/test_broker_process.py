@@ -17,6 +17,9 @@ from text_requests import bodies, get, placed, put, read_all
 
 pytestmark = pytest.mark.process
 
+FORKED = False
+"""Of the brokers here: they are started as users start them."""
+
 SYSTEM = system_section(1)
 
 
