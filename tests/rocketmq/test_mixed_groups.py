@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
-import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
+from mixed_group import DEADLINE_S, GROUP, PARTITIONS, TOPIC, Member, MixedGroup
 
 from metaq import RocketMQ
 from metaq.client.groups.assignment import range_of
@@ -33,120 +30,46 @@ from peers.rocketmq.servers import Cluster
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 OURS = "ours"
-TOPIC, GROUP, QUEUES = "mixed", "both", 12
-DEADLINE_S = 90.0
 HANDOVER_MS = 10_000
 """Java's client saves offsets every 5 s, and when it gives a queue up; the other side may look before it does."""
 ROUNDS = int(os.environ.get("METAQ_GROUP_ROUNDS", "4"))
 
-Row = tuple[int, str, str]
 
+class Group(MixedGroup):
+    """Members that find each other at the broker; each writes its client id and the queues that it reads to a file."""
 
-@dataclass
-class Member:
-    """A consumer in a process of its own, what it consumed, and the queues that it reads now."""
+    def __init__(self, name_servers: str, programs: Programs, folder: Path, options: dict[str, int]) -> None:
+        super().__init__(folder)
+        self.name_servers, self._programs, self._options = name_servers, programs, options
 
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    state: Path
-    killed: bool = False
-
-    def rows(self) -> list[Row]:
-        """(ms since 1970, queue, text) of each message; a last line may be cut by a kill."""
-        if not self.log.exists():
-            return []
-        lines = self.log.read_text().split("\n")[:-1]
-        return [(int(ms), queue, text) for ms, queue, text in (line.split("\t") for line in lines)]
-
-    def shown(self) -> tuple[str, list[str]]:
-        """Its client id and its queues."""
-        if not self.state.exists():
-            return "", []
-        client_id, *queues = self.state.read_text().splitlines()
-        return client_id, sorted(queues)
-
-    def leave(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(DEADLINE_S) == 0, f"{self.name} did not leave well"
-
-    def kill(self) -> None:
-        self.killed = True
-        self.process.kill()
-        self.process.wait(DEADLINE_S)
-
-
-@dataclass
-class Group:
-    """All members that ever were, and how more are started."""
-
-    name_servers: str
-    programs: Programs
-    folder: Path
-    options: dict[str, int]
-    members: list[Member] = field(default_factory=list)
-
-    @property
-    def alive(self) -> list[Member]:
-        return [one for one in self.members if one.process.poll() is None]
-
-    def join(self, language: str) -> Member:
-        name = f"{language}{len(self.members)}"
-        log, state = self.folder / f"{name}.log", self.folder / f"{name}.state"
-        given = {"topic": TOPIC, "group": GROUP, "log": log, "state": state, **self.options}
-        command = self.programs.command("PushMember", QUICK, **given)
-        if language == "python":
-            arguments = {"nameServers": self.name_servers, **given}
-            program = str(Path(__file__).with_name("group_member.py"))
-            command = [sys.executable, program, *(f"{key}={value}" for key, value in arguments.items())]
-        with open(self.folder / f"{name}.err", "wb") as errors:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=errors, stderr=errors)
-        self.members.append(Member(name, process, log, state))
-        return self.members[-1]
+    def command(self, language: str, name: str) -> list[str]:
+        given = {"topic": TOPIC, "group": GROUP, "log": self.log_of(name), "state": self._state_of(name)}
+        if language == "java":
+            return self._programs.command("PushMember", QUICK, **given, **self._options)
+        arguments = {"nameServers": self.name_servers, **given, **self._options}
+        program = str(Path(__file__).with_name("group_member.py"))
+        return [sys.executable, program, *(f"{key}={value}" for key, value in arguments.items())]
 
     def settle(self) -> None:
-        """Wait until every member reads what the Java client's arithmetic gives it."""
         try:
             wait_until(lambda: self._shown() == self._expected(), "the queues are divided", DEADLINE_S)
         except AssertionError:
             pytest.fail(f"they have {self._shown()}, expected {self._expected()}; {self.folder}")
 
+    def _state_of(self, name: str) -> Path:
+        return self.folder / f"{name}.state"
+
     def _shown(self) -> dict[str, list[str]]:
-        return dict(one.shown() for one in self.alive)
+        """Client id -> queues of each member."""
+        states = [self._state_of(one.name) for one in self.alive]
+        lines = [state.read_text().splitlines() if state.exists() else [] for state in states]
+        return {client_id: sorted(queues) for client_id, *queues in (each or [""] for each in lines)}
 
     def _expected(self) -> dict[str, list[str]]:
-        ids = sorted(one.shown()[0] for one in self.alive)
-        queues = [Partition("broker-a", index) for index in range(QUEUES)]
-        strategy = consistent if self.options.get("consistent") else range_of
+        ids = sorted(self._shown())
+        queues = [Partition("broker-a", index) for index in range(PARTITIONS)]
+        strategy = consistent if self._options.get("consistent") else range_of
         return {each: sorted(map(str, strategy(TOPIC, each, ids, queues))) for each in ids if each}
-
-    def consumed(self) -> dict[str, list[tuple[int, Member]]]:
-        """Text -> when it was consumed, and by whom."""
-        found = defaultdict(list)
-        for one in self.members:
-            for ms, _, text in one.rows():
-                found[text].append((ms, one))
-        return found
-
-
-class Sender:
-    """Sends numbered messages in a thread until it is stopped; notes those that were acknowledged."""
-
-    def __init__(self, mq: RocketMQ) -> None:
-        self._producer, self.sent, self._stop = mq.producer(), list[str](), threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            texts = [f"{len(self.sent) + number:08}" for number in range(10)]
-            self._producer.send_many(TOPIC, texts)
-            self.sent += texts
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 @pytest.fixture(params=[OURS, *MODULES])
@@ -163,13 +86,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
         pytest.skip(str(reason))
     if request.param == OURS:
         with BundledServer(tmp_path / "server", {}) as bundled:
-            bundled.create_topic(TOPIC, QUEUES)
+            bundled.create_topic(TOPIC, PARTITIONS)
             yield bundled.address, Programs(made, bundled.address)
         return
     with Cluster(made, tmp_path / "server") as cluster:
         cluster.start_name_server()
         cluster.start_broker("broker-a")
-        cluster.create_topic(TOPIC, QUEUES)
+        cluster.create_topic(TOPIC, PARTITIONS)
         yield cluster.name_servers, Programs(made, cluster.name_servers)
 
 
@@ -186,18 +109,14 @@ def join_group(server: tuple[str, Programs], tmp_path: Path) -> Iterator[Callabl
 
     yield join_group
     for group in made:
-        for one in group.alive:
-            one.kill()
-        for one in group.members:
-            if one.process.stdin is not None and not one.process.stdin.closed:
-                one.process.stdin.close()
+        group.end()
 
 
 def test_java_and_python_consumers_share_a_group(join_group: Callable[..., Group]) -> None:
     group = join_group()
-    _change_members(group, random.randrange(1 << 32), ROUNDS)
-    _check_repeats(group)
     with RocketMQ(group.name_servers) as mq:
+        group.change_while_sending(mq, random.randrange(1 << 32), ROUNDS)
+        _check_repeats(group)
         assert {one.messages_behind for one in mq.cluster.lag(GROUP)} == {0}
 
 
@@ -212,53 +131,17 @@ def test_ordered_members_lock_their_queues(join_group: Callable[..., Group]) -> 
     group = join_group(ordered=1)
     for language in ("java", "python"):
         group.join(language)
-    with RocketMQ(group.name_servers) as mq:
+
+    def change() -> None:
         group.settle()
-        sender = Sender(mq)
-        try:
-            third = group.join("python")
-            group.settle()
-            third.leave()
-            group.settle()
-        finally:
-            sender.stop()
-        wait_until(lambda: len(group.consumed()) == len(sender.sent), "all is consumed", DEADLINE_S)
-    for one in group.alive:
-        one.leave()
-    assert set(group.consumed()) == set(sender.sent)
-    assert [text for text, rows in group.consumed().items() if len(rows) > 1] == []
+        third = group.join("python")
+        group.settle()
+        third.leave()
+        group.settle()
 
-
-def _change_members(group: Group, seed: int, rounds: int) -> None:
-    print(f"seed {seed}")
-    choose = random.Random(seed)
     with RocketMQ(group.name_servers) as mq:
-        sender = Sender(mq)
-        try:
-            for language in ("java", "python"):
-                group.join(language)
-            group.settle()
-            for _ in range(rounds):
-                _change(group, choose)
-                group.settle()
-        finally:
-            sender.stop()
-        wait_until(lambda: len(group.consumed()) == len(sender.sent), "all is consumed", DEADLINE_S)
-    for one in group.alive:
-        one.leave()
-    assert set(group.consumed()) == set(sender.sent)
-
-
-def _change(group: Group, choose: random.Random) -> None:
-    """Let a member join, leave or die; there are two to five of them."""
-    alive = group.alive
-    action = choose.choice(["join", "leave", "kill"])
-    if len(alive) <= 2 or (action == "join" and len(alive) < 5):
-        group.join(choose.choice(["java", "python"]))
-    elif action == "kill":
-        choose.choice(alive).kill()
-    else:
-        choose.choice(alive).leave()
+        group.consume_while_sending(mq, change)
+    assert group.repeated() == {}
 
 
 def _is_ours_twice(rows: list[tuple[int, Member]]) -> bool:
@@ -269,7 +152,7 @@ def _is_ours_twice(rows: list[tuple[int, Member]]) -> bool:
 
 def _check_repeats(group: Group) -> None:
     """A message was consumed again only after a kill, or when its queue had just been given to another member."""
-    repeated = {text: sorted(rows, key=lambda row: row[0]) for text, rows in group.consumed().items() if len(rows) > 1}
+    repeated = group.repeated()
     strange = {
         text: [(ms, one.name) for ms, one in rows]
         for text, rows in repeated.items()
