@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import is_system_name
 from metaq.backends.rocketmq.session import Session
 from metaq.protocols.remoting.bodies.groups import ConsumerList, SubscriptionGroups
@@ -26,6 +27,10 @@ _BUILT_IN: Final = frozenset(
     )
 )
 """Groups that every broker has."""
+
+NOT_COUNTED_YET: Final = "java.util.NoSuchElementException"
+"""How the answer of RocketMQ 4.9 and 5.x begins in their first second: rates are of lists that are still empty."""
+_PAUSES_S: Final = (0.3, 0.6, 1.2)
 
 
 def ask_groups(session: Session, broker_name: str) -> list[str]:
@@ -57,14 +62,21 @@ def ask_members(session: Session, broker_name: str, group: str) -> list[str]:
 
 
 def broker_figures(session: Session) -> dict[str, str]:
-    """Return the figures of the running broker, by RocketMQ's names for them.
+    """Return the figures of the running broker, by RocketMQ's names for them; one that has just started is waited for.
 
     Raises:
         RequestRefused, AccessDenied: It does not say, as a proxy does not.
         FieldError: The answer is no such table.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
-    response = session.ask(to_request(GetBrokerRuntimeInfo()), "the figures of the broker")
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            response = session.ask(to_request(GetBrokerRuntimeInfo()), "the figures of the broker")
+            break
+        except RequestRefused as error:
+            if pause_s is None or not error.text.startswith(NOT_COUNTED_YET):
+                raise
+            session.clock.sleep(pause_s)
     return dict(KVTable.from_json(response.body).table)
 
 

@@ -1,0 +1,78 @@
+"""The command ``metaq`` against a Java MetaQ broker; runs only where ``METAQ_JAVA_BROKER`` names one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaq import MetaQ
+from metaq.cli.main import main
+from metaq.model import Address, TopicPartition
+
+
+class Command:
+    """Runs ``metaq`` in this process on one cluster."""
+
+    def __init__(self, cluster: str, captured: pytest.CaptureFixture[bytes]) -> None:
+        self._cluster, self._captured = cluster, captured
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        status = main(["-c", self._cluster, *arguments])
+        out, err = self._captured.readouterr()
+        return status, out.decode(), err.decode()
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """What ``--json`` prints."""
+        status, out, err = self(*arguments, "--json")
+        assert (status, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def metaq(java_broker: Address, capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
+    return Command(str(java_broker), capfdbinary)
+
+
+def test_doctor(metaq: Command, java_broker: Address, java_place: TopicPartition) -> None:
+    found = {row["what"].removeprefix(f"broker {java_broker} "): row for row in metaq.rows("doctor")}
+    assert set(found) == {"connect", "answer", "id", "clock", "disk"}
+    assert {row["level"] for row in found.values()} <= {"ok", "warn"}
+    assert found["id"]["detail"].startswith(f"broker {java_place.partition.broker_id}, master, ")
+    assert found["clock"]["detail"] == "not known: this broker does not tell its time"
+
+
+def test_doctor_compares_what_is_registered(java_zookeeper: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = Command(f"zk://{java_zookeeper}", capfdbinary).rows("doctor")
+    assert {row["level"] for row in lines} <= {"ok", "warn"}
+    assert "topics and patterns, as the broker says" in lines[-1]["detail"]
+
+
+def test_stats(metaq: Command, java_place: TopicPartition) -> None:
+    topic = java_place.topic
+    metaq("produce", topic, "-m", "x")
+    [before], [counted_before] = metaq.rows("stats"), metaq.rows("stats", topic)
+    assert metaq("produce", topic, "-m", "one", "-m", "two", "-p", str(java_place.partition))[0] == 0
+    [after], [counted] = metaq.rows("stats"), metaq.rows("stats", topic)
+    assert (after["broker"], after["role"]) == (java_place.partition.broker_id, "master")
+    assert (after["puts"] - before["puts"], after["messages"] - before["messages"]) == (2, 2)
+    assert (counted["messages"] - counted_before["messages"], counted["bytes"] - counted_before["bytes"]) == (2, 46)
+    status, _, err = metaq("stats", f"{topic}-that-is-not-there")
+    assert (status, "does not exist" in err) == (1, True)
+
+
+def test_a_topic_is_copied_as_json(
+    metaq: Command, java_broker: Address, java_place: TopicPartition, tmp_path: Path
+) -> None:
+    """Behind itself: the messages that were there are there once more, each partition in its order."""
+    topic, lines = java_place.topic, tmp_path / "lines"
+    with MetaQ(str(java_broker)) as mq:
+        mq.producer().send_many(topic, [b"\xff", "é", b""])
+        found = {where: list(mq.browse(topic, partitions=[where])) for where in mq.cluster.partitions(topic)}
+        lines.write_text(metaq("consume", topic, "--json")[1])
+        assert metaq("produce", topic, "--json", str(lines))[0] == 0
+        for where, messages in found.items():
+            now = [(one.attribute, one.data) for one in mq.browse(topic, partitions=[where])]
+            assert now == [(one.attribute, one.data) for one in messages] * 2
