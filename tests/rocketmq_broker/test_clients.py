@@ -80,6 +80,26 @@ def test_a_consumer_gets_the_tags_that_it_asks_for(converse: Converse, topic: To
     assert sorted(consumer.bodies()) == sorted(wanted + last)
 
 
+@pytest.mark.feature("sql")
+def test_a_consumer_gets_the_messages_for_which_its_condition_is_true(
+    converse: Converse, topic: Topic, group: str
+) -> None:
+    name = topic(QUEUES)
+    producer = converse("producer", "producers")
+    consumer = converse("push", group, topic=name, sql="property > 5 AND TAGS IN ('red', 'blue')")
+    for number in range(24):
+        producer.send(name, f"body-{number}", tag=("red", "green", "blue", "grey")[number % 4], property=number)
+    producer.send(name, "without", tag="red")
+    producer.send(name, "no number", tag="red", property="many")
+    wanted = [f"body-{number}" for number in range(6, 24) if number % 2 == 0]
+    consumer.wait_for(has_all(consumer, wanted), wanted)
+    last = [f"last-{number}" for number in range(QUEUES * 2)]  # behind the others in their queues
+    for text in last:
+        producer.send(name, text, tag="blue", property=6)
+    consumer.wait_for(has_all(consumer, last), last)
+    assert sorted(consumer.bodies()) == sorted(wanted + last)
+
+
 @pytest.mark.feature("ordered")
 def test_messages_of_a_key_come_in_order(converse: Converse, topic: Topic, group: str, kind: Client) -> None:
     name = topic(QUEUES)

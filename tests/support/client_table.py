@@ -29,6 +29,7 @@ FEATURES: Final = {
     "send": "send, push",
     "batch": "batch",
     "tags": "tags",
+    "sql": "SQL92",
     "groups": "join, leave",
     "restart": "restart",
     "ordered": "ordered",

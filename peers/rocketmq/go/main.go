@@ -1,6 +1,6 @@
 // A client with RocketMQ's Go client v2 that speaks the line protocol of peers/rocketmq/conversation.py.
 //
-// Arguments: nameServers role=producer|transactions|push|ordered group; topic tags=* retries=1 for consumers.
+// Arguments: nameServers role=producer|transactions|push|ordered group; topic tags=* (or sql) retries=1 for consumers.
 package main
 
 import (
@@ -202,6 +202,9 @@ func consume(given map[string]string) {
 	selector := consumer.MessageSelector{}
 	if tags := given["tags"]; tags != "" && tags != "*" {
 		selector = consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
+	}
+	if sql := given["sql"]; sql != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
 	}
 	check(made.Subscribe(given["topic"], selector, taken))
 	check(made.Start())

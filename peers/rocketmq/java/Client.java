@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -27,7 +28,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A client that is told what to do by lines on its standard input: the line protocol of peers/rocketmq/conversation.py.
  *
- * <p>Arguments: nameServers role=producer|transactions|push|ordered|lite group; topic tags=* retries=1 for consumers;
+ * <p>Arguments: nameServers role=producer|transactions|push|ordered|lite group; topic tags=* (or sql) retries=1 for consumers;
  * accessKey secretKey.
  */
 public final class Client {
@@ -150,7 +151,9 @@ public final class Client {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(given.number("retries", 1));
         consumer.setPollNameServerInterval(1000);
-        consumer.subscribe(given.text("topic"), given.text("tags", "*"));
+        String sql = given.text("sql", "");
+        consumer.subscribe(
+                given.text("topic"), sql.isEmpty() ? MessageSelector.byTag(given.text("tags", "*")) : MessageSelector.bySql(sql));
         if (role.equals("ordered")) {
             consumer.setConsumeThreadMin(4);
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
