@@ -125,11 +125,12 @@ class LookupRequests:
             call.answer(call.request.reply(ResponseCode.QUERY_NOT_FOUND, ext, remark=remark))
 
     async def _find(self, asked: QueryMessage) -> list[bytes]:
+        """Return the latest messages, as many as are asked for, in the order in which they were stored."""
         count = min(max(asked.max_num, 0), MESSAGES_MAX)
         entries = await self._index.find(
             asked.topic, asked.key, asked.begin_timestamp, asked.end_timestamp, CANDIDATES_MAX
         )
-        found: list[bytes] = []
+        found: list[tuple[int, int, bytes]] = []
         byte_count = 0
         for entry in entries:
             if len(found) >= count:
@@ -141,8 +142,8 @@ class LookupRequests:
             byte_count += len(data)
             if found and byte_count > ANSWER_BYTES_MAX:
                 break
-            found.append(data)
-        return found
+            found.append((record.store_timestamp, record.physical_offset, data))
+        return [data for _, _, data in sorted(found)]
 
     # ---- what the index does not know
 

@@ -26,6 +26,7 @@ from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.engine.topics import WRITE, TopicRefused, Topics, TopicSettings
 from metaq_broker.frontends.remoting.batch_frames import BATCHES, Shared
+from metaq_broker.frontends.remoting.delays import DelayInvalid
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.frontends.remoting.refusals import Refused, invalid_parameter, unknown_topic, worded
@@ -205,7 +206,8 @@ class Sends:
 
         def done(stored: StoredBatch | Refusal) -> None:
             if isinstance(stored, Refusal):
-                call.answer(_answer(command, worded(send.header.topic, queue, stored)))
+                ext = {} if isinstance(stored, DelayInvalid) else _SENT
+                call.answer(_answer(command, worded(send.header.topic, queue, stored), ext))
                 return
             ids, offset = ",".join(stored.message_ids()), stored.queue_offset
             if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
