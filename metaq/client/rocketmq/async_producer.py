@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, cast
+from typing import Self, Unpack, cast
 
 from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.async_submissions import AwaitedWindow
 from metaq.client.rocketmq.check_backs import Check
-from metaq.client.rocketmq.producer import RocketProducer, Sendable, message_of
+from metaq.client.rocketmq.producer import MessageOptions, RocketProducer, Sendable, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketReceived, RocketSent
 from metaq.client.rocketmq.sending import Row
 from metaq.client.rocketmq.transactions import RocketTransaction, State, TransactionalProducer
@@ -58,38 +57,24 @@ class AsyncRocketProducer:
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> RocketSent:
         """Store one message and return where it is, once the broker has acknowledged it.
 
         Many sends that are awaited at the same time share batches. Raises as ``RocketProducer.send``.
         """
-        future = await self.submit(
-            *(topic, data), tag=tag, keys=keys, properties=properties, delay_level=delay_level, delay=delay,
-            deliver_at=deliver_at, partition=partition, key=key,
-        )  # fmt: skip
-        return await future
+        return await (await self.submit(topic, data, partition=partition, key=key, **options))
 
     async def submit(
         self,
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> asyncio.Future[RocketSent]:
         """Take a message, as soon as the window has space, and return a future of where it is stored.
 
@@ -97,9 +82,9 @@ class AsyncRocketProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        if delay is not None or deliver_at is not None:  # its broker may have to be asked whether it can wait
+        message = message_of(data, **options)
+        if message.is_timed:  # its broker may have to be asked whether it can wait
             await asyncio.to_thread(self._producer.require_timers, topic, partition)
-        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
         prepared = self._producer.prepare(topic, message, partition, key)
         return self._window.offer(*prepared) or await self._window.put(*prepared)
 
@@ -119,20 +104,12 @@ class AsyncRocketProducer:
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> str:
         """Send one message for which no broker answers; return its ``message_id``. See ``RocketProducer``."""
-        return await asyncio.to_thread(
-            self._producer.send_oneway, topic, data, tag=tag, keys=keys, properties=properties,
-            delay_level=delay_level, delay=delay, deliver_at=deliver_at, partition=partition, key=key,
-        )  # fmt: skip
+        return await asyncio.to_thread(self._producer.send_oneway, topic, data, partition=partition, key=key, **options)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Take back a message that waits for its moment; return its id. Raises as ``RocketProducer.recall``."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Self, TypedDict, cast
+from typing import Final, Self, TypedDict, Unpack, cast
 
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.single_sends import recall, send_oneway
 from metaq.client.batches import Batch
 from metaq.client.futures import future_of
 from metaq.client.partitioners import Partitioner, by_key
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, UnsendableMessage
+from metaq.client.rocketmq.records import RocketMessage, RocketSent, UnsendableMessage
 from metaq.client.rocketmq.sending import Codec, Row, Sender
 from metaq.client.submissions import BATCH_BYTES_MAX, WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
 from metaq.discovery.name_server import NameServerDirectory
@@ -42,6 +42,17 @@ class SendOptions(TypedDict, total=False):
     compression: Codec | None
     compress_from: int | str
     failover: bool | None
+
+
+class MessageOptions(TypedDict, total=False):
+    """What may be said of a message beside its data; see ``RocketMessage``."""
+
+    tag: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+    delay_level: int
+    delay: float | timedelta | None
+    deliver_at: datetime | int | None
 
 
 class RocketProducer:
@@ -137,17 +148,13 @@ class RocketProducer:
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> RocketSent:
-        """Store one message and return where it is, once the broker has acknowledged it. See ``RocketMessage``.
+        """Store one message and return where it is, once the broker has acknowledged it.
 
+        ``options``: ``tag``, ``keys``, ``properties``, ``delay_level``, ``delay``, ``deliver_at``: a ``RocketMessage``.
         ``partition`` (``Partition("broker-a", 0)``) overrides the partitioner, which gets ``key``. After a lost
         connection the message is sent again, for about half a minute; it may then be stored twice, with one
         ``message_id``.
@@ -159,7 +166,7 @@ class RocketProducer:
             SendFailed: The broker refused the message or could not be reached.
             NameServersAway, RouteUnusable: Where the topic is could not be found out.
         """
-        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        message = message_of(data, **options)
         return self._sender.send(topic, [self._sender.row(topic, message, partition, key)])[0]
 
     def send_many(
@@ -195,21 +202,16 @@ class RocketProducer:
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> str:
         """Send one message for which no broker answers; return its ``message_id``. It may be lost.
 
         Nothing is tried again, and what the broker refuses, it refuses silently. Raises as ``send``; ``SendFailed``
         means that the message could not be handed to the network.
         """
-        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        message = message_of(data, **options)
         row = self._sender.row(topic, message, partition, key)
         try:
             send_oneway(
@@ -225,14 +227,9 @@ class RocketProducer:
         topic: str,
         data: bytes | str,
         *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = NO_PROPERTIES,
-        delay_level: int = 0,
-        delay: float | timedelta | None = None,
-        deliver_at: datetime | int | None = None,
         partition: Partition | None = None,
         key: bytes | str | None = None,
+        **options: Unpack[MessageOptions],
     ) -> Future[RocketSent]:
         """Take a message to be sent in the background, and return a future of where it is stored.
 
@@ -244,7 +241,7 @@ class RocketProducer:
             TopicNotFound, ValueError, TypeError, NameServersAway, RouteUnusable: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
-        message = message_of(data, tag, keys, properties, delay_level, delay, deliver_at)
+        message = message_of(data, **options)
         return future_of(self.submissions.put(*self.prepare(topic, message, partition, key)))
 
     def prepare(
@@ -286,25 +283,14 @@ class RocketProducer:
         self.submissions.close(timeout)
 
 
-def message_of(
-    data: bytes | str,
-    tag: str | None,
-    keys: Sequence[str],
-    properties: Mapping[str, str],
-    delay_level: int = 0,
-    delay: float | timedelta | None = None,
-    deliver_at: datetime | int | None = None,
-) -> RocketMessage:
+def message_of(data: bytes | str, **options: Unpack[MessageOptions]) -> RocketMessage:
     """Return a message of its own: what the caller does with what was given does not change it."""
-    return RocketMessage(
-        data=bytes(data) if isinstance(data, bytearray | memoryview) else data,
-        tag=tag,
-        keys=keys if isinstance(keys, str) else tuple(keys),
-        properties=dict(properties),
-        delay_level=delay_level,
-        delay=delay,
-        deliver_at=deliver_at,
-    )
+    own = options.copy()
+    if "keys" in options and not isinstance(options["keys"], str):
+        own["keys"] = tuple(options["keys"])
+    if "properties" in options:
+        own["properties"] = dict(options["properties"])
+    return RocketMessage(data=bytes(data) if isinstance(data, bytearray | memoryview) else data, **own)
 
 
 def _bytes(size: int | str) -> int:

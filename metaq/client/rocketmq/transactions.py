@@ -191,7 +191,7 @@ class RocketTransaction:
             ValueError: The transaction has ended.
         """
         self._require_open()
-        message = message_of(data, tag, keys, properties)
+        message = message_of(data, tag=tag, keys=keys, properties=properties)
         row = self._sender.row(topic, message, partition, key, self._properties, half=True)
         self._open_ones[row.message_id] = self
         self._ids.append(row.message_id)
