@@ -22,8 +22,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -63,19 +63,20 @@ class FlushPolicy:
 class _Disk:
     """A data folder: how many syncs are under way there, and the partitions that wait until these have ended.
 
-    ``running``: those that have not ended in their threads, guarded by a lock. ``began``: loop time of the last start.
+    ``ended``: those of them that have ended in their threads and are not completed yet, guarded by a lock.
+    ``began``: loop time of the last start.
     """
 
-    __slots__ = ("began", "running", "under_way", "waiting")
+    __slots__ = ("began", "ended", "under_way", "waiting")
 
     def __init__(self) -> None:
-        self.under_way = self.running = 0
+        self.under_way = self.ended = 0
         self.waiting: list[_Partition] = []
         self.began = 0.0
 
     def begin_round(self) -> None:
         """Start the syncs that wait, unless others are under way."""
-        if not self.under_way:
+        if self.waiting and not self.under_way:
             self.start_waiting()
 
     def start_waiting(self) -> None:
@@ -111,6 +112,24 @@ class _Partition(SyncQueue[SyncJob]):
             self.timer = None
 
 
+class _Together(AbstractContextManager[None]):
+    """What becomes due in its ``with`` starts at the end of that."""
+
+    __slots__ = ("_commit", "depth")
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self._commit = commit
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self._commit._start_due()
+
+
 class GroupCommit:
     """See the module. Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
 
@@ -127,7 +146,7 @@ class GroupCommit:
         self._watchers: dict[tuple[str, int], list[OnReadable]] = {}
         self._disks: dict[Path, _Disk] = {}
         self._due: list[_Partition] = []
-        self._holding = False
+        self._together = _Together(self)
         self._late: asyncio.TimerHandle | None = None
         self._jobs: SimpleQueue[tuple[_Partition, SyncJob] | None] = SimpleQueue()
         self._done: deque[tuple[_Partition, SyncJob, float, OSError | None]] = deque()
@@ -200,15 +219,9 @@ class GroupCommit:
 
         return end
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Start the syncs for what is appended in here at its end, not at that of this turn of the loop."""
-        self._holding = True
-        try:
-            yield
-        finally:
-            self._holding = False
-            self._start_due()
+    def together(self) -> AbstractContextManager[None]:
+        """Return what starts the syncs for appends in its ``with`` at the end of that, not of this turn of the loop."""
+        return self._together
 
     async def drain(self) -> None:
         """Sync all appended bytes, and return when no sync is in progress and no callback waits."""
@@ -275,7 +288,7 @@ class GroupCommit:
         if partition.timer is not None:
             partition.stop_timer()
         partition.due = True
-        if not self._due and not self._holding:
+        if not self._due and not self._together.depth:
             (self._loop or self._running_loop()).call_soon(self._start_due)
         self._due.append(partition)
 
@@ -291,8 +304,6 @@ class GroupCommit:
         self._under_way += 1
         disk.under_way += 1
         disk.began = loop.time()
-        with self._lock:
-            disk.running += 1
         if self._late is None:
             self._late = loop.call_later(LATE_S, self._look_after_late)
         if len(self._threads) < min(self._workers_max, self._under_way):
@@ -317,8 +328,9 @@ class GroupCommit:
                 error = OSError(f"the sync broke off: {failure!r}")
             self._done.append((partition, job, clock() - started, error))
             with self._lock:
-                partition.disk.running -= 1
-                is_last = not partition.disk.running or len(self._done) >= self._workers_max
+                disk = partition.disk
+                disk.ended += 1
+                is_last = disk.ended >= disk.under_way or len(self._done) >= self._workers_max
                 wake = is_last and not self._waking
                 self._waking |= wake
             if wake:
@@ -330,12 +342,15 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        with self.together():
+        with self._together:
             while self._done:
                 partition, job, seconds, error = self._done.popleft()
+                disk = partition.disk
+                with self._lock:
+                    disk.ended -= 1
+                disk.under_way -= 1
+                disks.add(disk)
                 self.sync_seconds.observe(seconds)
-                partition.disk.under_way -= 1
-                disks.add(partition.disk)
                 self._synced(partition, job, error)
         for disk in disks:
             disk.begin_round()
@@ -360,7 +375,7 @@ class GroupCommit:
         if self._watchers and log.readable_end > before:
             self._notify_watchers(log)
         if partition.waiters or partition.waits_for_disk:
-            if not partition.due:
+            if log.end_offset != log.readable_end and not partition.due:
                 self._make_due(partition)  # for what was appended meanwhile
         elif log.unflushed_messages:
             self._schedule(partition)
