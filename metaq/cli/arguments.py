@@ -56,6 +56,13 @@ def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> 
         raise ValueError(f"{option} {text}: expected {also}{expected}") from None
 
 
+def topic_name(text: str) -> str:
+    """Read the name of a topic for argparse; which letters there may be, servers say."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': expected the name of a topic")
+    return text
+
+
 def span_s(text: str) -> int:
     """Read a span, such as ``90s`` or ``15m``, for argparse; return seconds."""
     match = _SPAN.fullmatch(text)

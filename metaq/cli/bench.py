@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.arguments import topic_name
+
 if TYPE_CHECKING:
     from metaq.cli.profile import Profile
     from metaq.client.bench import Measured
@@ -20,7 +22,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``bench``."""
     parser = commands.add_parser("bench", help="measure how fast messages are put, or got")
     parser.add_argument("does", choices=["put", "get"], help="put: writes to the topic; get: reads what it holds")
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("-n", "--count", metavar="N", help="messages (default: put 10,000; get all)")
     parser.add_argument("--size", metavar="BYTES", default="100", help="of a message that is put (default 100)")
     parser.add_argument("--connections", metavar="N", default="1", help="side by side (default 1)")

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.arguments import above_zero, parse_start
+from metaq.cli.arguments import above_zero, parse_start, topic_name
 from metaq.cli.message_form import Write, add_form, writer_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _GROUP_ROUNDS: Final = 15
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``consume``."""
     parser = commands.add_parser("consume", help="print messages of a topic")
-    parser.add_argument("topic")
+    parser.add_argument("topic", type=topic_name)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is sent later")
     parser.add_argument("-n", "--count", type=above_zero, metavar="N", help="stop after N messages")
     parser.add_argument("--from", dest="start", default="earliest", metavar="START", help=_START_HELP)

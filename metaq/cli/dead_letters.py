@@ -33,7 +33,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     dlq = commands.add_parser("dlq", help="messages that a group gave up: list them, or send them again")
     dlq.add_argument("action", choices=("list", "resend", "discard"))
     dlq.add_argument("group")
-    dlq.add_argument("numbers", nargs="*", metavar="NUMBER", help="only these, as list shows them")
+    dlq.add_argument("numbers", nargs="*", default=[], metavar="NUMBER", help="only these, as list shows them")
     dlq.add_argument("--topic", metavar="TOPIC", help="resend to this topic instead of the message's own")
     dlq.add_argument("--all", action="store_true", help="all of them, where that must be said")
     dlq.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from metaq.cli.arguments import above_zero, parse_time
+from metaq.cli.arguments import above_zero, parse_time, topic_name
 from metaq.cli.message_form import add_form, writer_of
 from metaq.cli.output import note
 
@@ -29,7 +29,7 @@ _TIME_HELP = "a time in ISO 8601, @MS since 1970, or a span back from now such a
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``find``."""
     parser = commands.add_parser("find", help="print single messages: by id, by key, or the first from a time on")
-    parser.add_argument("topic")
+    parser.add_argument("topic", type=topic_name)
     wanted = parser.add_mutually_exclusive_group(required=True)
     wanted.add_argument("--id", metavar="ID", help="the message with this id; of RocketMQ, the broker's or UNIQ_KEY")
     wanted.add_argument("--key", metavar="KEY", help="messages with this key (MetaQ: with this attribute)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from metaq.cli.arguments import parse_start
+from metaq.cli.arguments import parse_start, topic_name
 from metaq.cli.output import note, print_rows
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "reset", help="set the offsets of a group that is not running (zk://... or rocketmq://...)"
     )
     reset.add_argument("group")
-    reset.add_argument("topic")
+    reset.add_argument("topic", type=topic_name)
     reset.add_argument(
         "--to", required=True, metavar="START", help="as --from of consume: earliest, latest, a time ..."
     )

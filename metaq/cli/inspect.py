@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from metaq.cli.arguments import parse_time
+from metaq.cli.arguments import parse_time, topic_name
 from metaq.cli.output import print_rows
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add(commands, "brokers", "list brokers", _brokers)
     _add(commands, "topics", "list topics", _topics)
     describe = _add(commands, "describe", "show the partitions of a topic", _describe)
-    describe.add_argument("topic")
+    describe.add_argument("topic", type=topic_name)
     offsets = _add(commands, "offsets", "show the offset of the first message from a time on", _offsets)
-    offsets.add_argument("topic")
+    offsets.add_argument("topic", type=topic_name)
     offsets.add_argument("--at", required=True, metavar="TIME", help="ISO 8601, @MS since 1970, or a span such as 15m")
     _add(commands, "groups", "list consumer groups (zk://... or rocketmq://...)", _groups)
 

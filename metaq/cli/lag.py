@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.arguments import now_ms
+from metaq.cli.arguments import now_ms, topic_name
 from metaq.cli.output import note, print_rows, time_text
+from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.checkpoint import QuerySource
@@ -34,7 +35,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``lag``."""
     parser = commands.add_parser("lag", help="show how far a consumer group or a Spark query is behind")
     parser.add_argument("group", nargs="?", help="consumer group; not with --checkpoint")
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: those that the group has offsets of")
+    parser.add_argument(
+        "topics", type=topic_name, nargs="*", default=[], metavar="TOPIC",
+        help="default: those that the group has offsets of",
+    )  # fmt: skip
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="a Spark query instead: its checkpointLocation, a local path"
     )
@@ -51,11 +55,14 @@ def _run(options: argparse.Namespace, profile: Profile) -> int:
         raise ValueError("lag: name a group, or --checkpoint DIR")
     with profile.connect() as mq:
         if options.checkpoint is None:
-            _show(options, lambda: _lag_of_group(mq, options.group, options.topics))
+            found = _show(options, lambda: _lag_of_group(mq, options.group, options.topics))
         else:
             topics = [topic for topic in (options.group, *options.topics) if topic is not None]
-            _show(options, lambda: _lag_of_query(mq, profile.cluster, options.checkpoint, topics))
-    return 0
+            found = _show(options, lambda: _lag_of_query(mq, profile.cluster, options.checkpoint, topics))
+    if not found:
+        of_topics = f" of {', '.join(options.topics)}, and no broker has partitions" if options.topics else ""
+        complain(f"group {options.group!r} has no offsets{of_topics}")
+    return 0 if found else 1
 
 
 def _seconds(text: str) -> float:
@@ -68,14 +75,17 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _show(options: argparse.Namespace, measure: Callable[[], Table]) -> None:
-    """Print a table; with ``--watch`` one after the other. A failure after the first one is noted, and not the end."""
+def _show(options: argparse.Namespace, measure: Callable[[], Table]) -> bool:
+    """Print a table, and return whether it has rows; with ``--watch`` one after the other, without an end.
+
+    A failure after the first one is noted.
+    """
     from metaq.errors import MetaqError
 
     rows, columns = measure()
     if options.watch is None:
         print_rows(rows, columns, as_json=options.json)
-        return
+        return bool(rows)
     pause = threading.Event()
     while True:
         _print_round(options, rows, columns)

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.arguments import topic_name
 from metaq.cli.output import counted, note, print_rows, time_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("mirror", help="copy topics to another cluster, MetaQ or RocketMQ, at least once")
     parser.add_argument("source", metavar="SOURCE", help=f"cluster to read, {_CLUSTER}")
     parser.add_argument("target", metavar="TARGET", help="cluster to write to")
-    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("topics", type=topic_name, nargs="+", metavar="TOPIC")
     parser.add_argument("--checkpoint", required=True, metavar="FILE", help="for the progress, kept between runs")
     parser.add_argument("--prefix", default="", help="put before the names of topics at the target (default: nothing)")
     parser.add_argument("--fold", action="store_true", help="let partitions share one where the target has fewer")

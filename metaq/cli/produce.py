@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from metaq.cli.arguments import span_s
+from metaq.cli.arguments import span_s, topic_name
 from metaq.cli.input_lines import chunks
 from metaq.cli.json_lines import json_parser
 from metaq.cli.line_format import Line, line_parser
@@ -36,8 +36,8 @@ _JSON_HELP: Final = "lines are JSON objects, as consume --json prints them; -v p
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``produce``."""
     parser = commands.add_parser("produce", help="send lines of files or of the standard input")
-    parser.add_argument("topic")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="default: the standard input; - stands for it too")
+    parser.add_argument("topic", type=topic_name)
+    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help="default: the standard input, also as -")
     parser.add_argument("-m", "--message", metavar="TEXT", action="append", help="send this text instead; repeatable")
     parser.add_argument("-a", "--attribute", metavar="TEXT", help="attribute (RocketMQ: tag) of every message")
     parser.add_argument("-p", "--partition", metavar="PARTITION", help="such as 0-1, or broker-a:1")

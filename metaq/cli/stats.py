@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from metaq.cli.arguments import topic_name
 from metaq.cli.output import print_rows, span_text, time_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _ROCKETMQ_TOPIC: Final = ("partition", "start", "end", "messages", "last_message
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``stats``."""
     parser = commands.add_parser("stats", help="show what brokers say of themselves, or of a topic")
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="default: the brokers")
+    parser.add_argument("topic", type=topic_name, nargs="?", metavar="TOPIC", help="default: the brokers")
     parser.add_argument("--all", action="store_true", help="every figure of the brokers, one a line")
     parser.add_argument("--json", action="store_true", help="one JSON object a line, with every figure")
     parser.set_defaults(run=_run)

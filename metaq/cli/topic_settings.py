@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from metaq.cli.arguments import above_zero
+from metaq.cli.arguments import above_zero, topic_name
 from metaq.cli.output import note, print_rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_text: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=help_text)
-    parser.add_argument("topic")
+    parser.add_argument("topic", type=topic_name)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     return parser
 

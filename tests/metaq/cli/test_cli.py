@@ -17,7 +17,7 @@ from metaq.cli.arguments import parse_start, parse_time
 from metaq.cli.consume import uninterrupted
 from metaq.cli.main import EXIT_FAILED, EXIT_PIPE, EXIT_USAGE, main
 from metaq.cli.message_form import compile_format
-from metaq.cli.output import json_value, print_rows
+from metaq.cli.output import json_value, print_rows, time_text
 from metaq.cli.profile import Profile, ProfileError, read_profile
 from metaq.client.records import Received
 from metaq.model import Partition
@@ -75,6 +75,20 @@ def test_starts() -> None:
 def test_values_that_are_not_text_are_base64() -> None:
     assert json_value("é".encode()) == {"value": "é"}
     assert json_value(b"\xff") == {"value_base64": "/w=="}
+
+
+def test_columns_are_as_wide_as_a_terminal_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"a": "日本", "n": 1}, {"a": "e\u0301", "n": 2}, {"a": "x\n\x1b[2J", "n": 3}]
+    print_rows(rows, ("a", "n"), as_json=False)
+    shown = ["a" + 11 * " " + "n", "日本" + 8 * " " + "1", "e\u0301" + 11 * " " + "2", "x\\n\\x1b[2J  3"]
+    assert capsys.readouterr().out.splitlines() == shown
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z"), (1 << 60, f"@{1 << 60}")]
+)
+def test_times_are_shown_also_where_no_calendar_reaches(ms: int, text: str) -> None:
+    assert time_text(ms) == text
 
 
 def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +165,11 @@ class TestProfiles:
         (["consume", "t", "--format", "%q"], EXIT_USAGE, "metaq: --format: '%q' is unknown"),
         (["consume", "t", "-p", "x"], EXIT_USAGE, "metaq: partition 'x': expected BROKER_ID-INDEX"),
         (["produce", "t", "/no/such/file"], EXIT_FAILED, "No such file or directory: '/no/such/file'"),
+        (
+            ["consume", "t", "--from", "soon"],
+            EXIT_USAGE,
+            "metaq: --from soon: expected earliest, latest, an offset, or",
+        ),
         (["produce", "t", "-k", ""], EXIT_USAGE, "metaq: --key-separator: expected a text that is not empty"),
     ],
 )
@@ -161,6 +180,31 @@ def test_errors_are_one_sentence(
     told = capsys.readouterr().err
     assert says in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["consume", ""], "argument topic: '': expected the name of a topic"),
+        (["dlq", "list"], "the following arguments are required: group\n"),
+        (["consume", "t", "--count", "0"], "'0': expected a number above 0"),
+        (["consume", "t", "--hex", "--json"], "not allowed with argument"),
+        (["lst"], "invalid choice: 'lst' (choose from 'produce', 'consume'"),
+    ],
+)
+def test_wrong_arguments(arguments: Sequence[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert says in capsys.readouterr().err
+
+
+def test_the_cluster_may_be_named_before_and_behind_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["-c", "127.0.0.1:1", "topics"], ["topics", "-c", "127.0.0.1:1"],
+        ["-c", "nonsense", "--timeout", "3", "topics", "--cluster", "127.0.0.1:1"],
+    ):  # fmt: skip
+        assert main(arguments) == EXIT_FAILED
+        assert "broker 127.0.0.1:1: connect failed" in capsys.readouterr().err
 
 
 def test_ctrl_c_waits_for_what_must_not_be_interrupted() -> None:
