@@ -45,7 +45,7 @@ class Wire:
         self._socket = socket.create_connection((address.host, address.port), DEADLINE_S)
         self._decoder = FrameDecoder()
         self._answers: dict[int, RemotingCommand] = {}
-        self._told: list[int] = []
+        self._told: list[RemotingCommand] = []
 
     def post(self, command: RemotingCommand) -> None:
         """Send a request."""
@@ -54,19 +54,29 @@ class Wire:
     def wait(self, opaque: int) -> RemotingCommand:
         """The answer with this number; others that come are kept."""
         while opaque not in self._answers:
-            data = self._socket.recv(1 << 16)
-            assert data, "the broker closed the connection"
-            for command in self._decoder.receive(data):
-                if command.is_response:
-                    self._answers[command.opaque] = command
-                else:
-                    self._told.append(command.code)
+            self._receive()
         return self._answers.pop(opaque)
+
+    def _receive(self) -> None:
+        data = self._socket.recv(1 << 16)
+        assert data, "the broker closed the connection"
+        for command in self._decoder.receive(data):
+            if command.is_response:
+                self._answers[command.opaque] = command
+            else:
+                self._told.append(command)
+
+    def wait_told(self, code: int) -> RemotingCommand:
+        """The next request with this code that the broker sends on its own."""
+        while not (told := [each for each in self._told if each.code == code]):
+            self._receive()
+        self._told.remove(told[0])
+        return told[0]
 
     def told(self) -> list[int]:
         """The codes of what the broker has told until now."""
         told, self._told = self._told, []
-        return told
+        return [each.code for each in told]
 
     def close(self) -> None:
         """End the connection."""
