@@ -69,8 +69,9 @@ class AsyncProducer:
         """
         if not self._producer.knows(topic):
             await self.publish(topic)
-        prepared = self._producer.prepare(topic, data, attribute, partition, key)
-        return self._window.offer(*prepared) or await self._window.put(*prepared)
+        where, frame = self._producer.prepare(topic, data, attribute, partition, key)
+        taken = self._window.offer(topic, where, frame, len(frame))
+        return taken or await self._window.put(topic, where, frame, len(frame))
 
     async def send_many(
         self,

@@ -18,7 +18,8 @@ def round_robin() -> Partitioner:
     counters: dict[str, itertools.count[int]] = {}
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
-        return partitions[next(counters.setdefault(topic, itertools.count())) % len(partitions)]
+        turns = counters.get(topic) or counters.setdefault(topic, itertools.count())
+        return partitions[next(turns) % len(partitions)]
 
     return choose
 

@@ -125,7 +125,8 @@ class Producer:
             TopicNotFound, ValueError, TypeError: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
-        return future_of(self.submissions.put(*self.prepare(topic, data, attribute, partition, key)))
+        where, frame = self.prepare(topic, data, attribute, partition, key)
+        return future_of(self.submissions.put(topic, where, frame, len(frame)))
 
     def prepare(
         self,
@@ -134,10 +135,10 @@ class Producer:
         attribute: str | None,
         partition: Partition | None,
         key: bytes | str | None,
-    ) -> tuple[str, Partition, bytes, int]:
-        """Return a message as ``submissions.put`` takes it. Raises as ``send``."""
+    ) -> tuple[Partition, bytes]:
+        """Return the partition and the frame of a message, for ``submissions``. Raises as ``send``."""
         frame = encode_message(data if type(data) is bytes else _bytes_of(data, "data"), attribute)
-        return topic, self._choose(topic, partition, key), frame, len(frame)
+        return self._choose(topic, partition, key), frame
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was submitted is settled; return whether that was within ``timeout`` seconds."""
@@ -210,8 +211,7 @@ class Producer:
             TypeError: ``data`` is neither bytes nor text.
             SendFailed: The broker refused the message or could not be reached.
         """
-        _, where, frame, _ = self.prepare(topic, data, attribute, partition, key)
-        return self._send(topic, [(where, frame)])[0]
+        return self._send(topic, [self.prepare(topic, data, attribute, partition, key)])[0]
 
     def send_many(
         self,

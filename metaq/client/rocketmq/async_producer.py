@@ -85,8 +85,9 @@ class AsyncRocketProducer:
         message = message_of(data, **options)
         if message.is_timed:  # its broker may have to be asked whether it can wait
             await asyncio.to_thread(self._producer.require_timers, topic, partition)
-        prepared = self._producer.prepare(topic, message, partition, key)
-        return self._window.offer(*prepared) or await self._window.put(*prepared)
+        row = self._producer.prepare(topic, message, partition, key)
+        taken = self._window.offer(topic, None, row, len(row.body))
+        return taken or await self._window.put(topic, None, row, len(row.body))
 
     async def send_many(
         self,

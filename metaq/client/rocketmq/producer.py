@@ -242,14 +242,12 @@ class RocketProducer:
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
         message = message_of(data, **options)
-        return future_of(self.submissions.put(*self.prepare(topic, message, partition, key)))
+        row = self.prepare(topic, message, partition, key)
+        return future_of(self.submissions.put(topic, None, row, len(row.body)))
 
-    def prepare(
-        self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
-    ) -> tuple[str, None, Row, int]:
-        """Return a message as ``submissions.put`` takes it. Raises as ``send``."""
-        row = self._sender.row(topic, message, partition, key)
-        return topic, None, row, len(row.body)
+    def prepare(self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None) -> Row:
+        """Return a message for ``submissions``, which have one queue for all. Raises as ``send``."""
+        return self._sender.row(topic, message, partition, key)
 
     def _store(self, topic: str, batches: Sequence[Batch[Row, RocketSent]]) -> None:
         """Store batches and settle each."""
