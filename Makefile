@@ -14,6 +14,9 @@ PYTEST_ARGS ?=
 # A Python of the environment, with a Java beside it.
 SPARK_PYTHON = scripts/with-java $(VENV) $(BIN)/python
 
+# Tests start hundreds of Python processes: with this variable, as some containers have it, each compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo cluster-demo test test-fast test-rocketmq lint bench bench-check wheel clean java
 
