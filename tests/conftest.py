@@ -4,13 +4,14 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from examples import examples
+from examples import FAST, examples
 from hypothesis import settings
 
 pytest_plugins = ["pytester", *sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))]
@@ -37,20 +38,31 @@ if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() =
     os.environ["JAVA_HOME"] = str(ARCHIVED_JAVA)
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
 settings.load_profile("usual")
 
 LEFT_TO_THE_COLLECTOR = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-"""PySpark, and tests' own clients of broker processes, leave sockets to the garbage collector. In all tests that start
-neither Spark nor a broker, both warnings are errors."""
+"""PySpark leaves sockets to the garbage collector. In all tests that do not start Spark, both warnings are errors."""
 
 
 def _leaves_sockets(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) for name in ("spark", "process"))
+    return item.get_closest_marker("spark") is not None
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Use more test processes than there are cores: most of their time they wait for brokers, Spark and the disk.
+
+    Tests of ``make test-fast`` wait for nothing.
+    """
+    return None if FAST else len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Allow tests with Spark or a broker process to leave sockets, and run the files with most long tests first.
+    """Allow tests with Spark to leave sockets, and run the files with most long tests first.
 
     Test processes take files in order, and none is to end with a long one.
     """

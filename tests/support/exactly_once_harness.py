@@ -44,6 +44,10 @@ class Harness:
         self.pool = SessionPool(Timeouts(5.0, 10.0))
         self._attempts = 0
 
+    def close(self) -> None:
+        """Close the connections that the query keeps."""
+        self.pool.close()
+
     def add(self, broker_id: int) -> None:
         """Start one more broker."""
         folder = self._folder / f"broker-{broker_id}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,9 @@ ROWS = Contents({TopicPartition(TOPIC, Partition(number, 0)): Count(1, 0xABC) fo
 
 
 @pytest.fixture
-def harness(start_broker: StartBroker, tmp_path: Path) -> Harness:
-    return Harness(start_broker, tmp_path)
+def harness(start_broker: StartBroker, tmp_path: Path) -> Iterator[Harness]:
+    with closing(Harness(start_broker, tmp_path)) as made:
+        yield made
 
 
 def decided_only(harness: Harness, batch: BatchName = FIRST) -> tuple[list[Xid], DecidedBatch]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,8 +30,9 @@ def batch(number: int) -> BatchName:
 
 
 @pytest.fixture
-def harness(start_broker: StartBroker, tmp_path: Path) -> Harness:
-    return Harness(start_broker, tmp_path)
+def harness(start_broker: StartBroker, tmp_path: Path) -> Iterator[Harness]:
+    with closing(Harness(start_broker, tmp_path)) as made:
+        yield made
 
 
 def test_a_batch_of_two_tasks_on_two_brokers(harness: Harness) -> None:

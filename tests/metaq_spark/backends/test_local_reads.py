@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -33,16 +33,17 @@ Read = Callable[..., list[bytes]]
 
 
 @pytest.fixture
-def read(dev_broker: RunningBroker) -> Read:
+def read(dev_broker: RunningBroker) -> Iterator[Read]:
     with closing(Session.connect(dev_broker.address, TIMEOUTS)) as session:
         put_batch(session, "orders", 0, *encode_block(list(map(Message, PAYLOADS))))
 
     def read(**options: str) -> list[bytes]:
         task = RangePartition(SOURCE, dev_broker.address, OffsetRange(0, END))
-        batches = read_partition(task, given(dev_broker, **options), SessionPool(TIMEOUTS))
+        batches = read_partition(task, given(dev_broker, **options), pool)
         return [value for batch in batches for value in batch["value"].to_pylist()]
 
-    return read
+    with closing(SessionPool(TIMEOUTS)) as pool:
+        yield read
 
 
 def given(broker: RunningBroker, **options: str) -> SourceOptions:
