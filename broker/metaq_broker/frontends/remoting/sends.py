@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from metaq.errors import CorruptRecord
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
+from metaq.formats.rocketmq.sys_flags import PREPARED
 from metaq.formats.stored_form import encode_head, encode_stored, tag_of
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
@@ -57,7 +58,7 @@ class Interceptor(Protocol):
 
     @property
     def markers(self) -> Sequence[str]:
-        """Names of properties of which such a message has one. A topic that begins with ``%`` counts, too."""
+        """Names of properties of which such a message has one. A topic with ``%`` in front, or ``PREPARED``, counts."""
 
     def accept(self, send: Send, message: OutgoingMessage, done: OnStored) -> bool:
         """Say whether the message is taken over; then ``done`` is called once, with where it is or why it is not."""
@@ -167,7 +168,8 @@ class Sends:
         if len(properties) > BYTES_MAX:
             return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, _TOO_LONG))
         done, born, times = self._done(send, text), born_host(send.call), header.reconsume_times or 0
-        if self._markers is not None and (header.topic[0] == "%" or self._markers.search(text)):
+        is_marked = header.topic[0] == "%" or header.sys_flag & PREPARED
+        if self._markers is not None and (is_marked or self._markers.search(text)):
             message = OutgoingMessage(
                 command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
             )

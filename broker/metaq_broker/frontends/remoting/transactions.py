@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.properties import DELAY, UNIQ_KEY, WAIT, parse_properties
 from metaq.formats.rocketmq.records import Record, encode_record
-from metaq.formats.rocketmq.sys_flags import COMMITTED, TRANSACTION
+from metaq.formats.rocketmq.sys_flags import COMMITTED, PREPARED, TRANSACTION
 from metaq.protocols.remoting.codes import RequestCode, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -108,7 +108,8 @@ class Transactions:
     def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
         """Take over a half message; say whether it is one."""
         properties = parse_properties(message.properties)
-        if properties.get(TRANSACTION_MESSAGE, "").lower() != "true":
+        is_prepared = message.sys_flag & TRANSACTION == PREPARED
+        if properties.get(TRANSACTION_MESSAGE, "").lower() != "true" and not is_prepared:
             return False
         if message.reconsume_times > 0 and DELAY in properties:
             return False  # a consumer sends a message of a transaction back

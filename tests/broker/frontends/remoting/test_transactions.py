@@ -8,10 +8,12 @@ import pytest
 from metaq_broker.engine.outcomes import Refusal
 from metaq_broker.frontends.remoting.delays import SCHEDULE_TOPIC
 from metaq_broker.frontends.remoting.message_store import StoredBatch
+from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.transactions import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, TooManyHalfMessages
 from metaq_broker.half_messages.half_messages import AskPolicy
 from waiting_broker import WaitingBroker, play, until
 
+from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record
 from metaq.protocols.remoting.codes import RequestCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -209,3 +211,33 @@ def test_kills_in_the_middle(tmp_path: Path) -> None:
     play(tmp_path, first, clean=False)
     play(tmp_path, again, clean=False)
     play(tmp_path, again)
+
+
+def test_a_message_that_is_prepared_is_a_half_message_without_the_property(tmp_path: Path) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        config = broker.engine.config.rocketmq
+        assert config is not None
+        sends = Sends(broker.store, broker.topics, config)
+        for each in broker.parts.interceptors:
+            sends.intercept(each)
+        sends.add_to(broker.dispatcher)
+        ext = {
+            "a": "shop",
+            "b": "t",
+            "c": "TBW102",
+            "d": "4",
+            "e": "0",
+            "f": "4",
+            "g": "77",
+            "h": "0",
+            "i": "",
+            "j": "0",
+        }
+        answer = await broker.ask(RemotingCommand(310, {**ext, "k": "false", "m": "false"}, b"prepared", 1))
+        assert (answer.code, broker.bodies()) == (0, [])
+        place = OffsetMessageId.parse(answer.ext["msgId"]).physical_offset
+        stored = StoredBatch(0, int(answer.ext["queueOffset"]), [place], 0, b"")
+        assert (await broker.ask(end(stored, COMMIT, "shop"))).code == 0
+        await broker.bodies_are(b"prepared")
+
+    play(tmp_path, scenario, more="[rocketmq]\nenabled=true\n")
