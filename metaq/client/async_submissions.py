@@ -54,6 +54,8 @@ def _settle_awaited(batch: Batch[P, S]) -> None:
     outcomes, failure = batch.outcomes, batch.failure
     assert outcomes is not None
     assert failure is not None
+    if len(batch.awaited) != len(outcomes):  # Ctrl-C came between a message and its future: whose is whose is unknown
+        outcomes = [None] * len(batch.awaited)
     for future, outcome in zip(batch.awaited, outcomes, strict=True):
         if future.done():
             continue  # cancelled meanwhile

@@ -180,7 +180,9 @@ class Submissions(Generic[M, P, S]):
             for topic, some in by_topic.items():
                 self._send_some(topic, some)
                 with self._lock:
-                    self._bytes -= sum(batch.byte_count for batch in some)
+                    # Counted anew: Ctrl-C may come between a message and its bytes.
+                    left = (batch for batch in (*batches, *self._gathering.waiting) if batch.outcomes is None)
+                    self._bytes = sum(batch.byte_count for batch in left)
                     self._settled.notify_all()
 
     def _take(self) -> list[Batch[P, S]]:

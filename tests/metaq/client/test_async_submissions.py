@@ -10,7 +10,9 @@ import pytest
 from test_submissions import Setting
 
 from metaq.client.async_producer import AsyncProducer
-from metaq.errors import SendFailed, WindowFull
+from metaq.client.async_submissions import _Settlements
+from metaq.client.batches import Batch
+from metaq.errors import MetaqError, SendFailed, WindowFull
 from metaq.formats.frames import walk
 from metaq.model import Message, Partition
 from metaq.protocols.text.commands import Command, PutBatch
@@ -122,3 +124,18 @@ def test_each_loop_gets_what_was_submitted_in_it(setting: Setting) -> None:
     finally:
         one.close()
         other.close()
+
+
+def test_futures_that_ctrl_c_has_left_without_their_message_fail() -> None:
+    async def main() -> None:
+        batch: Batch[bytes, int] = Batch("orders", 0)
+        batch.messages = [b"0", b"1", b"2"]
+        batch.awaited = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        settlements = _Settlements[bytes, int](asyncio.get_running_loop())
+        batch.listener = settlements.add
+        batch.settle([0, 1, 2])
+        for future in batch.awaited:
+            with pytest.raises(MetaqError, match="not acknowledged"):
+                await future
+
+    asyncio.run(main())

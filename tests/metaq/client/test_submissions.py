@@ -140,6 +140,14 @@ def test_a_full_window_raises_or_gives_the_message_away(setting: Setting) -> Non
     assert given == [("orders", Message(b"y", "a"))]
 
 
+def test_a_flush_ends_though_ctrl_c_came_between_a_message_and_its_bytes(setting: Setting) -> None:
+    with setting.producer() as producer:
+        producer.submissions._bytes = -100  # or above what waits: it is counted anew
+        future = producer.submit("orders", b"x" * 300)
+        assert producer.flush(timeout=10)
+        assert future.done()
+
+
 def test_a_message_that_waits_for_space_ends_the_lingering(setting: Setting) -> None:
     with setting.producer(window=1000, linger_s=60) as producer:
         futures = [producer.submit("orders", b"x" * 900) for _ in range(3)]
