@@ -30,6 +30,7 @@ from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from metaq_broker.histogram import SECONDS, Histogram
+from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage.group_commit import OnDurable, SyncQueue
 from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.sync import SyncJob
@@ -342,7 +343,7 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        with self._together:
+        with LoopStep.of(self._running_loop()), self._together:
             while self._done:
                 partition, job, seconds, error = self._done.popleft()
                 disk = partition.disk

@@ -13,6 +13,7 @@ from metaq_broker.frontends.net.connection import Connection
 from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.text.session import TextSession
 from metaq_broker.frontends.text.text_puts import TextPuts
+from metaq_broker.loop_steps import LoopStep
 
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
@@ -38,6 +39,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         closed=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         round_robin=RoundRobin(loop),
+        step=LoopStep(loop),  # type: ignore[arg-type]
     )
 
 

@@ -14,6 +14,7 @@ from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.round_robin import ROUND_S, RoundRobin
 from metaq_broker.frontends.text.session import TextSession
 from metaq_broker.frontends.text.text_puts import TextPuts
+from metaq_broker.loop_steps import LoopStep
 
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 
@@ -63,6 +64,9 @@ class Wire:
     def set_write_buffer_limits(self, **_limits: int) -> None:
         pass
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def pause_reading(self) -> None:
         self.reading = False
 
@@ -107,6 +111,7 @@ def server(loop: Loop) -> Any:
         opened=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         round_robin=RoundRobin(loop),  # type: ignore[arg-type]
+        step=LoopStep(loop),  # type: ignore[arg-type]
     )
 
 

@@ -38,6 +38,7 @@ from metaq_broker.frontends.net.borrowed_socket import BorrowedSocket, borrow
 from metaq_broker.frontends.net.replies import ReplyQueue
 from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.net.session import Client, Limits, SessionFactory
+from metaq_broker.loop_steps import LoopStep
 from metaq_broker.storage.reads import Slice
 
 _LOG: Final = logging.getLogger(__name__)
@@ -109,6 +110,9 @@ class Host(Protocol):
 
     @property
     def round_robin(self) -> RoundRobin: ...
+
+    @property
+    def step(self) -> LoopStep: ...
 
     @property
     def received(self) -> memoryview:
@@ -301,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         # While it works it needs no call: it sends what is ready before it ends.
         if not self._scheduled and not self._working:
             self._scheduled = True
-            self._loop.call_soon(self._run_quantum)
+            self._server.step.at_end(self._run_quantum)
 
     def _wait(self) -> None:
         # For its quantum: there is more to do than others are to wait for.

@@ -17,6 +17,7 @@ from metaq_broker.frontends.net.round_robin import RoundRobin
 from metaq_broker.frontends.net.session import ConnectionCounts, Limits, SessionFactory
 from metaq_broker.frontends.net.socket_transport import SocketWatch
 from metaq_broker.frontends.net.tls import TlsHandshake, names_of
+from metaq_broker.loop_steps import LoopStep
 from metaq_broker.open_files import OpenFiles
 
 _LOG: Final = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Server:
         self._connections: set[Peer] = set()
         self._files = OpenFiles.of_process()
         self.round_robin: Final = RoundRobin(self.loop)
+        self.step: Final = LoopStep.of(self.loop)
         self._received: Final = memoryview(bytearray(RECEIVE_BYTES))
         self._buffered_bytes = 0
         self._acceptor: Acceptor | None = None

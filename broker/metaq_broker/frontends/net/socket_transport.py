@@ -16,6 +16,8 @@ import select
 import socket
 from typing import Any, Final
 
+from metaq_broker.loop_steps import LoopStep
+
 IN: Final[int] = getattr(select, "EPOLLIN", 1)
 OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
 
@@ -30,6 +32,7 @@ class SocketWatch:
         self.loop = loop
         self._epoll = select.epoll()
         self._transports: dict[int, SocketTransport] = {}
+        self._step = LoopStep.of(loop)
         loop.add_reader(self._epoll.fileno(), self._look)
 
     @staticmethod
@@ -68,10 +71,11 @@ class SocketWatch:
 
     def _look(self) -> None:
         transports = self._transports
-        for descriptor, events in self._epoll.poll(0, EVENTS_MAX):
-            transport = transports.get(descriptor)
-            if transport is not None:  # else another one's turn has ended it
-                transport.ready(events)
+        with self._step:
+            for descriptor, events in self._epoll.poll(0, EVENTS_MAX):
+                transport = transports.get(descriptor)
+                if transport is not None:  # else another one has ended it
+                    transport.ready(events)
 
 
 class SocketTransport(asyncio.Transport):

@@ -209,7 +209,7 @@ class MessageStore:
                 offsets = list(accumulate(map(len, frames[:-1]), initial=base + first))
             try:
                 done(StoredBatch(queue, ordinal, offsets, store_time, self.store_host))
-            finally:  # answers leave in the next turn of the loop, and listeners are called behind them
+            finally:  # listeners are called when the answers have left
                 for listener in self._listeners:
                     call_soon(listener, topic, queue, ordinal, frames, offsets, store_time)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from metaq_broker.engine.outcomes import BlockInvalid, Refusal, StorageFailed
 from metaq_broker.frontends.remoting.message_store import MessageStore, OnStored, StoredBatch
+from metaq_broker.loop_steps import LoopStep
 
 GROUP_BYTES_MAX: Final = 1 << 20
 """A group of this size takes no more sends: no roll divides a block."""
@@ -37,12 +38,12 @@ class SendGroups:
         self._groups: dict[tuple[str, int], _Group] = {}
 
     def add(self, topic: str, queue: int, frames: Sequence[bytes], done: OnStored) -> None:
-        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, in the next turn of the loop."""
+        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, at the end of this step of the loop."""
         key = topic, queue
         group = self._groups.get(key)
         if group is None:
             if not self._groups:
-                asyncio.get_running_loop().call_soon(self._store_all)
+                LoopStep.of(asyncio.get_running_loop()).at_end(self._store_all)
             group = self._groups[key] = _Group()
         group.frames += frames
         group.sends.append((len(frames), done))
