@@ -147,7 +147,7 @@ class TestBodies:
         assert memory_bytes(broker) - before < 48 * MIB, "not 150 MiB"
         with closing(broker.client()) as honest:
             wait_until(lambda: connections(honest) <= 9, "those that hold most are cut")
-        assert "all together hold too many bytes" in broker.log_text()
+        assert "all connections buffer too many bytes" in broker.log_text()
 
 
 class TestBlocks:
