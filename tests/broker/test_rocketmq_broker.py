@@ -288,3 +288,29 @@ def test_a_killed_broker_has_everything_that_was_acknowledged(
         ]
         assert [one.message_id for one in after] == [one.message_id for one in sent]
         assert rocketmq.producer(fixed(0)).send("orders", "next").offset == 1000
+
+
+def test_conditions_in_sql_of_this_projects_clients(dev: RunningBroker) -> None:
+    with RocketMQ(str(rocketmq_address(dev))) as rocketmq:
+        producer = rocketmq.producer(fixed(0))
+        for price in range(6):
+            producer.send("orders", str(price), tag="hot" if price % 2 else "cold", properties={"price": str(price)})
+        picked = [one.data for one in rocketmq.browse("orders", sql="price > 1 AND TAGS = 'hot'")]
+        with pytest.raises(RequestRefused, match="SUBSCRIPTION_PARSE_FAILED"):
+            list(rocketmq.browse("orders", sql="price >"))
+        received: list[bytes] = []
+        with rocketmq.consumer("shop", ["orders"], sql="price > 3", start="earliest") as consumer:
+            producer.send("orders", "last", properties={"price": "9"})
+            producer.send("orders", "cheap", properties={"price": "1"})
+            for message in consumer:
+                received.append(bytes(message.data))
+                message.ack()
+                if message.data == b"last":
+                    break
+        with (
+            pytest.raises(MetaqError, match=r"character 8"),
+            rocketmq.consumer("shop2", ["orders"], sql="price >") as consumer,
+        ):
+            next(iter(consumer))
+    assert picked == [b"3", b"5"]
+    assert received == [b"4", b"5", b"last"]

@@ -110,7 +110,7 @@ class OffsetRequests:
     def _update(self, call: Call) -> RemotingCommand | None:
         command, to = call.request, UpdateConsumerOffset.from_ext(call.request.ext)
         if command.version >= VERSION_5:
-            if self._groups.find(to.consumer_group) is None:
+            if self._groups.get(to.consumer_group) is None:
                 remark = f"subscription group not exist, {to.consumer_group}"
                 return command.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
             if self._topics.settings(to.topic) is None:
