@@ -207,7 +207,7 @@ def test_branches_and_queries_belong_to_those_who_may_write_their_topics(
     assert [told(billing, step) for step in ends[3:]] == [refused] * 2
     for session in (shop, billing):
         session.close()
-    broker.kill()
+    broker.end()
     broker = launch_with(tmp_path, lines, topics)
     shop, billing = (tls_session(broker, certificates.client(name)) for name in ("shop", "billing"))
     assert [told(billing, step) for step in ends[3:]] == [refused] * 2, "the journal knows the topics of a decision"
