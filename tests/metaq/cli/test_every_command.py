@@ -58,7 +58,7 @@ def test_every_command_has_examples() -> None:
 
 FAILURES = [hang, None, close_at_once, talk_nonsense]
 SECONDS_MAX = 5.0
-"""For a command with a timeout of 0.05 s."""
+"""For a command with a timeout of 0.02 s."""
 
 
 def answered_without_a_server(line: str, scheme: str) -> int | None:
@@ -93,7 +93,7 @@ def test_servers_that_fail(
         cluster = scheme.format(f"127.0.0.1:{free_port()}" if behave is None else server.address)
         for line in examples():
             began_s = time.monotonic()
-            status = main([*argument_list(line, cluster, tmp_path), "--timeout", "0.05"])
+            status = main([*argument_list(line, cluster, tmp_path), "--timeout", "0.02"])
             took_s = time.monotonic() - began_s
             out, err = capfd.readouterr()
             assert took_s < SECONDS_MAX, line

@@ -111,6 +111,27 @@ def test_nobody_reads(protocol: str, clusters: dict[str, str], tmp_path: Path, m
             assert status == (0 if line in NO_OUTPUT else 141), line
 
 
+@BOTH
+def test_what_nobody_read_does_not_count_as_read(
+    protocol: str,
+    clusters: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    arguments = [*argument_list("consume t --group unread", clusters[protocol], tmp_path), "--format", r"%p %o %i\n"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with monkeypatch.context() as patched, open(writer, "w") as output:
+        patched.setattr(sys, "stdout", output)
+        assert main(arguments) == 141
+    assert main(["-c", clusters[protocol], "consume", "t", *arguments[-2:]]) == 0
+    there = sorted(capfdbinary.readouterr().out.splitlines())
+    assert main(arguments) == 0
+    assert sorted(capfdbinary.readouterr().out.splitlines()) == there
+    assert there
+
+
 class Interrupting(io.StringIO):
     """A standard output that somebody presses Ctrl-C at as soon as something is printed."""
 
@@ -124,10 +145,13 @@ class Interrupting(io.StringIO):
 
 
 @BOTH
-@pytest.mark.parametrize("line", ["consume t -f", "consume t -f --group h"])
+@pytest.mark.parametrize(
+    "line", ["consume t -f", "consume t -f --group h", "lag --checkpoint {folder}/query --watch 0.1"]
+)
 def test_ctrl_c_ends_what_goes_on(
     protocol: str, line: str, clusters: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_files(tmp_path, "0-0" if protocol == "metaq" else "metaq:0")
     monkeypatch.setattr(sys, "stdout", Interrupting())
     assert main(argument_list(line, clusters[protocol], tmp_path)) == 130
 
