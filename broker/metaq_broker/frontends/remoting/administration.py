@@ -28,6 +28,7 @@ from metaq.protocols.remoting.headers.administration import (
 from metaq_broker.engine.topics import Topics, TopicSettings
 from metaq_broker.frontends.remoting.dispatcher import Call, Dispatcher
 from metaq_broker.frontends.remoting.offsets import QueueOffsets
+from metaq_broker.frontends.remoting.refusals import invalid_parameter
 from metaq_broker.frontends.remoting.system_topics import INTERNAL, LISTED_WHEN_STORED
 from metaq_broker.frontends.remoting.when_kept import NOT_SET, answer_when_kept
 from metaq_broker.groups.group_offsets import GroupOffsets
@@ -118,7 +119,7 @@ class AdministrationRequests:
     def _update_topic(self, call: Call) -> RemotingCommand | None:
         command, asked = call.request, UpdateAndCreateTopic.from_ext(call.request.ext)
         if (fault := topic_name_fault(asked.topic)) is not None:
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=fault)
+            return command.reply(invalid_parameter(command), remark=fault)
         settings = TopicSettings(
             asked.read_queue_nums,
             asked.write_queue_nums,
@@ -133,7 +134,7 @@ class AdministrationRequests:
     def _delete_topic(self, call: Call) -> RemotingCommand | None:
         command, topic = call.request, DeleteTopicInBroker.from_ext(call.request.ext).topic
         if (fault := topic_name_fault(topic)) is not None:
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=fault)
+            return command.reply(invalid_parameter(command), remark=fault)
         self._topics.check_deletable(topic)
         task = asyncio.get_running_loop().create_task(self._delete(call, topic))
         self._tasks.add(task)

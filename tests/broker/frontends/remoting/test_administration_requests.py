@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from metaq_broker.engine.maintenance import MaintenanceRefused
 from metaq_broker.engine.topics import TopicSettings
+from metaq_broker.frontends.remoting.offsets import VERSION_5
 from metaq_broker.frontends.remoting.system_topics import GROUPS
 from metaq_broker.groups.group_settings import GroupSettings
 from metaq_broker.groups.members import ClientIdentity, ConsumerGroup, Subscription
@@ -116,6 +117,8 @@ def test_topics_that_cannot_be_made_or_deleted(front: Front, topic: str, text: s
     for response in (front.ask(made(topic)), front.ask(DeleteTopicInBroker(topic=topic))):
         assert response.code == 1
         assert text in str(response.remark)
+    newer = front.ask(made(topic), version=VERSION_5)
+    assert newer.code == (1 if topic == "TBW102" else 29)
     refused = front.ask(made("U", reads=99_999))
     assert (refused.code, refused.remark) == (1, "topic 'U': 99999 queues; allowed are 0 to 4096")
 
