@@ -1,4 +1,4 @@
-"""Loads the fixtures in fix_*.py beside this file, keeps the log as each test found it, and orders the run."""
+"""Loads the fixtures in fix_*.py beside this file, keeps the process as each test found it, and orders the run."""
 
 import gc
 import logging
@@ -83,11 +83,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(autouse=True)
-def _log_as_it_was() -> Iterator[None]:
-    """Undo what a test that runs a command in this process did to the root logger: its level and its stream."""
+def _process_as_it_was() -> Iterator[None]:
+    """Undo what a test that runs a command in this process did to signals, and to level and stream of the root log."""
     root = logging.getLogger()
     level, handlers = root.level, set(root.handlers)
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     root.setLevel(level)
     for handler in [each for each in root.handlers if type(each) is logging.StreamHandler and each not in handlers]:
         root.removeHandler(handler)
+    for number, before in signals.items():
+        if signal.getsignal(number) is not before:
+            signal.signal(number, before)

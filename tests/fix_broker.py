@@ -52,19 +52,18 @@ class RunningBroker:
         return self.process.wait(DEADLINE_S)
 
     def kill(self) -> None:
-        """End it without warning."""
+        """End it without warning, and close its output."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log.close()
 
     def end(self) -> None:
         """End it if it still runs, and close what belongs to it."""
-        if self.process.poll() is None:
-            self.kill()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.kill()
         for client in self.clients:
             client.close()
-        self.log.close()
 
     def log_text(self) -> str:
         """Return what it wrote to standard error so far."""

@@ -94,7 +94,7 @@ def test_what_is_stored_is_acknowledged(start_broker: StartBroker, tmp_path: Pat
             assert not sender.is_alive()
             acknowledged += sender.acknowledged
             assert sender.refused == []
-        assert "cut at stop" not in broker.log_text()
+        assert "closed at shutdown" not in broker.log_text()
     again = start_broker("dev", tmp_path / "data", "--port", "0")
     with RocketMQ(str(remoting_address(again))) as rocketmq:
         stored = Counter(bytes(each.data).decode() for each in rocketmq.browse("t"))

@@ -77,7 +77,7 @@ def test_it_follows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         file.start()
         path.write_text("wrong")
         async with asyncio.timeout(20):
-            while "the accounts of before stay" not in caplog.text:
+            while "the accounts stay as they were" not in caplog.text:
                 await asyncio.sleep(0.005)
             assert list(file.accounts.accounts) == ["a"]
             written(path, "b")

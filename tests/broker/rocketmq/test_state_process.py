@@ -196,7 +196,7 @@ def test_accounts_are_asked_for_and_read_again(start_broker: StartBroker, tmp_pa
     accounts.write_text(LATER)
     wait_until(lambda: late.response(ends).code == 0, "the account that was added")
     accounts.write_text("accounts: wrong\n")
-    wait_until(lambda: "the accounts of before stay" in broker.log_text(), "a line in the log")
+    wait_until(lambda: "the accounts stay as they were" in broker.log_text(), "a line in the log")
     assert late.response(ends).code == 0
     assert "12345678" not in broker.log_text()
 
