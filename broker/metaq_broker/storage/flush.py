@@ -14,7 +14,7 @@ With a threshold (``unflush_threshold`` > 0) ``wait`` calls back in the next rou
 more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as somebody asks
 for ``wait_durable`` or watches for messages.
 
-Source: docs/operations.md, "What an acknowledgement means".
+Source: docs/operations.md, "What an acknowledgement means"; docs/adr/0034-syncs-of-one-disk-go-in-rounds.md.
 """
 
 from __future__ import annotations
