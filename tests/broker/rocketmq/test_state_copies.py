@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, system_section, wait_until
 from remoting_asked import Asker, remoting_address
+from request_replay import Wire
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Address
+from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerData
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers import to_request
+from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
+from metaq.protocols.remoting.headers.transactions import COMMIT, EndTransaction
 
 pytestmark = pytest.mark.process
 
-INI = "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nmessageDelayLevel=1s 1h\n"
+INI = (
+    "[zookeeper]\nzk.zkEnable=false\n[rocketmq]\nenabled=true\nport=0\nmessageDelayLevel=1s 1h\n"
+    "transactionTimeOut=300\ntransactionCheckInterval=300\n"
+)
 OLDER = "rocketmq-state is an older copy"
 
 
@@ -132,3 +142,62 @@ def test_a_state_that_is_newer_than_the_messages(lives: Lives, tmp_path: Path) -
         lives.send(0, *(f"new {number}" for number in range(3)), delay_level=1)
         wait_until(lambda: len(lives.bodies()) == 5, "delayed messages that are new")
     assert lives.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
+
+
+def test_a_half_message_that_an_older_copy_does_not_know(lives: Lives, tmp_path: Path) -> None:
+    state, copy = lives.data / "rocketmq-state", tmp_path / "copy"
+    lives.start()
+    with Asker(lives.address) as asker:
+        assert asker.create_topic("t", 1).code == 0
+        lives.send(0, "first")
+    lives.stop()
+    shutil.copy(state, copy)
+    lives.start()
+    half = {
+        "a": "shop",
+        "b": "t",
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "4",
+        "g": "77",
+        "h": "0",
+        "j": "0",
+        "k": "false",
+    }
+    properties = "TRAN_MSG\x01true\x02PGROUP\x01shop\x02UNIQ_KEY\x01"
+    with closing(Wire(lives.address)) as wire:
+        stored = []
+        for number, body in enumerate((b"ended before", b"open")):
+            wire.post(RemotingCommand(310, {**half, "i": f"{properties}U{number}"}, body, number))
+            stored.append(wire.wait(number))
+            assert stored[-1].code == 0
+        wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 7))
+        assert wire.wait(7).code == 0
+        wait_until(lambda: len(lives.bodies()) == 2, "the committed message")
+    lives.stop()
+    shutil.copy(copy, state)
+
+    assert OLDER in lives.start()
+    with closing(Wire(lives.address)) as wire:
+        heartbeat = HeartbeatData(client_id="1", producer_data_set=(ProducerData(group_name="shop"),)).to_json()
+        wire.post(to_request(HeartBeat(), heartbeat, opaque=8))
+        assert wire.wait(8).code == 0
+        asked = wire.wait_told(39)
+        assert asked.ext["tranStateTableOffset"] == stored[1].ext["queueOffset"]
+        wire.post(ended(asked.ext["tranStateTableOffset"], int(asked.ext["commitLogOffset"]), 9))
+        assert wire.wait(9).code == 0
+        wire.post(ended(stored[0].ext["queueOffset"], physical(stored[0].ext["msgId"]), 10))
+        assert wire.wait(10).code == 1, "it is ended"
+    assert lives.bodies() == [b"first", b"ended before", b"open"]
+
+
+def ended(ordinal: str, place: int, opaque: int) -> RemotingCommand:
+    header = EndTransaction(
+        producer_group="shop",
+        msg_id="U",
+        tran_state_table_offset=int(ordinal),
+        commit_log_offset=place,
+        commit_or_rollback=COMMIT,
+    )
+    return to_request(header, opaque=opaque)
