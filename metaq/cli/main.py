@@ -19,6 +19,13 @@ from metaq.cli.streams import abandon_output, complain, give_up_output, output_f
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
 
 _DESCRIPTION: Final = "Sends, shows and counts messages of MetaQ and RocketMQ brokers."
+_EXAMPLES: Final = """\
+examples:
+  printf 'one tea\\ntwo scones\\n' | metaq produce orders
+  metaq consume orders --follow
+  metaq --cluster rocketmq://127.0.0.1:9876 topics
+  metaq help consume
+"""
 _CLUSTER_HELP: Final = (
     "host:port,... of MetaQ brokers, zk://host:port/root, or rocketmq://host:port,... of RocketMQ's name servers "
     f"(default: $METAQ_CLUSTER, else the profile's, else {DEFAULT_CLUSTER})"
@@ -73,8 +80,11 @@ def _run(options: argparse.Namespace) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments; those of a list may stand before and behind options, which argparse does not do."""
     parser = _parser()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["help"]:
+        given = [*given[1:2], "--help"]
     try:
-        options, behind = parser.parse_known_args(arguments)
+        options, behind = parser.parse_known_args(given)
     except SystemExit:
         sys.stdout.flush()  # the help, while somebody can be told that nobody reads it
         raise
@@ -100,7 +110,12 @@ def _reason(error: OSError) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="metaq", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(
+        prog="metaq",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"metaq {metaq.__version__}")
     _add_cluster(parser, None)
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")

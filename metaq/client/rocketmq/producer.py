@@ -183,7 +183,8 @@ class RocketProducer:
         delayed ones are sent one by one.
 
         Raises:
-            TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent.
+            TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent. A ``ValueError`` of
+                a message is ``UnsendableMessage``, which has its number.
             SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
         """
         listed = [one if isinstance(one, RocketMessage) else RocketMessage(data=one) for one in messages]

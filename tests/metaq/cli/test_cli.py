@@ -198,6 +198,18 @@ def test_wrong_arguments(arguments: Sequence[str], says: str, capsys: pytest.Cap
     assert says in capsys.readouterr().err
 
 
+def test_help_is_also_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for arguments in (["--help"], ["help"], ["consume", "--help"], ["help", "consume"]):
+        with pytest.raises(SystemExit, match="0"):
+            main(arguments)
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert shown[2] == shown[3]
+    assert "metaq consume orders --follow" in shown[0]
+    assert "--from START" in shown[2]
+
+
 def test_the_cluster_may_be_named_before_and_behind_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ["-c", "127.0.0.1:1", "topics"], ["topics", "-c", "127.0.0.1:1"],
