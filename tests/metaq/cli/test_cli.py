@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -208,6 +209,17 @@ def test_help_is_also_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown[2] == shown[3]
     assert "metaq consume orders --follow" in shown[0]
     assert "--from START" in shown[2]
+
+
+@pytest.mark.process
+def test_the_help_takes_less_than_150_ms_of_cpu() -> None:
+    def cpu_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*COMMAND, "--help"], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(cpu_s() for _ in range(3)) < 0.15
 
 
 def test_the_cluster_may_be_named_before_and_behind_the_command(capsys: pytest.CaptureFixture[str]) -> None:
