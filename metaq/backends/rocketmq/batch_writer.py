@@ -144,7 +144,7 @@ class BatchWriter:
         self._written = 0
         self._receipts: dict[int, SendReceipt] | None = {} if receipts else None
         self._failure: MetaqError | None = None
-        self._warned = False
+        self._warned = self._abandoned = False
         self._lease = ExitStack()
         self._session: Session | None = None
         self._address: Address | None = None
@@ -216,6 +216,10 @@ class BatchWriter:
         receipts = dict(sorted(self._receipts.items()))
         self._receipts.clear()
         return receipts
+
+    def abandon(self) -> None:
+        """Try nothing again: a call of another thread ends with the next error. Any thread may call this."""
+        self._abandoned = True
 
     def close(self) -> None:
         """Give the session back. What is not acknowledged is not waited for."""
@@ -332,6 +336,8 @@ class BatchWriter:
 
     def _pause(self, error: MetaqError) -> None:
         """Wait for the next try, and look where the broker is then; raise ``error`` if there is to be none."""
+        if self._abandoned:
+            raise error
         self._attempts.pause_after(error)
         self._routes.invalidate()
         if isinstance(error, ConnectionFailed | DeadlineExceeded) or self._moved():

@@ -52,7 +52,8 @@ class BackgroundWriter:
         self._check()
 
     def give_up(self) -> None:
-        """Send no more. The thread ends by itself, with the answer that it waits for."""
+        """Send no more. The thread ends by itself, with the answer that it waits for or the next error."""
+        self._writer.abandon()
         with self._changed:
             self._ended = self._given_up = True
             self._sends.clear()

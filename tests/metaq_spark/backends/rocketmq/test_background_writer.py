@@ -31,8 +31,8 @@ def harness() -> Iterator[RocketMQHarness]:
 def make(harness: RocketMQHarness) -> Iterator[Make]:
     made: list[BackgroundWriter] = []
 
-    def make(**options: int) -> BackgroundWriter:
-        policy = RetryPolicy(retries=2, retry_interval_s=0.01)
+    def make(retries: int = 2, **options: int) -> BackgroundWriter:
+        policy = RetryPolicy(retries, retry_interval_s=0.01)
         writer = BatchWriter(harness.pool, harness.directory, "broker-a", policy=policy, receipts=False)
         made.append(BackgroundWriter(writer, **options))
         return made[-1]
@@ -102,3 +102,13 @@ def test_one_that_is_given_up_sends_no_more_and_waits_for_nobody(harness: Rocket
     writer.give_up()
     wait_until(lambda: not threads(), "the thread ended")
     assert stored(harness) in ([b"first"], [])
+
+
+def test_one_that_is_given_up_tries_nothing_again(harness: RocketMQHarness, make: Make) -> None:
+    broker = harness.cluster.broker("broker-a")
+    broker.refuse(SEND, ResponseCode.SYSTEM_BUSY, times=1_000_000)
+    writer = make(retries=1_000_000)
+    put(writer, b"x")
+    wait_until(lambda: broker.counts()[SEND] > 2, "it is tried again")
+    writer.give_up()
+    wait_until(lambda: not threads(), "the thread ended")
