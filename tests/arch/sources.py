@@ -1,11 +1,11 @@
-"""The project's own Python files, parsed once."""
+"""The project's own Python files, parsed once, and only where somebody looks at the tree."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,10 @@ class Source:
 
     path: str
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, self.path)
 
     @property
     def module(self) -> str:
@@ -48,7 +51,7 @@ def _parsed(path: Path) -> Source:
 
 
 def parse(path: str, text: str) -> Source:
-    return Source(path, text, ast.parse(text, path))
+    return Source(path, text)
 
 
 def imports(source: Source, *, for_types: bool = True) -> Iterator[tuple[str, int]]:
