@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, system_section
+from remoting_sends import send_header
 from send_pull_replay import Replay, steps
 
 from metaq.backends.rocketmq.errors import RequestRefused
@@ -26,7 +27,6 @@ from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
-from metaq.protocols.remoting.headers.sends import SendMessage
 
 pytestmark = pytest.mark.process
 
@@ -105,18 +105,7 @@ def test_a_recording_of_a_real_broker(golden: Wire) -> None:
 
 def send(body: bytes = b"x", **more: object) -> RemotingCommand:
     """A send to queue 0 of ``T``, unless something else is given."""
-    given: dict[str, Any] = {"topic": "T", "queue_id": 0, "properties": "", "batch": None} | more
-    header = SendMessage(
-        producer_group="PG",
-        default_topic="TBW102",
-        default_topic_queue_nums=4,
-        sys_flag=0,
-        born_timestamp=1,
-        flag=0,
-        reconsume_times=0,
-        unit_mode=False,
-        **given,
-    )
+    header = send_header(**{"topic": "T"} | more)
     return to_request(header, body, code=RequestCode.SEND_MESSAGE_V2, opaque=next(OPAQUES))
 
 

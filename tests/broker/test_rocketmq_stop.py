@@ -8,11 +8,12 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, StartBroker, wait_until
 from remoting_asked import remoting_address
+from remoting_sends import send_header
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
@@ -23,7 +24,6 @@ from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.offsets import GetMaxOffset
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND, PullMessage
-from metaq.protocols.remoting.headers.sends import SendMessage
 
 pytestmark = pytest.mark.process
 
@@ -62,18 +62,7 @@ class Sender(threading.Thread):
     def _next(self) -> RemotingCommand:
         number = next(self._numbers)
         self._sent[number] = f"{self.name}-{number}"
-        fields: dict[str, Any] = {"topic": "t", "queue_id": number % 4, "properties": "", "batch": None}
-        header = SendMessage(
-            producer_group="PG",
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            sys_flag=0,
-            born_timestamp=1,
-            flag=0,
-            reconsume_times=0,
-            unit_mode=False,
-            **fields,
-        )
+        header = send_header(queue_id=number % 4)
         body = self._sent[number].encode()
         return to_request(header, body, code=RequestCode.SEND_MESSAGE_V2, opaque=number)
 

@@ -1,10 +1,14 @@
-"""Whether some work comes to its end before the power goes."""
+"""The power goes in the middle of some work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Protocol
 
-from metaq_broker.testing import PowerCut
+import pytest
+from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 
 
 def ends_before_the_cut(work: Callable[[], object]) -> bool:
@@ -14,3 +18,33 @@ def ends_before_the_cut(work: Callable[[], object]) -> bool:
     except PowerCut:
         return False
     return True
+
+
+class Life(Protocol):
+    """Work on the files of a folder, which remembers what it was promised."""
+
+    def run(self, files: FaultyFiles) -> None:
+        """Do the work."""
+
+    def check(self, files: FaultyFiles) -> None:
+        """See whether the promises hold after a restart."""
+
+
+def cut_at_every_call(folder: Path, life_in: Callable[[Path], Life], kept: float) -> int:
+    """Let the power go at each call that changes files, and twice in a row; return how many calls there are.
+
+    ``kept`` is how much of an interrupted write is there.
+    """
+    (folder / "count").mkdir()
+    counting = FaultyFiles(folder / "count")
+    life_in(folder / "count").run(counting)
+    for at in range(1, len(counting.calls) + 1):
+        root = folder / str(at)
+        root.mkdir()
+        files, life = FaultyFiles(root, Fault(at, None, kept)), life_in(root)
+        with pytest.raises(PowerCut):
+            life.run(files)
+        after = files.crash(Random(at))
+        life.check(after)
+        life.check(after.crash(Random(at + 1)))
+    return len(counting.calls)

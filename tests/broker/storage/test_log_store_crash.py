@@ -6,13 +6,13 @@ The danger is a clean-shutdown mark that outlives the state it vouches for, or i
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import pytest
 from metaq_broker.clock import ManualClock
 from metaq_broker.storage.log_store import LogStore
 from metaq_broker.storage.partition_log import LogSettings
-from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from metaq_broker.testing import FaultyFiles
+from power_cuts import cut_at_every_call
 from stored import START_MS, contents, frames
 
 SETTINGS = LogSettings(segment_bytes_max=400, index_interval_bytes=100)
@@ -67,16 +67,4 @@ class Life:
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.0, 1.0])
 def test_power_cut_at_every_call(kept: float, tmp_path: Path) -> None:
-    (tmp_path / "count").mkdir()
-    counting = FaultyFiles(tmp_path / "count")
-    Life(tmp_path / "count").run(counting)
-    assert len(counting.calls) > 80
-    for at in range(1, len(counting.calls) + 1):
-        root = tmp_path / str(at)
-        root.mkdir()
-        files, life = FaultyFiles(root, Fault(at, None, kept)), Life(root)
-        with pytest.raises(PowerCut):
-            life.run(files)
-        after = files.crash(Random(at))
-        life.check(after)
-        life.check(after.crash(Random(at + 1)))
+    assert cut_at_every_call(tmp_path, Life, kept) > 80

@@ -12,7 +12,8 @@ from metaq_broker.storage.errors import StateDamaged, StateFull, StateNotWritten
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_records import FILE_HEADER_BYTES, encode_changes
 from metaq_broker.storage.state_table import COMPACT_BYTES_MIN, LoopDriver, StateTable
-from metaq_broker.testing import Fault, FaultyFiles, PowerCut
+from metaq_broker.testing import Fault, FaultyFiles
+from power_cuts import cut_at_every_call
 from quick_files import QuickFiles
 from state_steps import Steps
 
@@ -268,19 +269,7 @@ class Life:
 
 @pytest.mark.parametrize("kept", [0.0, 0.6, 1.0])
 def test_power_cut_at_every_call(kept: float, tmp_path: Path) -> None:
-    (tmp_path / "count").mkdir()
-    counting = FaultyFiles(tmp_path / "count")
-    Life(tmp_path / "count").run(counting)
-    assert len(counting.calls) > 40
-    for at in range(1, len(counting.calls) + 1):
-        root = tmp_path / str(at)
-        root.mkdir()
-        files, life = FaultyFiles(root, Fault(at, None, kept)), Life(root)
-        with pytest.raises(PowerCut):
-            life.run(files)
-        after = files.crash(Random(at))
-        life.check(after)
-        life.check(after.crash(Random(at + 1)))
+    assert cut_at_every_call(tmp_path, Life, kept) > 40
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
