@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from metaq.client.records import made_directly
+from metaq.client.records import made_directly, maker
 from metaq.formats.rocketmq.properties import (
     CHECK_IMMUNITY_S,
     DELAY,
@@ -71,8 +71,10 @@ class RocketMessage:
     def __post_init__(self) -> None:
         if not isinstance(self.data, bytes | bytearray | memoryview | str):
             raise TypeError(f"data: expected bytes or a text, got {type(self.data).__name__}")
-        self._check_tag_and_keys()
-        self._check_delays()
+        if self.tag is not None or self.keys != ():
+            self._check_tag_and_keys()
+        if self.delay_level or self.delay is not None or self.deliver_at is not None:
+            self._check_delays()
         for name, value in self.properties.items():
             if name in _OWN_NAMES:
                 raise ValueError(f"property {name!r}: the client sets it itself, from the other fields of the message")
@@ -155,6 +157,10 @@ class RocketSent:
     offset_message_id: str | None
     is_durable: bool
     recall_handle: str | None = field(default=None, repr=False)
+
+
+sent_to: Final[Callable[[str, Partition, int, str, str | None, bool, str | None], RocketSent]] = maker(RocketSent)
+"""(topic, queue, offset, message id, the broker's id, whether it is durable, recall handle) -> the record."""
 
 
 @made_directly

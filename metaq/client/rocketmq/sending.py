@@ -16,12 +16,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter, SendReceipt
+from metaq.backends.rocketmq.batch_writer import BATCH_BYTES_MAX, BatchWriter
 from metaq.backends.rocketmq.bundled import require_timers as check_timers
 from metaq.backends.rocketmq.errors import SendFailed as WriterFailed
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.client.partitioners import Partitioner
-from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
+from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
@@ -58,7 +58,7 @@ class _Known(NamedTuple):
 
 @dataclass(slots=True)
 class Row:
-    """A message that is ready to be sent.
+    """A message that is ready to be sent; it takes ``size`` bytes of a batch.
 
     ``message`` is what the program gave. A row with ``alone`` is none of a batch: it is delayed, compressed, or a half
     message. ``may_move``: a queue of another broker will do. ``number`` is its place among those sent together.
@@ -69,16 +69,13 @@ class Row:
     message_id: str
     body: bytes
     properties: str
+    encoded: bytes
+    size: int
     sys_flag: int = 0
     alone: bool = False
     may_move: bool = False
     is_timed: bool = False
     number: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the row in a batch."""
-        return OVERHEAD_BYTES + len(self.body) + len(self.properties.encode())
 
 
 class Sender:
@@ -166,8 +163,9 @@ class Sender:
             self.require_timers(topic, queue)
         message_id = self._next_id()
         try:
-            properties = write_properties({**message.all_properties(message_id), **more})
-            size = OVERHEAD_BYTES + len(properties.encode())
+            named = message.all_properties(message_id)
+            properties = write_properties({**named, **more} if more else named)
+            encoded = properties.encode()
         except FieldError as error:
             raise ValueError(str(error)) from None
         except UnicodeEncodeError as error:
@@ -177,13 +175,15 @@ class Sender:
             packed, flags = compress(body)
             if len(packed) < len(body):
                 body, sys_flag = packed, sys_flag | flags
-        if size + len(body) > BATCH_BYTES_MAX:
-            raise ValueError(
-                f"the message takes {size + len(body)} bytes, the most that brokers take is {BATCH_BYTES_MAX}"
-            )
+        size = OVERHEAD_BYTES + len(encoded) + len(body)
+        if size > BATCH_BYTES_MAX:
+            raise ValueError(f"the message takes {size} bytes, the most that brokers take is {BATCH_BYTES_MAX}")
         alone = bool(sys_flag or message.delay_level or message.is_timed)
         may_move = self._failover and partition is None and key is None
-        return Row(message, queue, message_id, body, properties, sys_flag, alone, may_move, message.is_timed)
+        return Row(
+            *(message, queue, message_id, body, properties, encoded, size),
+            *(sys_flag, alone, may_move, message.is_timed),
+        )
 
     def _next_id(self) -> str:
         now_ms = wall_clock_ms()
@@ -306,7 +306,7 @@ class _BrokerRows:
                         recallable=first.is_timed,
                     )
                 else:
-                    elements = (BatchElement(row.body, row.properties.encode()) for row in request)
+                    elements = (BatchElement(row.body, row.encoded) for row in request)
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
 
     def wait(self) -> None:
@@ -316,9 +316,13 @@ class _BrokerRows:
     def note(self, sent: list[RocketSent | None]) -> None:
         """Note in ``sent`` what was acknowledged, also after a failure."""
         for number, receipt in self._writer.take_receipts().items():
+            partition, offset, is_durable = receipt.queue.partition, receipt.offset, receipt.is_durable
             ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
-            for place, (row, message_id) in enumerate(zip(self._requests[number], ids, strict=False)):
-                sent[row.number] = _sent(self._topic, receipt, place, row, message_id)
+            for row, message_id in zip(self._requests[number], ids, strict=False):
+                sent[row.number] = sent_to(
+                    self._topic, partition, offset, row.message_id, message_id, is_durable, receipt.recall_handle
+                )
+                offset += 1
 
 
 def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -334,18 +338,6 @@ def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
         size += row.size
     if taken:
         yield taken
-
-
-def _sent(topic: str, receipt: SendReceipt, place: int, row: Row, message_id: str | None) -> RocketSent:
-    return RocketSent(
-        topic=topic,
-        partition=receipt.queue.partition,
-        offset=receipt.offset + place,
-        message_id=row.message_id,
-        offset_message_id=message_id,
-        is_durable=receipt.is_durable,
-        recall_handle=receipt.recall_handle,
-    )
 
 
 def _may_pass(failure: MetaqError) -> bool:
