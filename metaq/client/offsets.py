@@ -11,17 +11,27 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from metaq.discovery.zk_layout import GroupOffset
+from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import StoreFailed
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 
-__all__ = ["FileOffsets", "GroupOffset", "MemoryOffsets", "OffsetStorage", "file", "memory"]
+__all__ = [
+    "ConditionalStorage",
+    "FileOffsets",
+    "GroupOffset",
+    "MemoryOffsets",
+    "OffsetStorage",
+    "file",
+    "is_unchanged",
+    "memory",
+]
 
 
 class OffsetStorage(Protocol):
@@ -40,11 +50,25 @@ class OffsetStorage(Protocol):
         """Release what the storage has opened; it may be used again."""
 
 
+@runtime_checkable
+class ConditionalStorage(OffsetStorage, Protocol):
+    """A storage that can compare and save in one step, so that nobody saves in between."""
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """Store ``offsets`` as ``save``, without those that ``is_unchanged`` is false of; return what those have."""
+
+
 class MemoryOffsets:
     """Offsets that end with the program; for tests, and for programs that always begin anew."""
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, TopicPartition], GroupOffset] = {}
+        self._lock = threading.Lock()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         """See ``OffsetStorage``."""
@@ -53,6 +77,18 @@ class MemoryOffsets:
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``."""
         self.offsets.update({(group, where): offset for where, offset in offsets.items()})
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """See ``ConditionalStorage``."""
+        with self._lock:
+            changed = _changed(self.load(group, offsets), offsets, expected)
+            self.save(group, {where: offset for where, offset in offsets.items() if where not in changed})
+        return changed
 
     def close(self) -> None:
         """See ``OffsetStorage``."""
@@ -79,10 +115,20 @@ class FileOffsets:
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``."""
         with self._locked():
-            content = self._read()
-            kept = [row for row in content.get(group, []) if _where(row) not in offsets]
-            content[group] = kept + [_row(where, offset) for where, offset in offsets.items()]
-            self._write(json.dumps(content, indent=1))
+            self._merge(group, offsets)
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """See ``ConditionalStorage``; among programs that lock the file, which the Java client does not."""
+        with self._locked():
+            changed = _changed(self.load(group, offsets), offsets, expected)
+            if len(changed) < len(offsets):
+                self._merge(group, {where: offset for where, offset in offsets.items() if where not in changed})
+        return changed
 
     def close(self) -> None:
         """See ``OffsetStorage``."""
@@ -96,6 +142,12 @@ class FileOffsets:
                 yield
         except OSError as error:
             raise StoreFailed(str(self._path), error.strerror or str(error)) from error
+
+    def _merge(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        content = self._read()
+        kept = [row for row in content.get(group, []) if _where(row) not in offsets]
+        content[group] = kept + [_row(where, offset) for where, offset in offsets.items()]
+        self._write(json.dumps(content, indent=1))
 
     def _read(self) -> dict[str, list[Any]]:
         try:
@@ -122,6 +174,18 @@ class FileOffsets:
             with suppress(OSError):
                 new.unlink()
             raise
+
+
+def _changed(
+    there: Mapping[TopicPartition, GroupOffset],
+    offsets: Mapping[TopicPartition, GroupOffset],
+    expected: Mapping[TopicPartition, GroupOffset | None],
+) -> dict[TopicPartition, GroupOffset | None]:
+    return {
+        where: there.get(where)
+        for where, new in offsets.items()
+        if not is_unchanged(there.get(where), expected.get(where), new)
+    }
 
 
 def _where(row: Any) -> TopicPartition:

@@ -15,12 +15,16 @@ import re
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.client.forks import forked_text, tell_after_fork
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
@@ -62,6 +66,8 @@ class Spool:
         self._file_lock: IO[bytes] | None = None
         self._database: sqlite3.Connection | None = None
         self._counts: Counter[TopicPartition] = Counter()
+        self._sent: dict[TopicPartition, int] = {}
+        """The last message that was forgotten and may still be in the file, which could not be changed."""
 
     def __repr__(self) -> str:
         return f"Spool({str(self._path)!r})"
@@ -87,7 +93,7 @@ class Spool:
             except BlockingIOError:
                 self.close()
                 raise StoreFailed(str(self._path), "another program uses it") from None
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, ValueError, TypeError) as error:  # the last two: rows of somebody else
                 self.close()
                 raise StoreFailed(str(self._path), str(error)) from error
 
@@ -121,17 +127,35 @@ class Spool:
         """Return the oldest messages for a partition, each with its number."""
         with self._lock:
             rows = self._execute(
-                "SELECT number, attribute, body FROM waiting WHERE topic = ? AND part = ? ORDER BY number LIMIT ?",
-                (where.topic, str(where.partition), count),
+                "SELECT number, attribute, body FROM waiting WHERE topic = ? AND part = ? AND number > ? "
+                "ORDER BY number LIMIT ?",
+                (where.topic, str(where.partition), self._sent.get(where, 0), count),
             )
-        return [(number, Message(body, attribute)) for number, attribute, body in rows]
+        try:
+            return [(number, Message(body, attribute)) for number, attribute, body in rows]
+        except (TypeError, ValueError) as error:
+            raise StoreFailed(str(self._path), f"a message for {where} cannot be read: {error}") from None
 
     def remove(self, where: TopicPartition, numbers: Sequence[int]) -> None:
-        """Forget the oldest messages for a partition, down to the last of ``numbers``."""
+        """Forget the oldest messages for a partition, down to the last of ``numbers``.
+
+        They are forgotten even if the file cannot be changed now; it is tried again by ``tidy``.
+        """
         with self._lock:
-            values = (where.topic, str(where.partition), numbers[-1])
-            self._execute("DELETE FROM waiting WHERE topic = ? AND part = ? AND number <= ?", values)
             self._counts[where] -= len(numbers)
+            self._sent[where] = numbers[-1]
+            self._erase(where)
+
+    def tidy(self) -> None:
+        """Remove from the file what was forgotten and is still there."""
+        with self._lock:
+            for where in list(self._sent):
+                self._erase(where)
+
+    def _erase(self, where: TopicPartition) -> None:
+        values = (where.topic, str(where.partition), self._sent[where])
+        self._execute("DELETE FROM waiting WHERE topic = ? AND part = ? AND number <= ?", values)
+        del self._sent[where]
 
     def _execute(self, statement: str, values: tuple[object, ...]) -> list[tuple[int, str | None, bytes]]:
         if self._database is None:
@@ -167,12 +191,21 @@ class OrderedProducer:
         self._sending = threading.Lock()  # who has it sends directly, or decides that a message has to wait
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
+        self._closed_text = "the ordered producer is not open; use it in a with block"
+        self._parents: Spool | None = None
         self._thread: threading.Thread | None = None
+
+    def forked(self) -> None:
+        """See ``Forked``: the file is the parent's, and so is what waits in it."""
+        self._closed, self._thread = True, None
+        self._parents, self._spool = self._spool, Spool(Path())  # never closed: that would touch the parent's file
+        self._closed_text = forked_text("the ordered producer")
 
     def __enter__(self) -> Self:
         self._spool.open()
         self._thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
         self._thread.start()
+        tell_after_fork(self)
         return self
 
     def __exit__(
@@ -193,10 +226,13 @@ class OrderedProducer:
 
         Raises:
             TopicNotFound: The topic has no fixed partitions.
-            ValueError, TypeError: ``partition`` is none of them; ``data`` or the attribute cannot be sent.
+            ValueError, TypeError: ``partition`` is none of them; ``data`` or the attribute cannot be sent; the producer
+                is not open.
             SendFailed: The broker refused the message for good; it does not wait.
             StoreFailed: It has to wait and cannot be kept. It is not sent.
         """
+        if self._thread is None or self._closed:
+            raise ValueError(self._closed_text)
         message = Message(data.encode() if isinstance(data, str) else data, attribute)
         where = TopicPartition(topic, self._choose(topic, partition, key))
         with self._sending:
@@ -214,7 +250,8 @@ class OrderedProducer:
         """Send what waits now; return whether nothing waits any more within ``timeout`` seconds."""
         with self._done:
             self._wake.set()
-            return self._done.wait_for(lambda: not self._spool.places(), timeout)
+            self._done.wait_for(lambda: self._closed or not self._spool.places(), timeout)
+        return not self._spool.places()
 
     def close(self) -> None:
         """End the thread and close the file. What waits is sent by the next producer with this file."""
@@ -239,7 +276,7 @@ class OrderedProducer:
         """Send messages; return the places of those at the front that were acknowledged, which may be none.
 
         Raises:
-            SendFailed: The broker refused one for good.
+            SendFailed: The broker refused the first one for good.
         """
         try:
             if not self._producer.accepts(where.topic, where.partition):
@@ -247,13 +284,9 @@ class OrderedProducer:
             return self._producer.send_many(where.topic, messages, partition=where.partition)
         except SendFailed as error:
             refused = isinstance(error.__cause__, BrokerError) and error.__cause__.code != _CLOSED_PARTITION
-            if refused and not error.retryable:
+            front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]
+            if refused and not error.retryable and not front:
                 raise
-            front: list[Sent] = []
-            for one in error.sent:
-                if not isinstance(one, Sent):
-                    break
-                front.append(one)
             return front
         except TopicNotFound:
             return []
@@ -265,18 +298,33 @@ class OrderedProducer:
     def _run(self) -> None:
         while not self._closed:
             self._wake.clear()
-            for where in self._spool.places():
+            steps: list[Callable[[], None]] = [self._spool.tidy]
+            steps += [partial(self._replay, where) for where in self._spool.places()]
+            for step in steps:
                 try:
-                    self._replay(where)
+                    step()
                 except MetaqError as error:  # they wait on: nothing that was taken is dropped
-                    _LOG.warning("messages for %s wait in %s: %s", where, self._spool, error)
+                    _LOG.warning("messages in %s wait on: %s", self._spool, error)
+                except Exception:  # as above; without this thread nothing would ever be sent
+                    _LOG.exception("messages in %s wait on", self._spool)
             with self._done:
                 self._done.notify_all()
             self._wake.wait(self._retry_s)
+        with suppress(StoreFailed):  # what is still in the file is sent again
+            self._spool.tidy()
+        with self._done:
+            self._done.notify_all()
 
     def _replay(self, where: TopicPartition) -> None:
-        while not self._closed and (rows := self._spool.first(where, REPLAY_MESSAGES)):
-            sent = self._try_send(where, [message for _, message in rows])
+        count = REPLAY_MESSAGES
+        while not self._closed and (rows := self._spool.first(where, count)):
+            try:
+                sent = self._try_send(where, [message for _, message in rows])
+            except SendFailed:
+                if len(rows) == 1:
+                    raise
+                count = len(rows) // 2  # others may be before the one that was refused
+                continue
             if not sent:
                 return
             self._spool.remove(where, [number for number, _ in rows[: len(sent)]])

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from metaq.discovery.zk_layout import GroupOffset
+from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import StoreFailed
 from metaq.model import TopicPartition
 
@@ -92,6 +92,31 @@ class DbApiOffsets:
                 # MySQL counts the rows that were changed: none, if the row is there and says the same.
                 if cursor.rowcount < 1 and self._select(cursor, group, where) is None:
                     cursor.execute(insert, values)
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """See ``ConditionalStorage``: each row is compared and changed by one statement. All of them, or none."""
+        changed: dict[TopicPartition, GroupOffset | None] = {}
+        with self._cursor() as cursor:
+            update, insert = self._statements()
+            (offset,) = self._quoted("offset")
+            update += f" AND {offset} = {self._parameter(6)}"
+            for where, at in offsets.items():
+                values = (at.offset, at.message_id, where.topic, str(where.partition), group)
+                if (before := expected.get(where)) is not None:
+                    cursor.execute(update, (*values, before.offset))
+                    if cursor.rowcount >= 1:
+                        continue
+                row = self._select(cursor, group, where)
+                if row is None:
+                    cursor.execute(insert, values)
+                elif not is_unchanged(there := GroupOffset(int(row[0]), int(row[1])), None, at):
+                    changed[where] = there
+        return changed
 
     def _statements(self) -> tuple[str, str]:
         """How an offset is changed, and how it is added; the values of both are in the same order."""

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
@@ -78,10 +79,11 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's text, and the session that owns it (``PERSISTENT``: none)."""
+    """A node's text, the session that owns it (``PERSISTENT``: none), and how often the text was changed."""
 
     text: str
     owner: int
+    version: int = 0
 
 
 class _Kazoo(KazooClient):  # type: ignore[misc]  # kazoo has no annotations
@@ -173,6 +175,10 @@ class ZooKeeperClient:
         known = self._client.client_id
         return None if known is None else int(known[0])
 
+    def sync(self, path: str) -> None:
+        """Have the server that is asked know all changes below ``path`` that any server has confirmed."""
+        self._each([path], self._client.sync_async, absent=())
+
     def children(self, paths: Iterable[str], *, watch: bool = False) -> list[list[str] | None]:
         """Return the names of each node's children, sorted; ``None`` for a node that does not exist.
 
@@ -189,7 +195,10 @@ class ZooKeeperClient:
         """
         watcher = self._watch if watch else None
         found = self._each(paths, lambda path: self._client.get_async(path, watcher), absent=(NoNodeError,))
-        return [each and Node((each[0] or b"").decode(errors="replace"), each[1].ephemeralOwner) for each in found]
+        return [
+            each and Node((each[0] or b"").decode(errors="replace"), each[1].ephemeralOwner, each[1].version)
+            for each in found
+        ]
 
     def ensure(self, paths: Iterable[str]) -> None:
         """Create persistent nodes, with empty texts, at those of ``paths`` and their parents that are missing."""
@@ -229,6 +238,21 @@ class ZooKeeperClient:
         """Set the texts of nodes; return the paths of nodes that do not exist."""
         done = self._each(texts, lambda path: self._client.set_async(path, texts[path].encode()), (NoNodeError,))
         return [path for path, stat in zip(texts, done, strict=True) if stat is None]
+
+    def replace(self, texts: Mapping[str, tuple[str, int]]) -> list[str]:
+        """Set the texts of nodes that have still the version beside it; return the paths of the others."""
+
+        def call(path: str) -> Any:
+            text, version = texts[path]
+            return self._client.set_async(path, text.encode(), version)
+
+        done = self._each(texts, call, (BadVersionError, NoNodeError))
+        return [path for path, stat in zip(texts, done, strict=True) if stat is None]
+
+    def create(self, texts: Mapping[str, str]) -> list[str]:
+        """Create persistent nodes; return the paths of nodes that exist already. Parents must exist."""
+        made = self._each(texts, lambda path: self._client.create_async(path, texts[path].encode()), (NodeExistsError,))
+        return [path for path, name in zip(texts, made, strict=True) if name is None]
 
     def delete(self, paths: Collection[str]) -> list[str]:
         """Delete nodes, if they exist; return the paths of nodes that were kept because they have children."""

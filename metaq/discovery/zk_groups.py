@@ -9,13 +9,20 @@ Source: docs/operations.md, "ZooKeeper".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from metaq.discovery.group_offsets import check_name
 from metaq.discovery.zk_client import SessionState, ZooKeeperClient
-from metaq.discovery.zk_layout import GroupOffset, Layout, Registrant, ZooKeeperAddress, parse_partition_count
+from metaq.discovery.zk_layout import (
+    GroupOffset,
+    Layout,
+    Registrant,
+    ZooKeeperAddress,
+    is_unchanged,
+    parse_partition_count,
+)
 from metaq.errors import ConsumerIdInUse, ZooKeeperAway, ZooKeeperRefused
 from metaq.model import Partition, TopicPartition
 
@@ -161,18 +168,45 @@ class ZooKeeperMembership:
         others = {path for path, node in zip(taken, nodes, strict=True) if node is None or node.owner != session}
         return {where for path, where in paths.items() if path not in others}
 
+    def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of ``partitions`` whose owner nodes are of the session in which this consumer registered.
+
+        Raises:
+            ZooKeeperAway: That session has ended.
+        """
+        client, session = self._session()
+        client.sync(self._layout.root)  # the server that is asked may be behind
+        paths = {self._layout.owner(self.group, where): where for where in partitions}
+        nodes = client.read(paths)
+        return {
+            where
+            for where, node in zip(paths.values(), nodes, strict=True)
+            if node is not None and node.owner == session
+        }
+
+    def _session(self) -> tuple[ZooKeeperClient, int]:
+        client, session = self._connected_client, self._registered_by
+        if session is None or client.session_id != session:
+            raise ZooKeeperAway(self._address.hosts, "the session in which partitions were claimed has ended")
+        return client, session
+
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        """Own ``partitions``, which this consumer owns, no more."""
-        self._connected_client.delete([self._layout.owner(self.group, where) for where in partitions])
+        """Own ``partitions`` no more. Those that have become another consumer's meanwhile stay its."""
+        mine = self.owned_now(partitions)
+        self._connected_client.delete([self._layout.owner(self.group, where) for where in mine])
 
     def load(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, GroupOffset]:
         """Return the group's offsets in ``partitions``, without those that it has never committed."""
+        return {where: offset for where, (offset, _) in self._offsets(partitions).items() if offset is not None}
+
+    def _offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[GroupOffset | None, int]]:
+        """Return the offset in each partition that has a node, and the version of the node."""
         paths = {self._layout.offset(self.group, where): where for where in partitions}
-        found = {}
+        found: dict[TopicPartition, tuple[GroupOffset | None, int]] = {}
         for (path, where), node in zip(paths.items(), self._connected_client.read(paths), strict=True):
-            if node is not None and node.text:
+            if node is not None:
                 try:
-                    found[where] = GroupOffset.parse(node.text)
+                    found[where] = GroupOffset.parse(node.text) if node.text else None, node.version
                 except ValueError as error:
                     raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
         return found
@@ -183,13 +217,38 @@ class ZooKeeperMembership:
         Raises:
             ZooKeeperAway: The session in which they were claimed has ended.
         """
-        if not self.registered:
-            raise ZooKeeperAway(self._address.hosts, "the session in which partitions were claimed has ended")
-        client = self._connected_client
+        client, _ = self._session()
         texts = {self._layout.offset(self.group, where): str(offset) for where, offset in offsets.items()}
         missing = client.write(texts)
         client.ensure(missing)
         client.write({path: texts[path] for path in missing})
+
+    def save_if_unchanged(
+        self,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """Commit ``offsets`` as ``save``, without those that ``is_unchanged`` is false of; return what those have.
+
+        A session that ends in between is replaced unasked; the versions of the nodes keep such a write from being late.
+        """
+        client, _ = self._session()
+        there = self._offsets(offsets)
+        changed: dict[TopicPartition, GroupOffset | None] = {
+            where: offset
+            for where, (offset, _) in there.items()
+            if not is_unchanged(offset, expected.get(where), offsets[where])
+        }
+        places = {self._layout.offset(self.group, where): where for where in offsets if where not in changed}
+        texts = {path: str(offsets[where]) for path, where in places.items()}
+        late = client.replace(
+            {path: (texts[path], there[where][1]) for path, where in places.items() if where in there}
+        )
+        new = {path: texts[path] for path, where in places.items() if where not in there}
+        client.ensure({path.rpartition("/")[0] for path in new})
+        late += client.create(new)
+        found = self._offsets(places[path] for path in late) if late else {}
+        return changed | {where: found[where][0] if where in found else None for where in map(places.__getitem__, late)}
 
     def is_taken_over(self, stored: GroupOffset, saved: GroupOffset | None, position: GroupOffset) -> bool:
         """Whether somebody has saved another offset: a partition has one owner, so that was the next one."""

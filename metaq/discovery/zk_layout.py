@@ -268,3 +268,13 @@ class GroupOffset:
         if match is None or int(match[2]) > INT64_MAX or not INT64_MIN <= message_id <= INT64_MAX:
             raise ValueError(f"{text!r} is no offset of a group; expected MESSAGE_ID-OFFSET, for example -1-0")
         return cls(int(match[2]), message_id)
+
+
+def is_unchanged(there: GroupOffset | None, expected: GroupOffset | None, new: GroupOffset) -> bool:
+    """Whether ``new`` may be stored where ``there`` is and ``expected`` was: nobody else has saved an offset since.
+
+    Offsets are compared, not the ids of the last messages.
+    """
+    if there is None or there.offset == new.offset:
+        return True
+    return expected is not None and there.offset == expected.offset

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 from fix_databases import ONLY_IF_ASKED, Database
-from storage_contract import P0, P1, check_by_group_and_partition
+from storage_contract import P0, P1, check_by_group_and_partition, check_save_if_unchanged
 
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import dbapi
@@ -22,6 +22,10 @@ QUICK: dict[str, Any] = {"poll_max_s": 0.05, "retry_max_s": 0.01, "save_s": 0.1}
 
 def test_what_was_saved_is_loaded_by_group_and_partition(database: Database) -> None:
     check_by_group_and_partition(database.storage())
+
+
+def test_what_somebody_else_has_saved_is_not_replaced(database: Database) -> None:
+    check_save_if_unchanged(database.storage())
 
 
 def test_the_table_is_that_of_the_java_client(database: Database) -> None:

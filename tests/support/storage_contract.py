@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaq.client.offsets import GroupOffset, OffsetStorage
+from metaq.client.offsets import ConditionalStorage, GroupOffset, OffsetStorage
 from metaq.model import Partition, TopicPartition
 
 P0, P1 = (TopicPartition("orders", Partition(0, index)) for index in (0, 1))
@@ -26,4 +26,23 @@ def check_by_group_and_partition(storage: OffsetStorage, *, lasting: bool = True
     storage.save("g", {P0: GroupOffset(130, 11)})
     storage.save("g", {P0: GroupOffset(130, 11)})
     assert storage.load("g", [P0]) == {P0: GroupOffset(130, 11)}
+    storage.close()
+
+
+def check_save_if_unchanged(storage: OffsetStorage) -> None:
+    """Only what nobody has saved meanwhile is replaced; the rest of the call is saved."""
+    assert isinstance(storage, ConditionalStorage)
+    first = {P0: GroupOffset(10, 1), P1: GroupOffset(20, 2)}
+    assert storage.save_if_unchanged("g", first, {P0: None}) == {}
+    assert storage.load("g", [P0, P1]) == first
+    late = {P0: GroupOffset(5, 5), P1: GroupOffset(30, 3)}
+    assert storage.save_if_unchanged("g", late, {P0: GroupOffset(4), P1: GroupOffset(20)}) == {P0: GroupOffset(10, 1)}
+    assert storage.load("g", [P0, P1]) == {P0: GroupOffset(10, 1), P1: GroupOffset(30, 3)}
+    assert storage.save_if_unchanged("g", {P0: GroupOffset(50)}, {P0: None}) == {P0: GroupOffset(10, 1)}
+    assert storage.save_if_unchanged("g", {P0: GroupOffset(10, 1)}, {P0: None}) == {}, "it is there already"
+    back = {P0: GroupOffset(0, -1)}
+    assert storage.save_if_unchanged("g", back, {P0: GroupOffset(10, 1)}) == {}, "a position may be moved back"
+    assert storage.save_if_unchanged("g", {OTHER: GroupOffset(9)}, {OTHER: GroupOffset(8)}) == {}, "the row was lost"
+    assert storage.load("g", [P0, OTHER]) == {P0: GroupOffset(0), OTHER: GroupOffset(9)}
+    assert storage.save_if_unchanged("g", {}, {}) == {}
     storage.close()

@@ -14,6 +14,7 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Final, Self
 
+from metaq.client.forks import tell_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
@@ -32,7 +33,8 @@ class AsyncGroupReader(GroupMember[D]):
         super().__init__(core)
         self._waiters: set[asyncio.Event] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = self._closed = False
+        self._reads: asyncio.Task[object] | None = None
+        """The task that has what was handed out."""
 
     @abstractmethod
     def _start_fetching(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,6 +52,7 @@ class AsyncGroupReader(GroupMember[D]):
         if self._closed or self._loop is not None:
             raise ValueError("the consumer is closed, or in use")
         self._loop = loop = asyncio.get_running_loop()
+        tell_after_fork(self)
         self._state.wakers.append(lambda: from_any_thread(loop, self._wake))
         self._start_fetching(loop)
         self._core.coordinator.start()
@@ -63,8 +66,9 @@ class AsyncGroupReader(GroupMember[D]):
     # reading
 
     async def __aiter__(self) -> AsyncIterator[D]:
-        """Yield messages as they come, until ``stop`` is called."""
-        while (delivery := await self._next(None)) is not None:
+        """Yield messages as they come, until ``stop`` is called, or ``close`` by another task."""
+        self._check_loop()
+        while not self._closed and (delivery := await self._next(None)) is not None:
             yield delivery
 
     async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
@@ -74,11 +78,14 @@ class AsyncGroupReader(GroupMember[D]):
         first = await self._next(timeout)
         if first is None:
             return []
-        found = [first]
-        found += self._take_buffered(max_messages - 1)
-        while len(found) < max_messages and (more := await self._take()) is not None:
-            found.append(more)
-            found += self._take_buffered(max_messages - len(found))
+        found, number = [first], len(self._handed) - 1
+        try:
+            found += self._take_buffered(max_messages - 1)
+            while len(found) < max_messages and (more := await self._take()) is not None:
+                found.append(more)
+                found += self._take_buffered(max_messages - len(found))
+        except BaseException as error:
+            return self._broken_off(number, error)
         return found
 
     async def run(self, handler: Callable[[D], Awaitable[object]], workers: int = 1) -> None:
@@ -88,6 +95,7 @@ class AsyncGroupReader(GroupMember[D]):
         """
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
+        self._give_back_kept()
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(handler))
@@ -107,9 +115,7 @@ class AsyncGroupReader(GroupMember[D]):
 
     async def rollback(self, partitions: Collection[TopicPartition] | None = None) -> int:
         """Have what was handed out and is not settled delivered again, after a pause; return how many messages."""
-        places = list(self._state.partitions) if partitions is None else partitions
-        self._handed = [one for one in self._handed if one.where not in places]
-        return self._state.roll_back(places, self._core.clock.monotonic())
+        return self._roll_back(partitions)
 
     async def seek(self, where: TopicPartition, offset: int) -> None:
         """Go on at ``offset``, that of a message.
@@ -126,14 +132,18 @@ class AsyncGroupReader(GroupMember[D]):
         return await asyncio.to_thread(self._core.lag)
 
     async def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group."""
+        """Settle what was handed out (with ``auto_ack``), save positions, leave the group.
+
+        What another task was handed that still runs is not settled: it may not have dealt with it yet.
+        """
         await self._close(settle=True)
 
     async def _close(self, *, settle: bool) -> None:
         if self._closed:
             return
         self._closed = self._stopped = True
-        if settle and self._options.auto_ack:
+        elsewhere = self._reads not in (None, asyncio.current_task()) and not (self._reads and self._reads.done())
+        if settle and self._options.auto_ack and not elsewhere:
             self._settle_handed()
         if self._loop is None:
             return
@@ -152,10 +162,12 @@ class AsyncGroupReader(GroupMember[D]):
     # how a message is taken
 
     async def _next(self, timeout: float | None, *, free_only: bool = False) -> D | None:
-        if self._loop is None or self._closed:
-            raise ValueError("the consumer is not open; use it in an async with block")
-        if self._options.auto_ack and not free_only:
-            self._settle_handed()
+        self._check_loop()
+        if not free_only:
+            self._reads = asyncio.current_task()
+            if self._options.auto_ack:
+                self._settle_handed()
+        self._raise_pending()
         if not (self._stopped or self._state.changes) and (found := await self._take(free_only=free_only)) is not None:
             return found  # without the cost of getting ready to wait
         clock = self._core.clock
@@ -177,6 +189,14 @@ class AsyncGroupReader(GroupMember[D]):
             self._waiters.discard(waiter)
         return None
 
+    def _check_loop(self) -> None:
+        if self._closed:
+            raise ValueError(self._closed_text)
+        if self._loop is None:
+            raise ValueError("the consumer is not open; use it in an async with block")
+        if asyncio.get_running_loop() is not self._loop:
+            raise ValueError("the consumer belongs to the event loop that entered its async with block")
+
     async def _wait(self, waiter: asyncio.Event, left_s: float) -> None:
         with self._state.lock:
             due_s = self._state.next_retry_s()
@@ -189,6 +209,8 @@ class AsyncGroupReader(GroupMember[D]):
             pass
 
     async def _take(self, *, free_only: bool = False) -> D | None:
+        if not free_only and (kept := self._take_kept()) is not None:
+            return kept
         while not self._stopped:
             with self._state.lock:
                 if self._state.failure is not None:
@@ -249,15 +271,28 @@ class AsyncGroupReader(GroupMember[D]):
                 await handler(delivery)
                 if not self._options.auto_ack:
                     return
-        except Exception as error:  # of the program: any
+        except (Exception, asyncio.CancelledError) as error:  # of the program: any
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             if self._core.refused(delivery) is Verdict.REJECT:
                 await self._reject(delivery, error)
             return
         self._core.acknowledge(delivery)
 
     async def _reject(self, delivery: D, error: BaseException | None) -> None:
-        if await asyncio.to_thread(self._core.reject, delivery, error):
+        try:
+            done = await asyncio.to_thread(self._core.reject, delivery, error)
+        except asyncio.CancelledError:  # it comes again: nobody waits for what becomes of it
+            self._state.schedule_retry(delivery, self._core.clock.monotonic())
+            raise
+        if done:
             self._core.acknowledge(delivery)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task is; else a ``CancelledError`` is that of something else that a handler awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _maybe(result: object) -> None:

@@ -10,7 +10,7 @@ While the registry of the group is away nothing is handed out and positions are 
 goes on from its kept position, unless the membership finds that somebody else has read it meanwhile.
 
 Where nothing keeps the next owner from reading before a release (``exclusive`` is false), positions are also saved
-before the wait, and after it only where nobody else has saved one.
+before the wait, and after it only where nobody else is further; see ``saving``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 from metaq.client.groups.assignment import Order, Strategy, wanted_partitions
 from metaq.client.groups.membership import Membership
 from metaq.client.groups.owned import Owned
+from metaq.client.groups.saving import PositionSaver
 from metaq.client.groups.state import GroupState
 from metaq.client.offsets import OffsetStorage
 from metaq.discovery.zk_layout import GroupOffset
@@ -76,6 +77,7 @@ class Coordinator:
     ) -> None:
         self._state, self._membership, self._storage = state, membership, storage
         self._starts, self._make, self._settings, self._clock = starts, make, settings, clock
+        self._saver = PositionSaver(state, membership, storage)
         self._saving = threading.Lock()  # who has it may save, and release what was saved
         self._wake = threading.Event()
         self._stopping = False
@@ -110,10 +112,8 @@ class Coordinator:
             self._save(places)
 
     def _save(self, places: Collection[TopicPartition] | None = None) -> None:
-        offsets = self._state.unsaved(places)
-        if offsets:
-            self._storage.save(self._membership.group, offsets)
-            self._state.note_saved(offsets)
+        if not self._saver.save(places):
+            self._note_change()  # look again whose they are
 
     def _run(self) -> None:
         try:
@@ -226,7 +226,7 @@ class Coordinator:
         self._drain(lose & set(self._state.partitions) & self._claimed)
         with self._saving:
             try:
-                self._save(self._worth_saving(lose & self._claimed))
+                self._save(lose & self._claimed)
             except ZooKeeperAway:
                 raise  # nobody else can get the partitions before it is back
             except MetaqError as error:
@@ -235,19 +235,6 @@ class Coordinator:
         self._membership.release(lose & self._claimed)
         self._claimed -= lose
 
-    def _worth_saving(self, lose: set[TopicPartition]) -> set[TopicPartition]:
-        """Those whose positions may be saved although the next owner may have begun: where it is not further."""
-        if self._membership.exclusive or not lose:
-            return lose
-        stored, partitions = self._storage.load(self._membership.group, lose), self._state.partitions
-        return {
-            where
-            for where in lose & set(partitions)
-            if (there := stored.get(where)) is None
-            or there == partitions[where].saved
-            or there.offset < partitions[where].position.offset
-        }
-
     def _drain(self, lose: set[TopicPartition]) -> None:
         if not lose:
             return
@@ -255,7 +242,7 @@ class Coordinator:
         state.revoke(lose)
         if not self._membership.exclusive:
             with suppress(MetaqError), self._saving:  # it is tried again behind the wait
-                self._save(self._worth_saving(lose))  # the next owner may look already
+                self._save(lose)  # the next owner may look already
         with state.lock:
             while not self._stopping and not state.drained(lose, callbacks=self._settings.callbacks):
                 left_s = deadline_s - self._clock.monotonic()

@@ -88,13 +88,17 @@ class ConsumerCore(ABC, Generic[D]):
                 return False
         attempts = self.options.max_attempts
         _LOG.warning("group %s: %s is given up after %d attempts: %s", self.group, _named(delivery), attempts, reason)
-        match self.options.on_reject:
-            case "park":
-                self._parking.park(delivery, reason)
-            case str():
-                pass
-            case function:
-                function(delivery, error)
+        try:
+            match self.options.on_reject:
+                case "park":
+                    self._parking.park(delivery, reason)
+                case str():
+                    pass
+                case function:
+                    function(delivery, error)
+        except BaseException:  # it comes again, if the program goes on
+            self.state.schedule_retry(delivery, self.clock.monotonic())
+            raise
         return True
 
     @abstractmethod

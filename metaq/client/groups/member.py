@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Generic
 
+from metaq.client.forks import forked_text
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
 from metaq.errors import PartitionLost
@@ -16,7 +18,17 @@ class GroupMember(Generic[D]):
     def __init__(self, core: ConsumerCore[D]) -> None:
         self._core, self._state, self._options = core, core.state, core.options
         self._handed: list[D] = []
-        self._stopped = False
+        self._kept: list[D] = []
+        """What a call that was interrupted had taken; it comes before anything else."""
+        self._pending: Exception | None = None
+        """What a call ran into that returned something all the same; the next one raises it."""
+        self._stopped = self._closed = False
+        self._closed_text = "the consumer is closed"
+
+    def forked(self) -> None:
+        """See ``Forked``: the parent goes on reading, this process cannot."""
+        self._closed = self._stopped = True
+        self._closed_text = forked_text("the consumer")
 
     @property
     def consumer_id(self) -> str:
@@ -49,17 +61,57 @@ class GroupMember(Generic[D]):
             if partition is None:
                 raise PartitionLost(str(where), offset, self.generation)
             partition.seek(offset)
+            self._kept = [one for one in self._kept if one.where != where]
             self._state.notify()
 
     # what was handed out
 
     def _take_buffered(self, limit: int) -> list[D]:
         """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
-        if self._options.where is not None or self._stopped:
+        if self._options.where is not None or self._stopped or self._kept:
             return []
         found = self._state.take_buffered(self._core.clock.monotonic(), limit)
         self._handed += found
         return found
+
+    def _broken_off(self, first: int, error: BaseException) -> list[D]:
+        """Return what a call has taken that runs into ``error``: all that was handed out from number ``first`` on.
+
+        It has to reach the program, or else it would be settled unseen by the next call, which raises ``error``. If
+        the call is interrupted, or cancelled, it is kept for the next one instead.
+        """
+        found = self._handed[first:]
+        if isinstance(error, Exception):
+            self._pending = error
+            return found
+        del self._handed[first:]
+        self._kept = found + self._kept
+        raise error
+
+    def _take_kept(self) -> D | None:
+        """Hand out the next message that an interrupted call had taken, if it is still this consumer's."""
+        while self._kept:
+            one = self._kept.pop(0)
+            partition = self._state.partitions.get(one.where)
+            if partition is not None and partition.generation == one.generation:
+                self._handed.append(one)
+                return one
+        return None
+
+    def _give_back_kept(self) -> None:
+        if self._kept:
+            self._roll_back({one.where for one in self._kept})
+
+    def _raise_pending(self) -> None:
+        error, self._pending = self._pending, None
+        if error is not None:
+            raise error
+
+    def _roll_back(self, partitions: Collection[TopicPartition] | None) -> int:
+        places = list(self._state.partitions) if partitions is None else partitions
+        self._handed = [one for one in self._handed if one.where not in places]
+        self._kept = [one for one in self._kept if one.where not in places]
+        return self._state.roll_back(places, self._core.clock.monotonic())
 
     def _is_wanted(self, delivery: D) -> bool:
         """Whether the program's own filter takes a message; if the filter raises, the message is handed out again."""

@@ -23,8 +23,9 @@ class Membership(Protocol):
     """A consumer's membership of a group; see ``ZooKeeperMembership``.
 
     ``refresh_s``: pause between two looks at the members and partitions, where nobody reports all changes; else
-    ``None``. ``is_taken_over``: whether a partition that the storage has at ``stored`` was read by somebody else since
-    this consumer, which is at ``position``, saved ``saved``.
+    ``None``. ``owned_now``: those of the partitions that are this consumer's by an answer of the registry that is not
+    older than the call, and have been since they were claimed. ``is_taken_over``: whether a partition that the storage
+    has at ``stored`` was read by somebody else since this consumer, which is at ``position``, saved ``saved``.
     """
 
     group: str
@@ -50,6 +51,8 @@ class Membership(Protocol):
     def view(self) -> GroupView: ...
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
+
+    def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
 
     def release(self, partitions: Collection[TopicPartition]) -> None: ...
 
@@ -119,6 +122,10 @@ class LoneMembership:
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """All of them."""
+        return set(partitions)
+
+    def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """All of them: a lock of this machine lasts as long as the process."""
         return set(partitions)
 
     def release(self, partitions: Collection[TopicPartition]) -> None:

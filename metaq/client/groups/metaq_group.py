@@ -63,6 +63,14 @@ class _ZooKeeperOffsets:
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         self._membership.save(offsets)
 
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        return self._membership.save_if_unchanged(offsets, expected)
+
     def close(self) -> None:
         """The membership closes the session."""
 

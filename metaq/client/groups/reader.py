@@ -6,12 +6,14 @@ Each system has a subclass that says how messages are fetched.
 from __future__ import annotations
 
 import atexit
+import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from metaq.client.forks import tell_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
@@ -37,7 +39,8 @@ class GroupReader(GroupMember[D]):
     def __init__(self, core: ConsumerCore[D]) -> None:
         super().__init__(core)
         self._fetching: Fetching | None = None
-        self._stopped = self._closed = False
+        self._reads = threading.get_ident()
+        """The thread that has what was handed out."""
 
     @abstractmethod
     def _start_fetching(self) -> Fetching:
@@ -59,8 +62,9 @@ class GroupReader(GroupMember[D]):
     # reading
 
     def __iter__(self) -> Iterator[D]:
-        """Yield messages as they come, until ``stop`` is called."""
-        while (delivery := self._next(None)) is not None:
+        """Yield messages as they come, until ``stop`` is called, or ``close`` by another thread."""
+        self._start()
+        while not self._closed and (delivery := self._next(None)) is not None:
             yield delivery
 
     def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
@@ -70,11 +74,14 @@ class GroupReader(GroupMember[D]):
         first = self._next(timeout)
         if first is None:
             return []
-        found = [first]
-        found += self._take_buffered(max_messages - 1)
-        while len(found) < max_messages and (more := self._take()) is not None:
-            found.append(more)
-            found += self._take_buffered(max_messages - len(found))
+        found, number = [first], len(self._handed) - 1
+        try:
+            found += self._take_buffered(max_messages - 1)
+            while len(found) < max_messages and (more := self._take()) is not None:
+                found.append(more)
+                found += self._take_buffered(max_messages - len(found))
+        except BaseException as error:
+            return self._broken_off(number, error)
         return found
 
     def run(self, handler: Callable[[D], object], workers: int = 1) -> None:
@@ -88,6 +95,7 @@ class GroupReader(GroupMember[D]):
         if workers < 1:
             raise ValueError(f"workers {workers}: expected 1 or more")
         self._start()
+        self._give_back_kept()
         if workers == 1:
             while (delivery := self._next(None, filtered=False)) is not None:
                 self._handed.clear()
@@ -126,9 +134,7 @@ class GroupReader(GroupMember[D]):
 
         The first of each partition counts as refused once: after ``max_attempts`` it is rejected.
         """
-        places = list(self._state.partitions) if partitions is None else partitions
-        self._handed = [one for one in self._handed if one.where not in places]
-        return self._state.roll_back(places, self._core.clock.monotonic())
+        return self._roll_back(partitions)
 
     def seek(self, where: TopicPartition, offset: int) -> None:
         """Go on at ``offset``, that of a message.
@@ -147,7 +153,10 @@ class GroupReader(GroupMember[D]):
     # the end
 
     def close(self) -> None:
-        """Settle what was handed out (with ``auto_ack``), save positions, leave the group. Further calls do nothing."""
+        """Settle what was handed out (with ``auto_ack``), save positions, leave the group. Further calls do nothing.
+
+        What another thread was handed that still runs is not settled: it may not have dealt with it yet.
+        """
         self._close(settle=True)
 
     def _close(self, *, settle: bool) -> None:
@@ -155,7 +164,7 @@ class GroupReader(GroupMember[D]):
             return
         self._closed = self._stopped = True
         atexit.unregister(self._close_forgotten)
-        if settle and self._options.auto_ack:
+        if settle and self._options.auto_ack and not self._is_read_elsewhere():
             self._settle_handed()
         if self._fetching is None:
             return
@@ -167,14 +176,21 @@ class GroupReader(GroupMember[D]):
         self._core.coordinator.close(CLOSE_S)
         self._fetching.close(CLOSE_S)
 
+    def _is_read_elsewhere(self) -> bool:
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        return self._reads in others
+
     def _close_forgotten(self) -> None:
+        if self._closed:
+            return
         warnings.warn(f"{self!r} was never closed; use it in a with block", ResourceWarning, stacklevel=2)
         self._close(settle=False)
 
     def _start(self) -> None:
         if self._closed:
-            raise ValueError("the consumer is closed")
+            raise ValueError(self._closed_text)
         if self._fetching is None:
+            tell_after_fork(self)
             self._fetching = self._start_fetching()
             self._core.coordinator.start()
             atexit.register(self._close_forgotten)
@@ -183,8 +199,10 @@ class GroupReader(GroupMember[D]):
 
     def _next(self, timeout: float | None, *, filtered: bool = True) -> D | None:
         self._start()
+        self._reads = threading.get_ident()
         if self._options.auto_ack:
             self._settle_handed()
+        self._raise_pending()
         clock = self._core.clock
         deadline_s = None if timeout is None else clock.monotonic() + timeout
         while not self._stopped:
@@ -213,6 +231,8 @@ class GroupReader(GroupMember[D]):
 
     def _take(self, *, filtered: bool = True) -> D | None:
         """Hand out the next message that is there, if there is any."""
+        if filtered and (kept := self._take_kept()) is not None:
+            return kept
         while not self._stopped:
             with self._state.lock:
                 self._check()

@@ -38,7 +38,7 @@ class GroupState(Generic[D, Q, O]):
         self.generation = 0
         self.paused: str | None = "the consumer has not joined its group yet"
         """Why nothing is handed out; ``None``: it is."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """What ends the consumer; its reader raises it."""
         self.changes: deque[Change] = deque()
         self.callbacks_running = 0
@@ -118,7 +118,7 @@ class GroupState(Generic[D, Q, O]):
                 self.paused = None
                 self.notify()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the consumer: its reader gets ``error``."""
         with self.lock:
             self.failure = self.failure or error

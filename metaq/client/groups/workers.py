@@ -41,7 +41,7 @@ class Workers(Generic[D]):
         try:
             while (delivery := self._take()) is not None:
                 self._work_on(delivery)
-        except Exception as error:  # the reader raises it
+        except BaseException as error:  # the reader raises it; a thread that ended unseen would keep its message
             self._state.fail(error)
 
     def _take(self) -> D | None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_client import Restarts, stored_messages
+from forked import in_child
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.ordered import OrderedProducer, Spool, parse_partition_map
 from metaq.client.records import Sent
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import StoreFailed, TopicNotFound
-from metaq.model import Message, Partition, TopicPartition
+from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
+from metaq.model import Address, Message, Partition, TopicPartition
 
 P0 = TopicPartition("t", Partition(0, 0))
 
@@ -117,3 +119,135 @@ def test_what_can_never_be_sent_is_refused(restarts: Restarts, pool: SessionPool
         assert list(producer.spooled) == [TopicPartition("other", Partition(0, 0))]
     with pytest.raises(ValueError, match="retry_s 0"):
         ordered(restarts, pool, tmp_path, retry_s=0)
+
+
+class Refusing:
+    """Stands for the partition's broker: takes what it is told to, and notes what it took."""
+
+    def __init__(self, producer: OrderedProducer, refused: bytes = b"") -> None:
+        self.taken, self.away, self._refused = list[bytes](), True, refused
+        producer._producer = self  # type: ignore[assignment]
+
+    def accepts(self, topic: str, partition: Partition) -> bool:
+        return not self.away
+
+    def send_many(self, topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
+        """One block: all of it, or what is before a message that is refused for good, if it is not the first block."""
+        texts = [message.payload for message in messages]
+        if self._refused in texts:
+            cause = BrokerError("b:1", "put", 500, "too long")
+            raise SendFailed(topic, str(cause), False, (None,) * len(texts)) from cause
+        self.taken += texts
+        return [Sent(topic=topic, partition=partition, offset=0, message_id=0) for _ in texts]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def alone(tmp_path: Path, pool: SessionPool) -> Iterator[OrderedProducer]:
+    """A producer that sends what waits only if it is told to."""
+    address = Address("127.0.0.1", 1)
+    with OrderedProducer(
+        FixedDirectory([address], pool), pool, {"t": "0:1"}, tmp_path / "spool", retry_s=1000
+    ) as producer:
+        yield producer
+
+
+def test_a_message_that_is_refused_for_good_waits_and_those_before_it_are_sent_once(
+    alone: OrderedProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Refusing(alone, b"3")
+    for number in range(6):
+        assert alone.send("t", str(number)) is None
+    broker.away = False
+    for _ in range(3):
+        assert not alone.recover(0.3)
+    assert broker.taken == [b"0", b"1", b"2"]
+    assert alone.spooled == {P0: 3}
+    assert "too long" in caplog.text
+
+
+def test_a_file_that_cannot_be_changed_does_not_have_messages_sent_again(
+    alone: OrderedProducer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Refusing(alone)
+    assert [alone.send("t", text) for text in "ab"] == [None, None]
+    database = alone._spool._database
+    assert database is not None
+    database.execute("PRAGMA query_only=1")  # as on a disk that is full: not even a deletion goes through
+    broker.away = False
+    for _ in range(3):
+        alone.recover(0.3)
+    assert alone.send("t", "c") is not None, "nothing waits any more"
+    assert broker.taken == [b"a", b"b", b"c"]
+    assert "readonly" in caplog.text
+    database.execute("PRAGMA query_only=0")
+    alone.close()
+    spool = Spool(tmp_path / "spool")
+    spool.open()
+    assert spool.places() == []
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (b"this is no database, though as long as one would begin", "file is not a database"),
+        ("INSERT INTO waiting (topic, part, body) VALUES ('t', 'nowhere', x'00')", "nowhere"),
+        ("DROP TABLE waiting; CREATE TABLE waiting (other TEXT)", "no such column"),
+    ],
+)
+def test_a_damaged_spool_is_named(tmp_path: Path, damage: bytes | str, says: str) -> None:
+    path = tmp_path / "spool"
+    if isinstance(damage, bytes):
+        path.write_bytes(damage * 100)
+    else:
+        spool = Spool(path)
+        spool.open()
+        spool.close()
+        database = sqlite3.connect(path)
+        database.executescript(damage)
+        database.close()
+    for _ in range(2):  # nothing of the first attempt is left open
+        with pytest.raises(StoreFailed, match=says) as failed:
+            Spool(path).open()
+        assert str(path) in str(failed.value)
+
+
+def test_a_row_that_cannot_be_read_does_not_end_the_recovery(
+    alone: OrderedProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Refusing(alone)
+    assert alone.send("t", "a") is None
+    database = alone._spool._database
+    assert database is not None
+    with database:
+        database.execute("UPDATE waiting SET body = 5")
+    broker.away = False
+    assert not alone.recover(0.3)
+    assert "cannot be read" in caplog.text
+    with database:
+        database.execute("UPDATE waiting SET body = x'61'")
+    assert alone.recover(20)
+    assert broker.taken == [b"a"]
+
+
+def test_a_producer_that_is_closed_or_belongs_to_a_parent_says_so(alone: OrderedProducer) -> None:
+    Refusing(alone)
+    assert alone.send("t", "a") is None
+
+    def in_vain() -> bool:
+        with pytest.raises(ValueError, match="the ordered producer belongs to the process"):
+            alone.send("t", "b")
+        alone.close()
+        return True
+
+    assert in_child(in_vain)
+    assert alone.send("t", "b") is None
+    assert alone.spooled == {P0: 2}
+    alone.close()
+    alone.close()
+    with pytest.raises(ValueError, match="is not open"):
+        alone.send("t", "c")
+    assert not alone.recover(60), "at once"

@@ -27,7 +27,7 @@ class MemberLocks:
 
     def __init__(self, requests: GroupRequests, clock: Clock) -> None:
         self._requests, self._clock, self._group = requests, clock, requests.group
-        self._lock = threading.Lock()  # around the requests, and what came of them
+        self._lock = threading.RLock()  # around the requests, and what came of them
         self._locked: dict[TopicPartition, float] = {}
         self._stopped = threading.Event()
         self._on_change: Callable[[], None] = lambda: None
@@ -62,6 +62,18 @@ class MemberLocks:
                         self._locked[queue] = now_s
             return {queue for queue in queues if queue in self._locked}
 
+    def renew(self, queues: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Renew those of these locks that were never lost; return those that are locked now.
+
+        A lock that was not renewed in time, because the process was frozen, counts as lost, even if it is free: another
+        member may have had it meanwhile.
+        """
+        with self._lock:
+            now_s = self._clock.monotonic()
+            for queue in [queue for queue, since_s in self._locked.items() if now_s - since_s >= LIFE_S]:
+                del self._locked[queue]
+            return self.lock([queue for queue in queues if queue in self._locked])
+
     def unlock(self, queues: Collection[TopicPartition]) -> None:
         """Give locks back; those that cannot be given back end by themselves."""
         with self._lock:
@@ -75,8 +87,10 @@ class MemberLocks:
 
     def _run(self) -> None:
         while not self._stopped.wait(RENEW_S):
-            queues = set(self._locked)
-            if self.lock(queues) != queues:
+            with self._lock:  # what is unlocked meanwhile stays so
+                queues = set(self._locked)
+                kept = self.renew(queues)
+            if kept != queues:
                 self._on_change()
 
 

@@ -186,6 +186,18 @@ class RocketMembership:
         """Return those of these that are this consumer's: all, or those that it could lock."""
         return set(partitions) if self._locks is None else self._locks.lock(partitions)
 
+    def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of these whose locks were never lost or, without locks, whose brokers list this consumer."""
+        if self._locks is not None:
+            return self._locks.renew(partitions)
+        if self._settings.broadcast:
+            return set(partitions)
+        topics = {where.topic for where in partitions}
+        listed = {topic for topic in topics if self.consumer_id in self._members(topic)}
+        if listed != topics:
+            self._heartbeats.soon()
+        return {where for where in partitions if where.topic in listed}
+
     def release(self, partitions: Collection[TopicPartition]) -> None:
         """Unlock these, if they are locked."""
         if self._locks is not None:

@@ -11,7 +11,7 @@ memory. Where that matters, because the group is not to begin at the first messa
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from math import inf
@@ -20,7 +20,7 @@ from typing import Final
 from metaq.backends.rocketmq.offsets import Offsets
 from metaq.client.groups.starts import Start
 from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
-from metaq.discovery.zk_layout import GroupOffset
+from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import MetaqError
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import Clock
@@ -85,17 +85,47 @@ class BrokerOffsets:
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``. All brokers are tried, whatever one of them answers."""
+        self._save_each(group, offsets, lambda queues: queues)
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """See ``ConditionalStorage``. Brokers cannot compare: their offsets are asked for just before they are set."""
+        changed: dict[TopicPartition, GroupOffset | None] = {}
+
+        def unchanged(queues: Collection[TopicPartition]) -> Collection[TopicPartition]:
+            for where, offset in self._offsets.committed(group, queues).items():
+                there = None if offset is None else GroupOffset(offset)
+                if not is_unchanged(there, expected.get(where), offsets[where]):
+                    changed[where] = there
+            return [where for where in queues if where not in changed]
+
+        self._save_each(group, offsets, unchanged)
+        return changed
+
+    def _save_each(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        select: Callable[[Collection[TopicPartition]], Collection[TopicPartition]],
+    ) -> None:
+        """Save at each broker what ``select`` says of its queues."""
         failure: MetaqError | None = None
         for queues in _by_broker(offsets).values():
             try:
-                self._offsets.commit(group, {where: offsets[where].offset for where in queues})
+                selected = select(queues)
+                if selected:
+                    self._offsets.commit(group, {where: offsets[where].offset for where in selected})
             except MetaqError as error:
                 failure = error if failure is None or not error.retryable else failure
                 self._own |= {where: (offsets[where].offset, inf) for where in queues}
             else:
                 until_s = self._clock.monotonic() + OWN_S
-                self._own |= {where: (offsets[where].offset, until_s) for where in queues}
-                self._zeros |= {where for where in queues if offsets[where].offset == 0}
+                self._own |= {where: (offsets[where].offset, until_s) for where in selected}
+                self._zeros |= {where for where in selected if offsets[where].offset == 0}
         if failure is not None:
             raise failure
 

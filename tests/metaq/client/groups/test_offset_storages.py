@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storage_contract import P0, P1, check_by_group_and_partition
+from storage_contract import P0, P1, check_by_group_and_partition, check_save_if_unchanged
 
 from metaq.client.offsets import GroupOffset, OffsetStorage, file, memory
 from metaq.client.sql_offsets import TABLE, DbApiOffsets, dbapi, sqlite
@@ -41,6 +41,11 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> OffsetStorage:
 def test_what_was_saved_is_loaded_by_group_and_partition(storage: OffsetStorage) -> None:
     """Databases have the same test in tests/databases."""
     check_by_group_and_partition(storage, lasting=not isinstance(storage, type(memory())))
+
+
+def test_what_somebody_else_has_saved_is_not_replaced(storage: OffsetStorage) -> None:
+    """Databases have the same test in tests/databases."""
+    check_save_if_unchanged(storage)
 
 
 def test_the_file_has_the_form_of_the_java_client(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""Saves the positions of a consumer, and none of a partition that has become another consumer's meanwhile.
+
+A process that was frozen (a stopped process, a paused machine) goes on as if no time had passed, and learns only later
+that its partitions were given to others. So before each save the registry of the group is asked whose they are now, and
+a storage that can do so saves only where it still has what this consumer knows to be there. If it has something else:
+
+==================================  ====================================================================================
+a partition has one owner           it is asked again who that is; a position of this consumer's replaces what a former
+                                    owner has written late
+else (RocketMQ without locks)       who is further wins
+==================================  ====================================================================================
+
+A storage with ``load`` and ``save`` only cannot compare: a process that freezes between the registry's answer and the
+save may write over the offset of the next owner. Then messages are repeated; none is lost.
+
+Source: docs/client.md, "Where offsets are stored".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from metaq.client.groups.membership import Membership
+from metaq.client.groups.state import GroupState
+from metaq.client.offsets import ConditionalStorage, OffsetStorage
+from metaq.discovery.zk_layout import GroupOffset, is_unchanged
+from metaq.model import TopicPartition
+
+ATTEMPTS_MAX: Final = 3
+"""How often the offset of a partition is compared in one save, while others go on writing it."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class PositionSaver:
+    """See the module. One thread at a time."""
+
+    def __init__(self, state: GroupState[Any, Any, Any], membership: Membership, storage: OffsetStorage) -> None:
+        self._state, self._membership, self._storage = state, membership, storage
+
+    def save(self, places: Collection[TopicPartition] | None = None) -> bool:
+        """Save the positions that have moved, of ``places`` only, if given; return whether none was refused.
+
+        Raises:
+            MetaqError: The registry or the storage could not be used. Positions are kept.
+        """
+        with self._state.lock:
+            due = dict(self._state.unsaved(places))
+            expected = {where: self._state.partitions[where].saved for where in due}
+        refused: set[TopicPartition] = set()
+        for _ in range(ATTEMPTS_MAX):
+            if not due:
+                break
+            mine = self._membership.owned_now(due)
+            refused |= due.keys() - mine
+            due = {where: position for where, position in due.items() if where in mine}
+            found = self._store(due, expected)
+            self._state.note_saved({where: position for where, position in due.items() if where not in found})
+            expected |= found
+            due = {where: due[where] for where in found}
+            refused |= {where for where, position in due.items() if not self._may_replace(found[where], position)}
+            due = {where: position for where, position in due.items() if where not in refused}
+        refused |= due.keys()
+        if refused:
+            named = ", ".join(map(str, sorted(refused)))
+            _LOG.warning("group %s: positions are not saved, another consumer has %s", self._membership.group, named)
+        return not refused
+
+    def _store(
+        self, due: Mapping[TopicPartition, GroupOffset], expected: Mapping[TopicPartition, GroupOffset | None]
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """Save; return what the storage has in the partitions where that is something else than was expected."""
+        if not due:
+            return {}
+        group, storage = self._membership.group, self._storage
+        if isinstance(storage, ConditionalStorage):
+            return storage.save_if_unchanged(group, due, expected)
+        found: dict[TopicPartition, GroupOffset | None] = {}
+        if not self._membership.exclusive:
+            there = storage.load(group, due)
+            found = {
+                where: there[where]
+                for where, position in due.items()
+                if where in there and not is_unchanged(there[where], expected[where], position)
+            }
+        if len(found) < len(due):
+            storage.save(group, {where: position for where, position in due.items() if where not in found})
+        return found
+
+    def _may_replace(self, there: GroupOffset | None, position: GroupOffset) -> bool:
+        return self._membership.exclusive or there is None or there.offset < position.offset
