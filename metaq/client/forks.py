@@ -7,23 +7,18 @@ that have started something are listed here, and told in the child.
 from __future__ import annotations
 
 import os
-from typing import Protocol
-from weakref import WeakSet
+from collections.abc import Callable
+from weakref import WeakMethod
+
+_listed: set[WeakMethod[Callable[[], None]]] = set()
 
 
-class Forked(Protocol):
-    """An object that has threads, or files that only one process may use."""
+def tell_after_fork(method: Callable[[], None]) -> None:
+    """Have a method of an object called in each child of this process, as long as somebody refers to the object.
 
-    def forked(self) -> None:
-        """This process is a child of the one that the object belongs to. Must not use a lock made before."""
-
-
-_listed: WeakSet[Forked] = WeakSet()
-
-
-def tell_after_fork(one: Forked) -> None:
-    """Have ``one.forked`` called in each child of this process, as long as somebody refers to ``one``."""
-    _listed.add(one)
+    It must not use a lock that was made before.
+    """
+    _listed.add(WeakMethod(method, _listed.discard))
 
 
 def forked_text(what: str) -> str:
@@ -32,9 +27,10 @@ def forked_text(what: str) -> str:
 
 
 def _tell() -> None:
-    for one in list(_listed):
-        _listed.discard(one)
-        one.forked()
+    methods = [method for one in list(_listed) if (method := one()) is not None]
+    _listed.clear()
+    for method in methods:
+        method()
 
 
 os.register_at_fork(after_in_child=_tell)

@@ -195,8 +195,8 @@ class OrderedProducer:
         self._parents: Spool | None = None
         self._thread: threading.Thread | None = None
 
-    def forked(self) -> None:
-        """See ``Forked``: the file is the parent's, and so is what waits in it."""
+    def _forked(self) -> None:
+        """In a child process: the file is the parent's, and so is what waits in it."""
         self._closed, self._thread = True, None
         self._parents, self._spool = self._spool, Spool(Path())  # never closed: that would touch the parent's file
         self._closed_text = forked_text("the ordered producer")
@@ -205,7 +205,7 @@ class OrderedProducer:
         self._spool.open()
         self._thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
         self._thread.start()
-        tell_after_fork(self)
+        tell_after_fork(self._forked)
         return self
 
     def __exit__(

@@ -52,7 +52,7 @@ class AsyncGroupReader(GroupMember[D]):
         if self._closed or self._loop is not None:
             raise ValueError("the consumer is closed, or in use")
         self._loop = loop = asyncio.get_running_loop()
-        tell_after_fork(self)
+        tell_after_fork(self._forked)
         self._state.wakers.append(lambda: from_any_thread(loop, self._wake))
         self._start_fetching(loop)
         self._core.coordinator.start()

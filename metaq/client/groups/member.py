@@ -25,8 +25,8 @@ class GroupMember(Generic[D]):
         self._stopped = self._closed = False
         self._closed_text = "the consumer is closed"
 
-    def forked(self) -> None:
-        """See ``Forked``: the parent goes on reading, this process cannot."""
+    def _forked(self) -> None:
+        """In a child process: the parent goes on reading, this process cannot."""
         self._closed = self._stopped = True
         self._closed_text = forked_text("the consumer")
 

@@ -190,7 +190,7 @@ class GroupReader(GroupMember[D]):
         if self._closed:
             raise ValueError(self._closed_text)
         if self._fetching is None:
-            tell_after_fork(self)
+            tell_after_fork(self._forked)
             self._fetching = self._start_fetching()
             self._core.coordinator.start()
             atexit.register(self._close_forgotten)
