@@ -117,7 +117,7 @@ def test_a_start_with_an_impossible_clock_waits_for_a_right_one(wrong: str, tmp_
 
 
 @pytest.mark.parametrize("away_ms", [10 * YEAR_MS, -DAY_MS])
-def test_a_clock_that_was_set_is_believed_after_a_while(away_ms: int, tmp_path: Path) -> None:
+def test_a_clock_that_was_set_is_trusted_after_a_while(away_ms: int, tmp_path: Path) -> None:
     def scenario(harness: Harness) -> None:
         assert harness.time_of_put() == NOW
         harness.clock.set_now_ms(NOW + away_ms)

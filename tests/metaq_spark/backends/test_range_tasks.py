@@ -57,7 +57,7 @@ def test_a_partition_that_is_deleted_and_not_there_again() -> None:
     assert read(harness.pool, end, life, failOnDataLoss="false") == []
 
 
-def test_a_broker_that_does_not_tell_lives_is_believed() -> None:
+def test_a_broker_that_does_not_tell_lives_is_trusted() -> None:
     harness = Harness(extensions=NO_EXTENSIONS)
     end = harness.put("orders", 0, 0, b"x")
     assert read(harness.pool, end, "0" * 32) == [b"x"]

@@ -64,7 +64,7 @@ def test_delayed_messages(tmp_path: Path, jump_ms: int) -> None:
         await broker.bodies_are(b"level", b"second")
         clock.advance(3 * DAY_MS)
         broker.parts.rounds.wake()
-        await until(lambda: broker.engine.id_clock.is_believed())
+        await until(lambda: broker.engine.id_clock.is_trusted())
         await broker.bodies_are(b"level", b"second", b"moment")
 
     play(tmp_path, scenario, clock=clock)
