@@ -52,7 +52,6 @@ class Harness:
     def payloads(self, topic: str = "orders") -> dict[str, list[bytes]]:
         found = {}
         for number, broker in enumerate(self.brokers):
-            for name, index in sorted(broker.partitions):
-                if name == topic:
-                    found[f"{number}-{index}"] = [message.payload for message in self.messages(number, topic, index)]
+            for index in sorted(index for name, index in broker.partitions if name == topic):
+                found[f"{number}-{index}"] = [message.payload for message in self.messages(number, topic, index)]
         return found
