@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.batches import Batch, Gathering
+from metaq.client.forks import tell_after_fork
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
 
@@ -73,7 +74,12 @@ class Submissions(Generic[M, P, S]):
         self._send, self._given, self._clock = send, given, clock
         self._linger_s, self._window_bytes, self._on_overflow = linger_s, window_bytes, on_overflow
         self._full_bytes = min(BATCH_BYTES_MAX, window_bytes)
-        self._gathering: Gathering[P, S] = Gathering(messages_max, bytes_max, clock.monotonic)
+        self._messages_max, self._bytes_max = messages_max, bytes_max
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have nothing taken yet."""
+        self._gathering: Gathering[P, S] = Gathering(self._messages_max, self._bytes_max, self._clock.monotonic)
         self._lock = threading.Lock()
         self._due, self._settled = threading.Condition(self._lock), threading.Condition(self._lock)
         self._bytes = 0
@@ -138,6 +144,14 @@ class Submissions(Generic[M, P, S]):
         self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
         self._thread.start()
         atexit.register(self._close_forgotten)
+        tell_after_fork(self._forked)
+
+    def _forked(self) -> None:
+        """In a child process: what was taken is sent by the parent; this process begins anew."""
+        atexit.unregister(self._close_forgotten)
+        listener = self._gathering.listener
+        self._begin()
+        self._gathering.listener = listener
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted is settled; return whether that was within ``timeout_s``."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fix_client import TIMEOUTS
+from forked import in_child
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
@@ -258,3 +259,20 @@ def test_wrong_values_are_refused_at_once(setting: Setting) -> None:
 def test_wrong_options_are_named(setting: Setting, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         setting.producer(**options)
+
+
+def test_a_forked_process_sends_its_own_messages_only(setting: Setting) -> None:
+    with setting.producer() as producer:
+        setting.gate.clear()
+        mine = producer.submit("orders", "parent", partition=Partition(0, 0))
+
+        def sends() -> bool:
+            setting.gate = threading.Event()
+            setting.gate.set()
+            sent = producer.submit("orders", "child", partition=Partition(0, 1)).result(10)
+            return sent.partition == Partition(0, 1) and setting.stored(1) == [b"child"]
+
+        assert in_child(sends)
+        setting.gate.set()
+        assert mine.result(10).partition == Partition(0, 0)
+    assert (setting.stored(0), setting.stored(1)) == ([b"parent"], [])
