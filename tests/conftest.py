@@ -1,6 +1,7 @@
 """Loads the fixtures in fix_*.py beside this file, keeps the process as each test found it, and orders the run."""
 
 import gc
+import itertools
 import logging
 import os
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from examples import FAST, examples
 from hypothesis import settings
+
+_numbers = itertools.count()
 
 pytest_plugins = ["pytester", *sorted(path.stem for path in Path(__file__).parent.glob("fix_*.py"))]
 
@@ -85,6 +88,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Collect what a test has left before the next one, if that must not leave anything."""
     if _leaves_sockets(item) and (nextitem is None or not _leaves_sockets(nextitem)):
         gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what consumers without ZooKeeper save on this machine apart: it is found by a broker's port, and another
+    test's broker may have had the same one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"))
 
 
 @pytest.fixture(autouse=True)
