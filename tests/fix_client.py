@@ -9,15 +9,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, free_port, system_section
 
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool, shared_pool
 from metaq.backends.metaq.session import Session
 from metaq.client.consumer import read_range
 from metaq.formats.frames import walk
 from metaq.model import INT64_MAX, Address, Message, OffsetRange
+from metaq.net.pool import Pool
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, GetOffset
 from metaq.testing.memory import MemoryBroker, MemoryTransport
@@ -173,3 +175,18 @@ def stored_messages(session: Session, topic: str, partition: int) -> list[Messag
     frames = [frame for run in runs for frame in walk(run.data, run.offset)]
     assert all(frame.intact for frame in frames)
     return [frame.message for frame in frames]
+
+
+@pytest.fixture
+def pools_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close all pools of connections that the test made: what runs in it leaves that to the end of its process."""
+    pools, make = list[Pool[Any]](), Pool.__init__
+
+    def noted(pool: Pool[Any], *arguments: Any, **more: Any) -> None:
+        pools.append(pool)
+        make(pool, *arguments, **more)
+
+    monkeypatch.setattr(Pool, "__init__", noted)
+    yield
+    for pool in (shared_pool(), *pools):
+        pool.close()

@@ -104,6 +104,7 @@ def in_this_process(command: Sequence[str], **_: str) -> float:
     return first_row.first_row(side, address)
 
 
+@pytest.mark.usefixtures("pools_closed")
 @pytest.mark.parametrize("program", [marked(each) for each in PROGRAMS])
 def test_it_measures(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fix_broker import RunningBroker
 from fix_eager_broker import rocketmq_address
 from fix_tls import Certificates
 
-from metaq.backends.metaq.pool import shared_pool
-from metaq.net.pool import Pool
-
 PAGE = Path(__file__).parents[3] / "docs" / "client.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("pools_closed")
 def test_the_examples_run(
     dev_broker: RunningBroker,
     certificates: Certificates,
@@ -31,20 +28,11 @@ def test_the_examples_run(
     mine = certificates.authority.issue_cert("localhost")
     mine.private_key_and_cert_chain_pem.write_to_path("me.pem")
     Path("ca.pem").write_text(Path(certificates.ca_file).read_text())
-    pools, make = list[Pool[Any]](), Pool.__init__
-
-    def noted(pool: Pool[Any], *arguments: Any, **more: Any) -> None:
-        pools.append(pool)
-        make(pool, *arguments, **more)
-
-    monkeypatch.setattr(Pool, "__init__", noted)  # some examples leave their client open
     names: dict[str, object] = {}
     rocketmq = str(rocketmq_address(dev_broker))
     for example in EXAMPLES:
         text = example.replace("127.0.0.1:8123", str(dev_broker.address)).replace("127.0.0.1:10911", rocketmq)
         exec(compile(text, str(PAGE), "exec"), names)
-    for pool in (shared_pool(), *pools):
-        pool.close()
     printed = capsys.readouterr().out
     assert "0-0 0 created b'first order'" in printed
     assert "bytes of messages" in printed
