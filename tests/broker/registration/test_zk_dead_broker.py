@@ -33,6 +33,8 @@ from metaq_spark.options.table import Use
 
 DEAD = Address("127.0.0.1", 9)
 
+pytestmark = pytest.mark.usefixtures("pools_closed")
+
 
 def directory_of(zookeeper: ZooKeeperRoot) -> ZooKeeperDirectory:
     """A new process's view."""
