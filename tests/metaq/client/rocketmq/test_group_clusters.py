@@ -1,0 +1,202 @@
+"""Groups of RocketMQ on clusters of all kinds, with threads and with asyncio; the brokers are in the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_thread import broker_thread
+from fix_broker import free_port, wait_until
+from fix_tls import Certificates
+
+from metaq import AsyncRocketMQ, RocketMQ
+from metaq.backends.rocketmq.pool import Credentials
+from metaq.client.rocketmq.groups.deliveries import RocketDelivery
+from metaq.errors import MetaqError
+from metaq.model import TopicPartition
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import Timeouts
+
+ACCOUNTS = """\
+accounts:
+  - accessKey: writer
+    secretKey: writer-secret
+    defaultTopicPerm: PUB
+  - accessKey: reader
+    secretKey: reader-secret
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms: [orders=SUB]
+    groupPerms: [g=SUB]
+  - accessKey: administrator
+    secretKey: administrator-secret
+    admin: true
+"""
+
+
+@contextmanager
+def rocketmq_broker(folder: Path, port: int, name: str = "a", more: str = "", **keys: Any) -> Iterator[None]:
+    """A broker for RocketMQ's clients, which is a name server, too, at ``port``."""
+    section = f"[rocketmq]\nenabled=true\nport={port}\nbrokerName={name}\nbrokerIP1=127.0.0.1\n{more}"
+    with broker_thread(folder, f"[topic=*]\n[zookeeper]\nzk.zkEnable=false\n{section}", **keys):
+        yield
+
+
+class Member:
+    """A consumer of either kind, with the names of the sync one."""
+
+    def __init__(self, consumer: Any, ask: Callable[[Any], Any]) -> None:
+        self.consumer, self._ask = consumer, ask
+
+    def fetch(self, timeout: float = 0.2) -> list[RocketDelivery]:
+        found: list[RocketDelivery] = self._ask(self.consumer.fetch(timeout=timeout))
+        return found
+
+    def commit(self) -> None:
+        self._ask(self.consumer.commit())
+
+    def read(self, count: int) -> list[str]:
+        found: list[str] = []
+        wait_until(
+            lambda: bool(found.extend(one.data.decode() for one in self.fetch())) or len(found) >= count,
+            f"{count} messages are read",
+        )
+        return sorted(found)
+
+    def queues(self, topic: str = "orders") -> list[TopicPartition]:
+        return [where for where in self.consumer.assignment if where.topic == topic]
+
+
+Open = Callable[..., Member]
+Make = Callable[..., Open]
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def clients(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes a client, which opens members of the group ``g`` that read ``orders``."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ExitStack() as stack:
+        if request.param == "threads":
+
+            def make(name_servers: str, **options: Any) -> Open:
+                mq = stack.enter_context(RocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
+                return lambda **given: Member(
+                    stack.enter_context(mq.consumer("g", ["orders"], **given)), lambda found: found
+                )
+
+            yield make
+        else:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever)
+            thread.start()
+            stack.callback(lambda: (loop.call_soon_threadsafe(loop.stop), thread.join(), loop.close()))
+
+            def ask(coroutine: Any) -> Any:
+                return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+
+            def entered(one: Any) -> Any:
+                stack.callback(lambda: ask(one.__aexit__(None, None, None)))
+                return ask(one.__aenter__())
+
+            def make_async(name_servers: str, **options: Any) -> Open:
+                mq = entered(AsyncRocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
+                return lambda **given: Member(entered(mq.consumer("g", ["orders"], **given)), ask)
+
+            yield make_async
+
+
+@pytest.fixture
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ExitStack]:
+    """Ends the brokers that are entered into it, after the clients."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_condition_picks_messages(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
+    port = free_port()
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", port))
+    with RocketMQ(f"127.0.0.1:{port}") as mq:
+        producer = mq.producer()
+        for number in range(6):
+            producer.send("orders", str(number), tag="hot", properties={"price": str(number)})
+        member = clients(f"127.0.0.1:{port}")(sql="price > 2 AND TAGS = 'hot'")
+        assert member.read(3) == ["3", "4", "5"]
+        producer.send("orders", "cheap", tag="hot", properties={"price": "1"})
+        producer.send("orders", "dear", tag="hot", properties={"price": "9"})
+        assert member.read(1) == ["dear"]
+
+
+def test_tls_with_certificates_on_both_sides(
+    brokers: ExitStack, clients: Make, tmp_path: Path, certificates: Certificates
+) -> None:
+    port = free_port()
+    files = {
+        "tlsCertFile": certificates.folder / "server.pem",
+        "tlsKeyFile": certificates.folder / "server.key",
+        "tlsClientCaFile": certificates.ca_file,
+    }
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", port, more="tls.server.mode=enforcing\n", **files))
+    tls = certificates.client("member")
+    with RocketMQ(f"127.0.0.1:{port}", tls=tls) as mq:
+        mq.producer().send("orders", "secret")
+    member = clients(f"127.0.0.1:{port}", tls=tls)()
+    assert member.read(1) == ["secret"]
+    for wrong in (None, TlsSettings(certificates.ca_file)):
+        other = clients(f"127.0.0.1:{port}", tls=wrong)()
+        wait_until(lambda other=other: "joining" in str(other.consumer.paused), "it is not let in")
+        assert other.fetch() == []
+    assert member.consumer.paused is None
+
+
+def test_accounts(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
+    port, accounts = free_port(), tmp_path / "accounts.yml"
+    accounts.write_text(ACCOUNTS)
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", port, more=f"aclEnable=true\naclFile={accounts}\n"))
+    servers = f"127.0.0.1:{port}"
+    with RocketMQ(servers, credentials=Credentials("administrator", "administrator-secret")) as admin:
+        admin.topics.create("orders", queues=2)
+    with RocketMQ(servers, credentials=Credentials("writer", "writer-secret")) as mq:
+        mq.producer().send("orders", "for readers")
+    member = clients(servers, credentials=Credentials("reader", "reader-secret"))()
+    assert member.read(1) == ["for readers"]
+    member.commit()
+    for account in (None, Credentials("writer", "writer-secret"), Credentials("reader", "wrong-secret")):
+        with pytest.raises(MetaqError) as refused:
+            clients(servers, credentials=account)(consumer_id="wrong").fetch(timeout=10)
+        assert "-secret" not in str(refused.value)
+
+
+def test_a_topic_that_gets_more_queues(
+    brokers: ExitStack, clients: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaq.client.rocketmq.groups.membership.REFRESH_S", 0.3)
+    port = free_port()
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", port))
+    with RocketMQ(f"127.0.0.1:{port}") as mq:
+        mq.topics.create("orders", queues=1)
+        member = clients(f"127.0.0.1:{port}")()
+        wait_until(lambda: not member.fetch() and len(member.queues()) == 1, "it reads the first one")
+        mq.topics.alter("orders", read_queues=3, write_queues=3)
+    with RocketMQ(f"127.0.0.1:{port}") as mq:
+        for queue in mq.cluster.partitions("orders"):
+            mq.producer().send("orders", str(queue), partition=queue)
+        assert len(member.read(3)) == 3, "in some milliseconds or after the next look at the route"
+        assert len(member.queues()) == 3
+
+
+def test_a_namespace(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
+    port = free_port()
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", port))
+    for namespace in ("one", "two", None):
+        with RocketMQ(f"127.0.0.1:{port}", namespace=namespace) as mq:
+            mq.producer().send("orders", str(namespace))
+    for namespace in ("one", "two", None):
+        member = clients(f"127.0.0.1:{port}", namespace=namespace)()
+        assert member.read(1) == [str(namespace)]
+        assert member.fetch() == []
+        assert {where.topic for where in member.consumer.assignment} == {"orders", "%RETRY%g"}
