@@ -136,14 +136,14 @@ class AsyncGroupReader(GroupMember[D]):
 
         What another task was handed that still runs is not settled: it may not have dealt with it yet.
         """
-        await self._close(settle=True)
+        elsewhere = self._reads not in (None, asyncio.current_task()) and not (self._reads and self._reads.done())
+        await self._close(settle=True, handed=not elsewhere)
 
-    async def _close(self, *, settle: bool) -> None:
+    async def _close(self, *, settle: bool, handed: bool = True) -> None:
         if self._closed:
             return
         self._closed = self._stopped = True
-        elsewhere = self._reads not in (None, asyncio.current_task()) and not (self._reads and self._reads.done())
-        if settle and self._options.auto_ack and not elsewhere:
+        if settle and handed and self._options.auto_ack:
             self._settle_handed()
         if self._loop is None:
             return

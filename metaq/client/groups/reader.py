@@ -157,14 +157,14 @@ class GroupReader(GroupMember[D]):
 
         What another thread was handed that still runs is not settled: it may not have dealt with it yet.
         """
-        self._close(settle=True)
+        self._close(settle=True, handed=not self._is_read_elsewhere())
 
-    def _close(self, *, settle: bool) -> None:
+    def _close(self, *, settle: bool, handed: bool = True) -> None:
         if self._closed:
             return
         self._closed = self._stopped = True
         atexit.unregister(self._close_forgotten)
-        if settle and self._options.auto_ack and not self._is_read_elsewhere():
+        if settle and handed and self._options.auto_ack:
             self._settle_handed()
         if self._fetching is None:
             return
