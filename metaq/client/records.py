@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, TypeVar
 
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import timestamp_ms
@@ -66,26 +66,39 @@ sent_at: Final[Callable[[str, Partition, int, int], Sent]] = maker(Sent)
 """(topic, partition, offset, message id) -> the record."""
 
 
-@made_directly
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """A message as it is stored.
+    """A message as it is stored. Immutable.
 
     ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
     ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that tell no time (a Java
     broker's). ``attribute`` is ``None`` if the message has none. Of a message that a RocketMQ client sent, it is the
     tag, ``properties`` has all properties, and ``data`` is decompressed; of others ``properties`` is ``None``.
+
+    Not a dataclass: a consumer makes hundreds of thousands a second, and a frozen one takes longer than all the rest.
     """
 
-    topic: str
-    partition: Partition
-    offset: int
-    end: int
-    message_id: int
-    timestamp_ms: int | None
-    attribute: str | None
-    data: bytes = field(repr=False)
-    properties: Mapping[str, str] | None = None
+    __slots__ = ("_attribute", "_data", "_end", "_message_id", "_offset", "_properties", "_where")
+
+    _shown: ClassVar[tuple[str, ...]] = (
+        *("topic", "partition", "offset", "end", "message_id", "timestamp_ms", "attribute", "properties"),
+    )
+    """What ``repr`` shows. Messages are equal if all of that is, and the data."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: Partition,
+        offset: int,
+        end: int,
+        message_id: int,
+        attribute: str | None,
+        data: bytes,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._where = TopicPartition(topic, partition)
+        self._offset, self._end, self._message_id = offset, end, message_id
+        self._attribute, self._data, self._properties = attribute, data, properties
 
     @classmethod
     def of(cls, where: TopicPartition, frame: Frame) -> Received:
@@ -97,14 +110,75 @@ class Received:
             CorruptRecord: The body cannot be decompressed.
         """
         message, fields = frame.message, frame.stored_fields
-        return cls(
+        return Received(
             topic=where.topic,
             partition=where.partition,
             offset=frame.offset,
             end=frame.end,
             message_id=frame.message_id,
-            timestamp_ms=timestamp_ms(frame.message_id),
             attribute=message.attribute,
             data=message.payload if fields is None else decompress(message.payload, fields.sys_flag),
             properties=None if fields is None else parse_properties(fields.properties),
         )
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition that it was read from."""
+        return self._where
+
+    @property
+    def topic(self) -> str:
+        """The topic of that."""
+        return self._where.topic
+
+    @property
+    def partition(self) -> Partition:
+        """The partition without its topic."""
+        return self._where.partition
+
+    @property
+    def offset(self) -> int:
+        """See the class."""
+        return self._offset
+
+    @property
+    def end(self) -> int:
+        """See the class."""
+        return self._end
+
+    @property
+    def message_id(self) -> int:
+        """The number that its broker gave it."""
+        return self._message_id
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """See the class."""
+        return timestamp_ms(self._message_id)
+
+    @property
+    def attribute(self) -> str | None:
+        """See the class."""
+        return self._attribute
+
+    @property
+    def data(self) -> bytes:
+        """What was sent."""
+        return self._data
+
+    @property
+    def properties(self) -> Mapping[str, str] | None:
+        """See the class."""
+        return self._properties
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
+        return f"{type(self).__name__}({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Received) or type(other) is not type(self):
+            return NotImplemented
+        return self._data == other._data and all(getattr(self, name) == getattr(other, name) for name in self._shown)
+
+    def __hash__(self) -> int:
+        return hash((self._where, self._offset, self._message_id))

@@ -59,14 +59,18 @@ class Frame(NamedTuple):
         Raises:
             CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8.
         """
+        return Message(*self.split())
+
+    def split(self) -> tuple[bytes, str | None]:
+        """Return the payload and the attribute; see ``message``."""
         if not self.flag & FLAG_ATTRIBUTE:
-            return Message(self.body)
+            return self.body, None
         end = self._attribute_end()
         attribute: bytes | None = self.body[_INT32.size : end]
         if self.flag & STORED_FORM == STORED_FORM and (fields := self.stored_fields) is not None:
             attribute = fields.tag or None
         try:
-            return Message(self.body[end:], None if attribute is None else attribute.decode())
+            return self.body[end:], None if attribute is None else attribute.decode()
         except UnicodeDecodeError as error:
             raise self._corrupt(f"the attribute is not UTF-8: {error.reason}") from None
 

@@ -11,6 +11,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from inspect import isawaitable
+from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
@@ -68,8 +69,18 @@ class AsyncGroupReader(GroupMember[D]):
     async def __aiter__(self) -> AsyncIterator[D]:
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another task."""
         self._check_loop()
+        state = self._state
         while not self._closed and (delivery := await self._next(None)) is not None:
             yield delivery
+            if (block := self._begin_stream()) is None:
+                continue
+            since = self._streamed_since
+            for message in islice(block.messages, block.taken, None):
+                block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                if state.version != since:
+                    block.taken -= 1
+                    break
+                yield message
 
     async def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
         """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
@@ -80,10 +91,11 @@ class AsyncGroupReader(GroupMember[D]):
             return []
         found, number = [first], len(self._handed) - 1
         try:
-            found += self._take_buffered(max_messages - 1)
-            while len(found) < max_messages and (more := await self._take()) is not None:
-                found.append(more)
-                found += self._take_buffered(max_messages - len(found))
+            while len(found) < max_messages and (more := self._take_many(max_messages - len(found))):
+                found += more
+            while len(found) < max_messages and (one := await self._take()) is not None:
+                found.append(one)
+                found += self._take_many(max_messages - len(found))
         except BaseException as error:
             return self._broken_off(number, error)
         return found
@@ -104,7 +116,8 @@ class AsyncGroupReader(GroupMember[D]):
     def stop(self) -> None:
         """Have the iteration, or ``run``, end behind the message in hand."""
         self._stopped = True
-        self._wake()
+        with self._state.lock:
+            self._state.notify()
 
     # settling
 
@@ -225,7 +238,7 @@ class AsyncGroupReader(GroupMember[D]):
             elif not self._is_wanted(delivery):
                 self._core.acknowledge(delivery)
             else:
-                self._handed.append(delivery)
+                self._note_handed(delivery)
                 return delivery
         return None
 

@@ -1,24 +1,18 @@
-"""A message as a consumer of a group hands it out, and the state of one that is not settled yet."""
+"""A message as a consumer of a group hands it out, and how a run of frames becomes such messages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeVar
+import struct
+from typing import ClassVar, Final, Protocol, Self, TypeVar
 
-from metaq.client.records import Received, made_directly
+from metaq.client.records import Received
+from metaq.errors import CorruptFrame
+from metaq.formats.checksum import CHECKSUM_MASK, crc32
+from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.model import Partition, TopicPartition
 
-
-class InHand:
-    """A message that was handed out: ``[offset, end)``, and whether it has been settled (acknowledged or rejected)."""
-
-    __slots__ = ("dropped", "end", "message_id", "offset", "settled")
-
-    def __init__(self, offset: int, end: int, message_id: int) -> None:
-        self.offset, self.end, self.message_id = offset, end, message_id
-        self.settled = False
-        self.dropped = False
-        """Whether it was rolled back: it is handed out again, as another delivery."""
+_HEADER: Final = struct.Struct(">IIqi")
+"""A frame's header. A negative length reads as one that no run is long enough for."""
 
 
 class HandedOut(Protocol):
@@ -37,6 +31,9 @@ class HandedOut(Protocol):
     def offset(self) -> int: ...
 
     @property
+    def end(self) -> int: ...
+
+    @property
     def message_id(self) -> int | str: ...
 
     @property
@@ -46,9 +43,9 @@ class HandedOut(Protocol):
     def generation(self) -> int: ...
 
     @property
-    def entry(self) -> InHand: ...
+    def reading(self) -> Reading: ...
 
-    def again(self) -> Self: ...
+    def again(self, refusals: int = 1) -> Self: ...
 
 
 D = TypeVar("D", bound=HandedOut)
@@ -56,26 +53,52 @@ D = TypeVar("D", bound=HandedOut)
 D_contra = TypeVar("D_contra", bound=HandedOut, contravariant=True)
 
 
-class Settler(Protocol[D_contra]):
+class Settler(Protocol):
     """Who takes acknowledgements."""
 
-    def acknowledge(self, delivery: D_contra) -> None: ...
+    def acknowledge(self, delivery: HandedOut) -> None: ...
 
 
-@made_directly
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A partition as it is read from one offset on, until it is lost, rolled back or sought in.
+
+    All messages of a reading share it. What was handed out in one that has ended cannot be settled any more.
+    """
+
+    __slots__ = ("generation", "settler", "where")
+
+    def __init__(self, where: TopicPartition, generation: int, settler: Settler) -> None:
+        self.where, self.generation, self.settler = where, generation, settler
+
+    def again(self) -> Reading:
+        """Return one of the same partition that begins now."""
+        return Reading(self.where, self.generation, self.settler)
+
+
 class Delivery(Received):
     """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1."""
 
-    attempt: int
-    generation: int
-    entry: InHand = field(repr=False, compare=False)
-    settler: Settler[Delivery] = field(repr=False, compare=False)
+    __slots__ = ("_attempt", "_reading")
+
+    _attempt: int
+    _reading: Reading
+
+    _shown: ClassVar[tuple[str, ...]] = (*Received._shown, "attempt", "generation")
 
     @property
-    def where(self) -> TopicPartition:
-        """The partition that it was read from."""
-        return TopicPartition(self.topic, self.partition)
+    def attempt(self) -> int:
+        """See the class."""
+        return self._attempt
+
+    @property
+    def generation(self) -> int:
+        """The assignment of the consumer that brought the partition."""
+        return self._reading.generation
+
+    @property
+    def reading(self) -> Reading:
+        """What it was read in; for the consumer that hands it out."""
+        return self._reading
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its partition are settled, too.
@@ -83,8 +106,63 @@ class Delivery(Received):
         Raises:
             PartitionLost: The partition has been released, or the message was rolled back.
         """
-        self.settler.acknowledge(self)
+        self._reading.settler.acknowledge(self)
 
-    def again(self) -> Delivery:
-        """Return the delivery that comes next, if this one is refused."""
-        return replace(self, attempt=self.attempt + 1)
+    def again(self, refusals: int = 1) -> Delivery:
+        """Return the delivery that comes next, if this one is refused so often."""
+        one = object.__new__(Delivery)
+        one._where, one._reading, one._attempt = self._where, self._reading, self._attempt + refusals
+        one._offset, one._end, one._message_id = self._offset, self._end, self._message_id
+        one._attribute, one._data, one._properties = self._attribute, self._data, self._properties
+        return one
+
+
+def deliveries_in(
+    run: bytes, start: int, base_offset: int, count_max: int, reading: Reading
+) -> tuple[list[Delivery], int]:
+    """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in it.
+
+    They end before a frame that is cut or damaged. ``base_offset`` is the offset of the run's first byte. This is what
+    reading costs most of its time, so nothing here is called that need not be.
+    """
+    found: list[Delivery] = []
+    total, where, make, unpack, crc = len(run), reading.where, object.__new__, _HEADER.unpack_from, crc32
+    starts_max, add = total - HEADER_BYTES, found.append
+    while start <= starts_max and count_max:
+        length, checksum, message_id, flag = unpack(run, start)
+        body_start = start + HEADER_BYTES
+        end = body_start + length
+        if end > total:
+            break
+        data = run[body_start:end]
+        if crc(data) & CHECKSUM_MASK != checksum:
+            break
+        offset = base_offset + start
+        attribute = None
+        if flag:
+            try:
+                data, attribute = Frame(offset, message_id, flag, checksum, data).split()
+            except CorruptFrame:
+                break
+        one = make(Delivery)
+        one._where, one._offset, one._end, one._message_id = where, offset, base_offset + end, message_id
+        one._attribute, one._data, one._properties = attribute, data, None
+        one._reading, one._attempt = reading, 1
+        add(one)
+        start = end
+        count_max -= 1
+    return found, start
+
+
+def delivery_of(frame: Frame, reading: Reading) -> Delivery:
+    """Return the message of a frame.
+
+    Raises:
+        CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8.
+    """
+    data, attribute = frame.split()
+    one = object.__new__(Delivery)
+    one._where, one._offset, one._end, one._message_id = reading.where, frame.offset, frame.end, frame.message_id
+    one._attribute, one._data, one._properties = attribute, data, None
+    one._reading, one._attempt = reading, 1
+    return one

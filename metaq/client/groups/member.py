@@ -8,6 +8,7 @@ from typing import Generic
 from metaq.client.forks import forked_text
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
+from metaq.client.groups.in_hand import Block, Span
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
 
@@ -17,7 +18,9 @@ class GroupMember(Generic[D]):
 
     def __init__(self, core: ConsumerCore[D]) -> None:
         self._core, self._state, self._options = core, core.state, core.options
-        self._handed: list[D] = []
+        self._handed: list[Span] = []
+        self._streamed: Block[D] | None = None
+        self._streamed_since = 0  # version of the state
         self._kept: list[D] = []
         """What a call that was interrupted had taken; it comes before anything else."""
         self._pending: Exception | None = None
@@ -56,6 +59,7 @@ class GroupMember(Generic[D]):
         return self._core.positions().get(where)
 
     def _seek(self, where: TopicPartition, offset: int) -> None:
+        self._end_stream()
         with self._state.lock:
             partition = self._state.partitions.get(where)
             if partition is None:
@@ -66,12 +70,16 @@ class GroupMember(Generic[D]):
 
     # what was handed out
 
-    def _take_buffered(self, limit: int) -> list[D]:
+    def _note_handed(self, delivery: D) -> None:
+        self._handed.append(Span(delivery, delivery, 1))
+
+    def _take_many(self, count_max: int) -> list[D]:
         """Hand out what is buffered of one partition, much faster than one by one; nothing if the program filters."""
         if self._options.where is not None or self._stopped or self._kept:
             return []
-        found = self._state.take_buffered(self._core.clock.monotonic(), limit)
-        self._handed += found
+        found = self._state.take_many(count_max)
+        if found:
+            self._handed.append(Span(found[0], found[-1], len(found)))
         return found
 
     def _broken_off(self, first: int, error: BaseException) -> list[D]:
@@ -80,7 +88,7 @@ class GroupMember(Generic[D]):
         It has to reach the program, or else it would be settled unseen by the next call, which raises ``error``. If
         the call is interrupted, or cancelled, it is kept for the next one instead.
         """
-        found = self._handed[first:]
+        found = [one for span in self._handed[first:] for one in self._state.within(span)]
         if isinstance(error, Exception):
             self._pending = error
             return found
@@ -94,7 +102,7 @@ class GroupMember(Generic[D]):
             one = self._kept.pop(0)
             partition = self._state.partitions.get(one.where)
             if partition is not None and partition.generation == one.generation:
-                self._handed.append(one)
+                self._note_handed(one)
                 return one
         return None
 
@@ -107,9 +115,35 @@ class GroupMember(Generic[D]):
         if error is not None:
             raise error
 
+    def _begin_stream(self) -> Block[D] | None:
+        """Return messages behind the one that was handed out, for an iteration to take one by one without a lock.
+
+        It may go on as long as the version of the state is ``_streamed_since``. ``None``: ``_next`` has to be asked.
+        """
+        state = self._state
+        if len(self._handed) != 1 or not self._options.auto_ack or self._options.where is not None:
+            return None
+        with state.lock:
+            if self._stopped or state.changes or state.failure is not None:
+                return None
+            block = state.stream(self._handed[0].last)
+            if block is not None:
+                self._handed.clear()
+                self._streamed, self._streamed_since = block, state.version
+            return block
+
+    def _end_stream(self) -> None:
+        """Hand out one by one again: the last message that an iteration took is in hand."""
+        block, self._streamed = self._streamed, None
+        if block is not None:
+            last = block.messages[block.taken - 1]
+            self._state.end_stream(last.where)
+            self._note_handed(last)
+
     def _roll_back(self, partitions: Collection[TopicPartition] | None) -> int:
+        self._end_stream()
         places = list(self._state.partitions) if partitions is None else partitions
-        self._handed = [one for one in self._handed if one.where not in places]
+        self._handed = [span for span in self._handed if span.first.where not in places]
         self._kept = [one for one in self._kept if one.where not in places]
         return self._state.roll_back(places, self._core.clock.monotonic())
 
@@ -124,6 +158,7 @@ class GroupMember(Generic[D]):
             raise
 
     def _settle_handed(self) -> None:
+        self._end_stream()
         handed, self._handed = self._handed, []
         if handed:
-            self._state.acknowledge_all(handed)
+            self._state.acknowledge_spans(handed)

@@ -96,7 +96,7 @@ class MetaqCore(ConsumerCore[Delivery]):
             membership,
             storage,
             StartResolver(cluster.directory, cluster.pool, options.start),
-            lambda where, start, generation, saved: OwnedPartition(where, start, generation, read, saved),
+            lambda where, start, generation, saved: OwnedPartition(where, start, generation, read, state, saved),
             CoordinatorSettings(
                 strategy=options.strategy,
                 save_s=options.save_s,

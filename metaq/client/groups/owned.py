@@ -2,23 +2,24 @@
 
 ::
 
-    offset     position          frontier
-    settled ──────┤                 │
+    offset     position
+    settled ──────┤
     in hand       ├─────────────────┤
 
-``position`` is what is saved: every message before it is settled. How a partition is fetched and decoded is up to its
-subclass, one for each system. Times are seconds of a monotonic clock.
+``position`` is what is saved: every message before it is settled. What is in hand is counted by ranges (``in_hand``).
+How a partition is fetched and decoded is up to its subclass, one for each system. Times are seconds of a monotonic
+clock.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from metaq.client.groups.deliveries import D, InHand, Settler
+from metaq.client.groups.deliveries import D, HandedOut, Reading, Settler
+from metaq.client.groups.in_hand import Block, InHand, Span
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.model import TopicPartition
 
@@ -40,10 +41,23 @@ class Jump:
     to: int
 
 
+Seen = Callable[[int | str], bool]
+"""Whether a message with this id was there before, and is to be left out."""
+
+
+class Chunk(NamedTuple, Generic[D]):
+    """Decoded messages, maybe none; a reader goes on at the offset ``end`` behind them."""
+
+    messages: list[D]
+    end: int
+
+
 class Owned(ABC, Generic[D, Q, O]):
     """See the module. ``saved`` is what the offset storage has, ``None`` if it has nothing. Not thread-safe."""
 
-    def __init__(self, where: TopicPartition, start: GroupOffset, generation: int, saved: GroupOffset | None) -> None:
+    def __init__(
+        self, where: TopicPartition, start: GroupOffset, generation: int, settler: Settler, saved: GroupOffset | None
+    ) -> None:
         self.where, self.generation, self.saved = where, generation, saved
         self.revoking = False
         """No more messages are handed out, those in hand may still be settled."""
@@ -51,11 +65,13 @@ class Owned(ABC, Generic[D, Q, O]):
         """Nothing is settled or saved any more."""
         self.busy = False
         """A worker has it; another one leaves it alone."""
-        self._frontier = start.offset
-        self._last_id = start.message_id
+        self.decoded = 0
+        """Counts the looks into the buffer: after one there may be space for more."""
+        self._reading = Reading(where, generation, settler)
+        self._hand: InHand[D] = InHand(start)
         self._failed: tuple[int, int] = (-1, 0)  # offset of a message that was refused, and how often
         self._again: tuple[D, float] | None = None
-        self._in_hand: deque[InHand] = deque()
+        self._cut: Chunk[D] | None = None  # decoded, and not in hand yet
         self._not_before = 0.0
 
     # what is fetched
@@ -77,13 +93,13 @@ class Owned(ABC, Generic[D, Q, O]):
         """Forget what is buffered and asked for, and go on at ``offset``."""
 
     @abstractmethod
-    def _take_next(self, seen: Callable[[int | str], bool], settler: Settler[D]) -> D | None:
-        """Hand out the next message of what is buffered. Raises as ``take``."""
+    def _decode(self) -> Chunk[D] | None:
+        """Decode some of what is buffered; ``None``: nothing whole is. Raises as ``take``."""
 
     # what is handed out
 
-    def take(self, now_s: float, seen: Callable[[int | str], bool], settler: Settler[D]) -> D | None:
-        """Hand out the next message; ``None`` if there is none now. ``seen``: leave out a message with this id.
+    def take(self, now_s: float, seen: Seen | None = None) -> D | None:
+        """Hand out the next message; ``None`` if there is none now. What was ``seen`` is left out.
 
         Raises:
             CorruptFrame, CorruptRecord: The next message is damaged, and damaged ones are not to be skipped.
@@ -91,41 +107,90 @@ class Owned(ABC, Generic[D, Q, O]):
         if self.lost or self.revoking:
             return None
         if self._again is None:
-            return self._take_next(seen, settler)
+            return self._hand.take(1)[0] if self._find_next(seen) else None
         delivery, due_s = self._again
         if now_s < due_s:
             return None
         self._again = None
         return delivery
 
-    def _enter(self, entry: InHand) -> int:
-        """Note that a message is handed out; return which attempt that is."""
-        self._in_hand.append(entry)
-        self._frontier = entry.end
+    def take_many(self, count_max: int, seen: Seen | None = None) -> list[D]:
+        """Hand out messages as ``take`` does, up to one that was refused before: that one ``take`` hands out."""
+        if self.lost or self.revoking or self._again is not None or not self._find_next(seen):
+            return []
+        hand = self._hand
+        if hand.next.attempt > 1:
+            return []
+        if seen is not None:
+            return hand.take(1)
+        return hand.take(count_max)
+
+    def stream(self, behind: HandedOut) -> Block[D] | None:
+        """Return messages that an iteration may take by itself, behind the only one in hand; see ``in_hand``."""
+        if self.lost or self.revoking or self._again is not None:
+            return None
+        return self._hand.stream(behind)
+
+    def end_stream(self) -> None:
+        """Hand out by ``take`` again."""
+        self._hand.end_stream()
+
+    def _find_next(self, seen: Seen | None) -> bool:
+        """Have a message that can be taken next; return whether there is one."""
+        hand = self._hand
+        while True:
+            if hand.has_more and seen is not None:
+                hand.leave_out(seen)
+            if hand.has_more:
+                return True
+            chunk = self._next_chunk()
+            if chunk is None:
+                return False
+            hand.add(*chunk)
+
+    def _next_chunk(self) -> Chunk[D] | None:
+        """Return what to hand out next. A message that was refused before is the first one of its chunk."""
+        self.decoded += 1
+        chunk, self._cut = self._cut or self._decode(), None
         failed_at, failures = self._failed
-        return failures + 1 if failed_at == entry.offset else 1
+        if chunk is None or not chunk.messages or not chunk.messages[0].offset <= failed_at < chunk.end:
+            return chunk
+        messages = chunk.messages
+        index = sum(one.offset < failed_at for one in messages)
+        if index < len(messages) and messages[index].offset == failed_at:
+            if index:
+                self._cut = Chunk(messages[index:], chunk.end)
+                return Chunk(messages[:index], failed_at)
+            messages[0] = messages[0].again(failures)
+        return chunk
 
     # how far it is settled
 
     @property
     def position(self) -> GroupOffset:
         """Every message before this offset is settled; the id is that of the last one."""
-        return GroupOffset(self._in_hand[0].offset if self._in_hand else self._frontier, self._last_id)
+        return self._hand.position
 
     @property
     def in_hand(self) -> int:
         """Messages that were handed out and are not settled."""
-        return len(self._in_hand)
+        return self._hand.count
 
-    def settle(self, entry: InHand) -> bool:
+    def settle(self, delivery: HandedOut) -> bool:
         """Settle a message; return whether that counts: not after its partition was lost or it was rolled back."""
-        if self.lost or entry.dropped:
+        if self.lost or delivery.reading is not self._reading:
             return False
-        entry.settled = True
-        in_hand = self._in_hand
-        while in_hand and in_hand[0].settled:
-            self._last_id = in_hand.popleft().message_id
+        self._hand.settle(delivery.offset)
         return True
+
+    def settle_span(self, span: Span) -> None:
+        """Settle messages, as far as that counts."""
+        if not self.lost and span.first.reading is self._reading:
+            self._hand.settle_span(span)
+
+    def within(self, span: Span) -> list[D]:
+        """Return the messages of a span that can still be settled."""
+        return [] if self.lost or span.first.reading is not self._reading else self._hand.within(span)
 
     @property
     def retry_s(self) -> float | None:
@@ -134,7 +199,7 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def retry(self, delivery: D, again: D, due_s: float) -> bool:
         """Hand ``again`` out from ``due_s`` on, before anything else of the partition; return as ``settle``."""
-        if self.lost or delivery.entry.dropped:
+        if self.lost or delivery.reading is not self._reading:
             return False
         self._again = again, due_s
         return True
@@ -145,9 +210,9 @@ class Owned(ABC, Generic[D, Q, O]):
         Only the first of them counts as refused: nobody can say which one was meant. ``pause_s``: how long to wait
         after so many refusals.
         """
-        if not self._in_hand:
+        count, first = self._hand.count, self._hand.position.offset
+        if not count:
             return 0
-        count, first = len(self._in_hand), self._in_hand[0].offset
         failures = 1 + (self._failed[1] if self._failed[0] == first else 0)
         self._failed = first, failures
         self.seek(first)
@@ -156,10 +221,8 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def seek(self, offset: int) -> None:
         """Go on at ``offset``; what is in hand will not be settled any more."""
-        for entry in self._in_hand:
-            entry.dropped = True
-        self._in_hand.clear()
-        self._again = None
-        self._frontier = offset
+        self._reading = self._reading.again()
+        self._hand = InHand(GroupOffset(offset, self._hand.position.message_id))
+        self._again = self._cut = None
         self._restart(offset)
         self._not_before = 0.0

@@ -156,14 +156,13 @@ CREATE TABLE IF NOT EXISTS parked (
         )
 
     def _message(self, values: tuple[object, ...]) -> Received:
-        topic, part, position, after, message_id, stored_ms, attribute, body = values
+        topic, part, position, after, message_id, _, attribute, body = values
         return Received(
             topic=str(topic),
             partition=Partition.parse_any(str(part)),
             offset=self._integer(position),
             end=self._integer(after),
             message_id=self._integer(message_id),
-            timestamp_ms=None if stored_ms is None else self._integer(stored_ms),
             attribute=None if attribute is None else str(attribute),
             data=body if isinstance(body, bytes) else b"",
         )

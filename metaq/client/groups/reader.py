@@ -10,6 +10,7 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -64,8 +65,18 @@ class GroupReader(GroupMember[D]):
     def __iter__(self) -> Iterator[D]:
         """Yield messages as they come, until ``stop`` is called, or ``close`` by another thread."""
         self._start()
+        state = self._state
         while not self._closed and (delivery := self._next(None)) is not None:
             yield delivery
+            if (block := self._begin_stream()) is None:
+                continue
+            since = self._streamed_since
+            for message in islice(block.messages, block.taken, None):
+                block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                if state.version != since:
+                    block.taken -= 1
+                    break
+                yield message
 
     def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
         """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""
@@ -76,10 +87,11 @@ class GroupReader(GroupMember[D]):
             return []
         found, number = [first], len(self._handed) - 1
         try:
-            found += self._take_buffered(max_messages - 1)
-            while len(found) < max_messages and (more := self._take()) is not None:
-                found.append(more)
-                found += self._take_buffered(max_messages - len(found))
+            while len(found) < max_messages and (more := self._take_many(max_messages - len(found))):
+                found += more
+            while len(found) < max_messages and (one := self._take()) is not None:
+                found.append(one)
+                found += self._take_many(max_messages - len(found))
         except BaseException as error:
             return self._broken_off(number, error)
         return found
@@ -244,7 +256,7 @@ class GroupReader(GroupMember[D]):
             elif filtered and not self._is_wanted(delivery):
                 self._core.acknowledge(delivery)
             else:
-                self._handed.append(delivery)
+                self._note_handed(delivery)
                 return delivery
         return None
 

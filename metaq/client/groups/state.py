@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Literal
 
-from metaq.client.groups.deliveries import D
+from metaq.client.groups.deliveries import D, HandedOut
+from metaq.client.groups.in_hand import Block, Span
 from metaq.client.groups.owned import POLL_STEPS, Jump, O, Owned, Q
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError, PartitionLost
@@ -53,6 +54,7 @@ class GroupState(Generic[D, Q, O]):
         self._retry_max_s = retry_max_s
         self._seen: OrderedDict[int | str, None] = OrderedDict()
         self._seen_max = dedupe
+        self._seen_before = self._seen.__contains__ if dedupe else None
         self._order: deque[TopicPartition] = deque()
 
     def notify(self) -> None:
@@ -110,6 +112,7 @@ class GroupState(Generic[D, Q, O]):
         """Hand out nothing until ``resume``."""
         with self.lock:
             self.paused = why
+            self.version += 1
 
     def resume(self) -> None:
         """Hand out messages again."""
@@ -166,14 +169,9 @@ class GroupState(Generic[D, Q, O]):
             return None
         for _ in range(len(self._order)):
             partition = self.partitions[self._order[0]]
-            if not (free_only and partition.busy):
-                asks = partition.next_request_s() is None
-                if (delivery := partition.take(now_s, self._is_seen, self)) is not None:
-                    if asks and partition.next_request_s() is not None:
-                        self.notify()  # the buffer is nearly empty
-                    return delivery
-                if asks and partition.next_request_s() is not None:
-                    self.notify()
+            is_free = not (free_only and partition.busy)
+            if is_free and (delivery := self._take(partition, now_s)) is not None:
+                return delivery
             self._order.rotate(-1)
         return None
 
@@ -186,36 +184,65 @@ class GroupState(Generic[D, Q, O]):
         partition = self.partitions.get(where)
         if partition is None or self.paused is not None:
             return None
-        delivery = partition.take(now_s, self._is_seen, self)
-        if delivery is None and partition.next_request_s() is not None:
-            self.notify()
-        return delivery
+        return self._take(partition, now_s)
 
-    def take_buffered(self, now_s: float, limit: int) -> list[D]:
-        """Hand out up to ``limit`` messages of the partition that the last one was of, up to one that was refused.
+    def take_many(self, count_max: int) -> list[D]:
+        """Hand out up to ``count_max`` messages of one partition, as ``take`` would if they are buffered.
 
         Never raises: what is damaged is found again by ``take``, as is what was refused.
         """
-        found: list[D] = []
         with self.lock:
-            partition = self.partitions.get(self._order[0]) if self._order else None
-            if partition is None or self.paused is not None or self.failure is not None:
-                return found
-            asks = partition.next_request_s() is None
-            with suppress(MetaqError):
-                while len(found) < limit and partition.retry_s is None:
-                    if (one := partition.take(now_s, self._is_seen, self)) is None:
-                        break
-                    found.append(one)
-            if asks and partition.next_request_s() is not None:
-                self.notify()
-        return found
+            if self.paused is not None or self.failure is not None:
+                return []
+            for _ in range(len(self._order)):
+                partition = self.partitions[self._order[0]]
+                decoded, found = partition.decoded, list[D]()
+                with suppress(MetaqError):
+                    found = partition.take_many(count_max, self._seen_before)
+                if partition.decoded != decoded:
+                    self._wake_fetchers(partition)
+                if found:
+                    return found
+                self._order.rotate(-1)
+        return []
+
+    def stream(self, behind: HandedOut) -> Block[D] | None:
+        """Return messages that an iteration may take by itself; see ``Owned.stream``. The caller has the lock."""
+        partition = self.partitions.get(behind.where)
+        if partition is None or self.paused is not None or self._seen_max:
+            return None
+        return partition.stream(behind)
+
+    def end_stream(self, where: TopicPartition) -> None:
+        """Hand out by ``take`` again."""
+        with self.lock:
+            if where in self.partitions:
+                self.partitions[where].end_stream()
+            self.version += 1
+
+    def _take(self, partition: Owned[D, Q, O], now_s: float) -> D | None:
+        decoded = partition.decoded
+        delivery = partition.take(now_s, self._seen_before)
+        if partition.decoded != decoded:
+            self._wake_fetchers(partition)
+        return delivery
+
+    def _wake_fetchers(self, partition: Owned[D, Q, O]) -> None:
+        """Part of its buffer was decoded: there may be space for more."""
+        if partition.next_request_s() is not None:
+            self.notify()
+
+    def within(self, span: Span) -> list[D]:
+        """Return the messages of a span that can still be settled."""
+        with self.lock:
+            partition = self.partitions.get(span.first.where)
+            return [] if partition is None else partition.within(span)
 
     def next_retry_s(self) -> float | None:
         """Return when the next refused message is due. The caller has the lock."""
         return min((at for one in self.partitions.values() if (at := one.retry_s) is not None), default=None)
 
-    def acknowledge(self, delivery: D) -> None:
+    def acknowledge(self, delivery: HandedOut) -> None:
         """Settle a message.
 
         Raises:
@@ -223,30 +250,26 @@ class GroupState(Generic[D, Q, O]):
         """
         with self.lock:
             partition = self.partitions.get(delivery.where)
-            ours = partition is not None and partition.generation == delivery.generation
-            if partition is None or not ours or not partition.settle(delivery.entry):
+            if partition is None or not partition.settle(delivery):
                 raise PartitionLost(str(delivery.where), delivery.offset, delivery.generation)
             if self._seen_max:
                 self._note_seen(delivery.message_id)
             if partition.revoking:
                 self.notify()
 
-    def acknowledge_all(self, deliveries: Sequence[D]) -> None:
+    def acknowledge_spans(self, spans: Sequence[Span]) -> None:
         """Settle messages; those whose partition is lost are left out: they are delivered again, here or elsewhere."""
-        where: TopicPartition | None = None
-        partition, revoking = None, False
         with self.lock:
-            for one in deliveries:
-                if where is None or one.partition != where.partition or one.topic != where.topic:
-                    where = one.where
-                    partition = self.partitions.get(where)
-                if partition is None or partition.generation != one.generation or not partition.settle(one.entry):
+            for span in spans:
+                partition = self.partitions.get(span.first.where)
+                if partition is None:
                     continue
                 if self._seen_max:
-                    self._note_seen(one.message_id)
-                revoking = revoking or partition.revoking
-            if revoking:
-                self.notify()
+                    for one in partition.within(span):
+                        self._note_seen(one.message_id)
+                partition.settle_span(span)
+                if partition.revoking:
+                    self.notify()
 
     def schedule_retry(self, delivery: D, now_s: float) -> bool:
         """Hand a message out again after a pause that grows with its attempts; return whether it is still ours."""
@@ -296,9 +319,6 @@ class GroupState(Generic[D, Q, O]):
             for where, partition in self.partitions.items():
                 if where in asked:
                     partition.saved = stored.get(where)
-
-    def _is_seen(self, message_id: int | str) -> bool:
-        return message_id in self._seen
 
     def _note_seen(self, message_id: int | str) -> None:
         self._seen[message_id] = None

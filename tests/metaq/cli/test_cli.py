@@ -21,15 +21,16 @@ from metaq.cli.message_form import compile_format
 from metaq.cli.output import json_value, print_rows, time_text
 from metaq.cli.profile import Profile, ProfileError, read_profile
 from metaq.client.records import Received
+from metaq.formats.message_id import EPOCH_MS, TIME_SHIFT
 from metaq.model import Partition
 
+MESSAGE_ID = (1_700_000_000_123 - EPOCH_MS) << TIME_SHIFT
 MESSAGE = Received(
     topic="orders",
     partition=Partition(0, 1),
     offset=57,
     end=80,
-    message_id=9,
-    timestamp_ms=1_700_000_000_123,
+    message_id=MESSAGE_ID,
     attribute="paid",
     data=b"\xffraw",
 )
@@ -40,7 +41,7 @@ COMMAND = [sys.executable, "-m", "metaq.cli.main"]
     ("text", "written"),
     [
         (r"%v\n", b"\xffraw\n"),
-        (r"%t/%p\t%o %i %s%%\0\\", b"orders/0-1\t57 9 4%\0\\"),
+        (r"%t/%p\t%o %i %s%%\0\\", b"orders/0-1\t57 %d 4%%\0\\" % MESSAGE_ID),
         ("%T %a", b"2023-11-14T22:13:20.123Z paid"),
         ("", b""),
     ],

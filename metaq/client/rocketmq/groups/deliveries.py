@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.backends.rocketmq.names import without_namespace
-from metaq.client.groups.deliveries import InHand, Settler
+from metaq.client.groups.deliveries import Reading
+from metaq.client.records import made_directly
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.formats.rocketmq.records import Record
 from metaq.model import TopicPartition
@@ -15,6 +16,7 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"
 """Property of a message that comes again: the topic that it was sent to."""
 
 
+@made_directly
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocketDelivery(RocketReceived):
     """A message of a consumer group. ``attempt`` counts its deliveries in this consumer, from 1.
@@ -25,11 +27,14 @@ class RocketDelivery(RocketReceived):
     """
 
     attempt: int
-    generation: int
     where: TopicPartition
     log_offset: int = field(repr=False)
-    entry: InHand = field(repr=False, compare=False)
-    settler: Settler[RocketDelivery] = field(repr=False, compare=False)
+    reading: Reading = field(repr=False, compare=False)
+
+    @property
+    def generation(self) -> int:
+        """The assignment of the consumer that brought the queue."""
+        return self.reading.generation
 
     def ack(self) -> None:
         """Settle this message: the position moves past it once all earlier ones of its queue are settled, too.
@@ -37,11 +42,11 @@ class RocketDelivery(RocketReceived):
         Raises:
             PartitionLost: The queue has been released, or the message was rolled back.
         """
-        self.settler.acknowledge(self)
+        self.reading.settler.acknowledge(self)
 
-    def again(self) -> RocketDelivery:
-        """Return the delivery that comes next, if this one is refused."""
-        return replace(self, attempt=self.attempt + 1)
+    def again(self, refusals: int = 1) -> RocketDelivery:
+        """Return the delivery that comes next, if this one is refused so often."""
+        return replace(self, attempt=self.attempt + refusals)
 
 
 def original_topic(record: Record, where: TopicPartition, namespace: str | None) -> str:

@@ -7,18 +7,18 @@ inner batches as one record, so tags and offsets are looked at here before a mes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from metaq.backends.rocketmq.pulls import ALL, Found, Moved, NotYet, Subscription
 from metaq.backends.rocketmq.waiting_pulls import Outcome
-from metaq.client.groups.deliveries import InHand, Settler
-from metaq.client.groups.owned import POLL_STEPS, Jump, Owned
+from metaq.client.groups.deliveries import Settler
+from metaq.client.groups.owned import POLL_STEPS, Chunk, Jump, Owned
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery, original_topic
 from metaq.client.rocketmq.records import received_fields
-from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
-from metaq.errors import CorruptRecord
+from metaq.discovery.zk_layout import GroupOffset
+from metaq.errors import CorruptRecord, MetaqError
 from metaq.formats.rocketmq.properties import TAGS
 from metaq.formats.rocketmq.records import Record, read_record, unwrapped
 from metaq.formats.rocketmq.sys_flags import INNER_BATCH
@@ -66,16 +66,17 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
         start: GroupOffset,
         generation: int,
         settings: QueueSettings,
+        settler: Settler,
         saved: GroupOffset | None = None,
     ) -> None:
-        super().__init__(where, start, generation, saved)
+        super().__init__(where, start, generation, settler, saved)
         self._settings = settings
         self._broker_id = 0
         self._pause_s = 0.0
         self._restart(start.offset)
 
     def _restart(self, offset: int) -> None:
-        self._fetched = offset
+        self._fetched = self._end = offset  # of what was pulled, and of what was decoded
         self._answers: deque[Found | Moved] = deque()
         self._buffered = 0
         self._found: Found | None = None
@@ -142,84 +143,75 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
 
     # what is handed out
 
-    def _take_next(self, seen: Callable[[int | str], bool], settler: Settler[RocketDelivery]) -> RocketDelivery | None:
-        tags = self._settings.subscription.tags
-        while (record := self._next_record()) is not None:
-            if record.queue_offset >= self._frontier:
-                wanted = tags is None or record.property_map().get(TAGS) in tags
-                if wanted and (delivery := self._delivery(record, seen, settler)) is not None:
-                    return delivery
-                self._frontier = record.queue_offset + 1
-            self._pass(record)
-        return None
+    def _decode(self) -> Chunk[RocketDelivery] | None:
+        """Decode what is left of one answer: messages of many would be more than the buffer is to have."""
+        if self._found is None:
+            if not self._answers:
+                return None
+            self._begin(self._answers.popleft())
+        messages: list[RocketDelivery] = []
+        try:
+            while (record := self._next_record()) is not None:
+                if record.queue_offset >= self._end:
+                    messages += self._wanted(record)
+                    self._end = record.queue_offset + 1
+                self._current = None
+        except MetaqError:
+            if not messages:
+                raise  # else they come first, and this is found again
+        else:
+            self._end_answer()
+        return Chunk(messages, self._end)
 
-    def _delivery(
-        self, record: Record, seen: Callable[[int | str], bool], settler: Settler[RocketDelivery]
-    ) -> RocketDelivery | None:
-        """Hand a message out; ``None`` if it was seen or is damaged and to be skipped."""
-        where, offset = self.where, record.queue_offset
+    def _wanted(self, record: Record) -> list[RocketDelivery]:
+        """Return the message of a record; none if its tag is another one, or it is damaged and to be skipped."""
+        tags, where = self._settings.subscription.tags, self.where
+        if tags is not None and record.property_map().get(TAGS) not in tags:
+            return []
         topic = original_topic(record, where, self._settings.namespace)
         try:
             fields = received_fields(topic, where.partition, record)
         except CorruptRecord:
             if not self._settings.skip_corrupt:
                 raise
-            return None
-        if seen(fields["message_id"]):
-            return None
-        self._pass(record)
-        entry = InHand(offset, offset + 1, NO_MESSAGE)
-        return RocketDelivery(
-            **fields,
-            attempt=self._enter(entry),
-            generation=self.generation,
-            where=where,
-            log_offset=record.physical_offset,
-            entry=entry,
-            settler=settler,
-        )
+            return []
+        own: dict[str, Any] = {"where": where, "log_offset": record.physical_offset, "reading": self._reading}
+        return [RocketDelivery(**fields, **own, attempt=1)]
 
     def _next_record(self) -> Record | None:
-        """Return the next message that is buffered; it stays the next one until ``_pass``."""
-        while True:
-            if self._current is not None:
-                return self._current
+        """Return the next message of the answer; it stays the next one until it was dealt with."""
+        while self._current is None:
             self._current = next(self._batch, None)
             if self._current is None and not self._next_batch():
                 return None
-
-    def _pass(self, record: Record) -> None:
-        if self._current is record:
-            self._current = None
+        return self._current
 
     def _next_batch(self) -> bool:
-        """Decode the next record; return whether there was an answer left to look into."""
+        """Decode the next record; return whether there was one."""
         found = self._found
         if found is None or self._at >= len(found.data):
-            return self._next_answer()
+            return False
         try:
             record = read_record(found.data, self._at)
             self._batch = iter(unwrapped(record) if record.sys_flag & INNER_BATCH else (record,))
         except CorruptRecord as error:
             if not self._settings.skip_corrupt:
                 raise CorruptRecord(
-                    f"{self.where} at offset {self._frontier} or later", error.offset, error.size, error.reason
+                    f"{self.where} at offset {self._end} or later", error.offset, error.size, error.reason
                 ) from None
             self._at = self._at + error.size if error.size > 0 else len(found.data)
         else:
             self._at += record.size
         return True
 
-    def _next_answer(self) -> bool:
-        if self._found is not None:
-            self._frontier = max(self._frontier, self._found.next_offset)
-            self._buffered -= len(self._found.data)
-            self._found = None
-        if not self._answers:
-            return False
-        answer = self._answers.popleft()
+    def _begin(self, answer: Found | Moved) -> None:
         if isinstance(answer, Moved):
-            self._frontier = answer.first
+            self._end = answer.first
         else:
             self._found, self._at = answer, 0
-        return True
+
+    def _end_answer(self) -> None:
+        if self._found is not None:
+            self._end = max(self._end, self._found.next_offset)
+            self._buffered -= len(self._found.data)
+            self._found = None

@@ -153,7 +153,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
     ) -> OwnedQueue:
         subscription = self.subscriptions.of(where.topic)
         settings = self.options.queue_settings(subscription, self.cluster.directory.namespace)
-        return OwnedQueue(where, start, generation, settings, saved)
+        return OwnedQueue(where, start, generation, settings, self.state, saved)
 
     def _send_away(self, delivery: RocketDelivery) -> None:
         if self.options.on_reject == SEND_BACK:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run
 from metaq.backends.metaq.filtered import Filtered
-from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.deliveries import Delivery, HandedOut
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import BrokerError, CorruptFrame
@@ -20,7 +20,7 @@ MESSAGES = [Message(b"one"), Message(b"", "kind"), Message(b"three", "other"), M
 
 
 class Nobody:
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: HandedOut) -> None:
         raise AssertionError
 
 
@@ -29,11 +29,11 @@ def log_of(messages: list[Message]) -> bytes:
 
 
 def owned(start: int = 0, **settings: object) -> OwnedPartition:
-    return OwnedPartition(WHERE, GroupOffset(start), 1, ReadSettings("g", **settings))  # type: ignore[arg-type]
+    return OwnedPartition(WHERE, GroupOffset(start), 1, ReadSettings("g", **settings), Nobody())  # type: ignore[arg-type]
 
 
 def take(partition: OwnedPartition, now_s: float = 0.0) -> Delivery | None:
-    return partition.take(now_s, lambda message_id: False, Nobody())
+    return partition.take(now_s)
 
 
 def feed(partition: OwnedPartition, log: bytes, pieces: int = 1 << 20, now_s: float = 0.0) -> list[Delivery]:
@@ -58,7 +58,7 @@ def test_frames_come_whole_from_any_pieces(messages: list[Message], pieces: int)
     assert [one.end for one in found[:-1]] == [one.offset for one in found[1:]]
     assert [one.message_id for one in found] == list(range(10, 10 + len(messages)))
     for one in found:
-        assert partition.settle(one.entry)
+        assert partition.settle(one)
     assert partition.position == GroupOffset(len(log_of(messages)), found[-1].message_id if found else -1)
 
 
@@ -66,18 +66,18 @@ def test_the_position_is_that_of_the_first_message_that_is_not_settled() -> None
     partition = owned()
     first, second, third, _ = feed(partition, log_of(MESSAGES))
     assert partition.position == GroupOffset(0)
-    partition.settle(second.entry)
+    partition.settle(second)
     assert (partition.position, partition.in_hand) == (GroupOffset(0), 4)
-    partition.settle(first.entry)
+    partition.settle(first)
     assert partition.position == GroupOffset(third.offset, second.message_id)
 
 
 def test_a_rollback_hands_out_again_and_counts_the_first_message_only() -> None:
     partition, log = owned(), log_of(MESSAGES)
     deliveries = feed(partition, log)
-    partition.settle(deliveries[0].entry)
+    partition.settle(deliveries[0])
     assert partition.roll_back(5.0, lambda failures: failures * 1.0) == 3
-    assert not partition.settle(deliveries[1].entry), "too late"
+    assert not partition.settle(deliveries[1]), "too late"
     assert partition.request(5.5) is None, "it waits before the next attempt"
     again = feed(partition, log, now_s=6.0)
     assert [(one.offset, one.attempt) for one in again] == [
@@ -158,9 +158,9 @@ def test_nothing_is_handed_out_of_a_partition_that_is_to_be_released() -> None:
     assert first is not None
     partition.revoking = True
     assert (take(partition), partition.request(0.0)) == (None, None)
-    assert partition.settle(first.entry)
+    assert partition.settle(first)
     partition.lost = True
-    assert not partition.settle(first.entry)
+    assert not partition.settle(first)
 
 
 def test_types_are_kept_whether_the_broker_selects_or_not() -> None:
@@ -175,7 +175,7 @@ def test_types_are_kept_whether_the_broker_selects_or_not() -> None:
     delivery = take(selected)
     assert delivery is not None
     assert delivery.offset == kept[0].offset
-    selected.settle(delivery.entry)
+    selected.settle(delivery)
     assert take(selected) is None
     assert selected.position.offset == len(log), "past the messages that were left out"
 
@@ -224,4 +224,4 @@ def test_seeking_forgets_what_is_in_hand() -> None:
     deliveries = feed(partition, log)
     partition.seek(deliveries[3].offset)
     assert [one.offset for one in feed(partition, log, now_s=9.0)] == [deliveries[3].offset]
-    assert not partition.settle(deliveries[0].entry)
+    assert not partition.settle(deliveries[0])

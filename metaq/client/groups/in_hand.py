@@ -1,0 +1,190 @@
+"""What a consumer has in hand of one partition: handed out, and not settled. Pure.
+
+Messages come in blocks, those that were decoded together. A block counts how many of its messages were taken, and how
+many of them are settled, so that many are handed out and settled in one step::
+
+    messages   0 ─────────────┬──────────────┬───────────── len
+                    settled   │   in hand    │   not taken
+
+Only what is settled before an earlier message is remembered by itself. Blocks that are settled are dropped.
+
+A *streamed* block belongs to one iteration, which takes its messages without a lock: taking one settles the one before.
+That is safe as nobody else takes any, and the number only grows: a look that comes too early finds one message more in
+hand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic
+
+from metaq.client.groups.deliveries import D, HandedOut
+from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
+
+
+class Block(Generic[D]):
+    """Messages in their order; a reader goes on at the offset ``end`` behind them."""
+
+    __slots__ = ("end", "is_streamed", "messages", "settled", "taken")
+
+    def __init__(self, messages: list[D], end: int) -> None:
+        self.messages, self.end = messages, end
+        self.taken = self.settled = 0
+        self.is_streamed = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``count`` messages of one partition that were handed out one behind the other."""
+
+    first: HandedOut
+    last: HandedOut
+    count: int
+
+
+class InHand(Generic[D]):
+    """See the module. Not thread-safe, but for what it says of streams."""
+
+    def __init__(self, start: GroupOffset) -> None:
+        self._blocks: deque[Block[D]] = deque()
+        self._early: set[int] = set()
+        """Offsets of what was settled before an earlier message."""
+        self._end, self._last_id = start.offset, start.message_id
+
+    # what can be handed out
+
+    def add(self, messages: list[D], end: int) -> None:
+        """Have ``messages`` handed out behind everything else, which was taken; the next ones begin at ``end``."""
+        if messages:
+            self._blocks.append(Block(messages, end))
+        elif self._blocks:
+            self._blocks[-1].end = end
+        else:
+            self._end = end
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are messages that were not taken."""
+        blocks = self._blocks
+        return bool(blocks) and blocks[-1].taken < len(blocks[-1].messages)
+
+    @property
+    def next(self) -> D:
+        """The message that is taken next; there is one."""
+        block = self._blocks[-1]
+        return block.messages[block.taken]
+
+    def take(self, count_max: int) -> list[D]:
+        """Return messages that were not taken, of one block, at least one; there are some."""
+        block = self._blocks[-1]
+        start = block.taken
+        block.taken = min(start + count_max, len(block.messages))
+        return block.messages[start : block.taken]
+
+    def leave_out(self, is_left_out: Callable[[int | str], bool]) -> None:
+        """Pass the next messages as long as ``is_left_out`` says so of their ids."""
+        block = self._blocks[-1]
+        while block.taken < len(block.messages) and is_left_out(block.messages[block.taken].message_id):
+            del block.messages[block.taken]
+        self._drop_settled()
+
+    def stream(self, behind: HandedOut) -> Block[D] | None:
+        """Return the block of ``behind``, for an iteration that goes on there; ``None`` unless that was taken last,
+        and nothing else is in hand.
+        """
+        block = self._blocks[-1] if len(self._blocks) == 1 and not self._early else None
+        if block is None or block.taken - block.settled > 1 or block.taken == len(block.messages):
+            return None
+        if not block.taken or block.messages[block.taken - 1] is not behind:
+            return None
+        block.is_streamed = True
+        return block
+
+    def end_stream(self) -> None:
+        """No iteration takes messages any more: the last one that was taken is in hand, what follows can be taken."""
+        self._count_streamed()
+        for block in self._blocks:
+            block.is_streamed = False
+
+    # what is settled
+
+    @property
+    def position(self) -> GroupOffset:
+        """Everything before this offset is settled; the id is that of the last message."""
+        self._count_streamed()
+        if not self._blocks:
+            return GroupOffset(self._end, self._last_id)
+        block = self._blocks[0]
+        if block.settled < block.taken:
+            return GroupOffset(block.messages[block.settled].offset, self._last_id)
+        return GroupOffset(block.messages[block.settled - 1].end if block.settled else self._end, self._last_id)
+
+    @property
+    def count(self) -> int:
+        """Messages from the first that is not settled to the last that was taken."""
+        self._count_streamed()
+        return sum(block.taken - block.settled for block in self._blocks)
+
+    def settle(self, offset: int) -> None:
+        """Settle the message at ``offset``, which was taken."""
+        self._count_streamed()
+        if not any(_holds(block, offset) for block in self._blocks):
+            return  # it is already
+        self._early.add(offset)
+        for message in self._unsettled():
+            if message.offset not in self._early:
+                break
+            self._early.remove(message.offset)
+            self._blocks[0].settled += 1
+            self._last_id = _number(message)
+            self._drop_settled()
+
+    def settle_span(self, span: Span) -> None:
+        """Settle the messages of a span."""
+        self._count_streamed()
+        if not self._blocks:
+            return
+        block = self._blocks[0]
+        start, end = block.settled, block.settled + span.count
+        plain = not self._early and end <= block.taken
+        if plain and block.messages[start] is span.first and block.messages[end - 1] is span.last:
+            block.settled, self._last_id = end, _number(span.last)
+            self._drop_settled()
+            return
+        for message in self.within(span):
+            self.settle(message.offset)
+
+    def within(self, span: Span) -> list[D]:
+        """Return the messages of a span, those of blocks that are settled left out."""
+        first, last = span.first.offset, span.last.offset
+        return [one for block in self._blocks for one in block.messages[: block.taken] if first <= one.offset <= last]
+
+    def _unsettled(self) -> Iterator[D]:
+        """Yield the first message in hand, and, if that was settled meanwhile, the next one, and so on."""
+        while self._blocks and (block := self._blocks[0]).settled < block.taken:
+            yield block.messages[block.settled]
+
+    def _count_streamed(self) -> None:
+        """Count as settled what an iteration has left behind."""
+        if not self._blocks or not (block := self._blocks[-1]).is_streamed:
+            return
+        settled = block.taken - 1
+        if settled > block.settled:
+            block.settled, self._last_id = settled, _number(block.messages[settled - 1])
+
+    def _drop_settled(self) -> None:
+        while self._blocks and (block := self._blocks[0]).settled == len(block.messages):
+            self._end = block.end
+            self._blocks.popleft()
+
+
+def _holds(block: Block[D], offset: int) -> bool:
+    messages, settled, taken = block.messages, block.settled, block.taken
+    return settled < taken and messages[settled].offset <= offset <= messages[taken - 1].offset
+
+
+def _number(message: HandedOut) -> int:
+    """Return the id that is stored with an offset. Those of RocketMQ are no numbers."""
+    return message.message_id if isinstance(message.message_id, int) else NO_MESSAGE

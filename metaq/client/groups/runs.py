@@ -1,0 +1,125 @@
+"""What was fetched of a partition and is not decoded yet: runs of bytes in any sizes. Pure.
+
+A run may cut a frame anywhere; the front of a cut frame waits for the rest, however long the frame is. What is damaged
+is found again each time, unless damaged messages are to be skipped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from metaq.backends.metaq.fetch import Moved, Run
+from metaq.backends.metaq.filtered import Filtered
+from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
+from metaq.client.groups.deliveries import Delivery, Reading, deliveries_in, delivery_of
+from metaq.client.groups.owned import Chunk
+from metaq.errors import CorruptFrame
+from metaq.formats.frames import HEADER_BYTES, Frame, walk
+
+CHUNK_MESSAGES: Final = 1000
+"""Messages that are decoded at a time: the first of a large run does not wait for all of them."""
+
+
+class FetchedRuns:
+    """See the module. Not thread-safe."""
+
+    def __init__(self, offset: int, *, skip_corrupt: bool) -> None:
+        self._skip_corrupt = skip_corrupt
+        self._waiting: deque[Run | Filtered | Moved] = deque()
+        self._data, self._at, self._data_offset = b"", 0, offset  # the run that is decoded, from byte ``_at`` on
+        self._parts: list[bytes] = []  # what follows behind a frame that is cut, until the frame is whole
+        self._need_bytes = 0  # of those
+        self._frames: deque[Frame] = deque()  # of a selection, which ends where the run begins
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether runs wait behind the one that is decoded."""
+        return bool(self._waiting)
+
+    def add(self, fetched: Run | Filtered | Moved) -> None:
+        """Take what was fetched behind everything before."""
+        self._waiting.append(fetched)
+
+    def decode(self, reading: Reading) -> Chunk[Delivery] | None:
+        """Return the next messages; ``None``: there is no whole one.
+
+        Raises:
+            CorruptFrame: The next message is damaged.
+        """
+        while True:
+            chunk = self._decode_frames(reading) if self._frames else self._decode_run(reading)
+            if chunk is not None:
+                return chunk
+            if not self._waiting:
+                return None
+            jump = self._begin(self._waiting.popleft())
+            if jump is not None:
+                return jump
+
+    def _begin(self, fetched: Run | Filtered | Moved) -> Chunk[Delivery] | None:
+        """Have this decoded next; return what is known of it already."""
+        match fetched:
+            case Run(_, data):
+                self._append(data)
+            case Filtered(frames, next_offset):
+                self._frames.extend(frames)
+                self._restart(next_offset)
+                return None if frames else Chunk([], next_offset)
+            case Moved(offset):
+                self._restart(offset)
+                return Chunk([], offset)
+        return None
+
+    def _restart(self, offset: int) -> None:
+        self._data, self._at, self._data_offset, self._parts, self._need_bytes = b"", 0, offset, [], 0
+
+    def _append(self, data: bytes) -> None:
+        """Have a run decoded behind what is left, which is the front of a frame, if anything."""
+        if self._at:
+            self._data_offset += self._at
+            self._data, self._at = self._data[self._at :], 0
+        self._parts.append(data)
+        self._need_bytes -= len(data)
+        if self._need_bytes <= 0:
+            self._data = b"".join((self._data, *self._parts))
+            self._parts = []
+
+    def _decode_run(self, reading: Reading) -> Chunk[Delivery] | None:
+        while len(self._data) - self._at >= HEADER_BYTES and not self._parts:
+            messages, end = deliveries_in(self._data, self._at, self._data_offset, CHUNK_MESSAGES, reading)
+            if messages:
+                self._at = end
+                return Chunk(messages, self._data_offset + end)
+            if not self._pass_damaged(reading):
+                break
+        return None
+
+    def _pass_damaged(self, reading: Reading) -> bool:
+        """Skip the damaged frame that comes next, or raise its error; false: it is cut."""
+        offset, where = self._data_offset + self._at, str(reading.where)
+        length = int.from_bytes(self._data[self._at : self._at + 4], signed=True)
+        if not 0 <= length <= FRAME_BYTES_MAX:
+            raise CorruptFrame(where, offset, f"body length {length}, expected 0..{FRAME_BYTES_MAX}")
+        end = self._at + HEADER_BYTES + length
+        if end > len(self._data):
+            self._need_bytes = end - len(self._data)
+            return False
+        if not self._skip_corrupt:
+            (frame,) = walk(self._data[self._at : end], offset, where=where)
+            frame.split()
+        self._at = end
+        return True
+
+    def _decode_frames(self, reading: Reading) -> Chunk[Delivery]:
+        frames, messages = self._frames, list[Delivery]()
+        while frames and len(messages) < CHUNK_MESSAGES:
+            try:
+                messages.append(delivery_of(frames[0], reading))
+            except CorruptFrame:
+                if messages:
+                    break  # they come first
+                if not self._skip_corrupt:
+                    raise
+            frames.popleft()
+        return Chunk(messages, frames[0].offset if frames else self._data_offset)
