@@ -65,8 +65,6 @@ class Owned(ABC, Generic[D, Q, O]):
         """Nothing is settled or saved any more."""
         self.busy = False
         """A worker has it; another one leaves it alone."""
-        self.decoded = 0
-        """Counts the looks into the buffer: after one there may be space for more."""
         self._reading = Reading(where, generation, settler)
         self._hand: InHand[D] = InHand(start)
         self._failed: tuple[int, int] = (-1, 0)  # offset of a message that was refused, and how often
@@ -150,7 +148,6 @@ class Owned(ABC, Generic[D, Q, O]):
 
     def _next_chunk(self) -> Chunk[D] | None:
         """Return what to hand out next. A message that was refused before is the first one of its chunk."""
-        self.decoded += 1
         chunk, self._cut = self._cut or self._decode(), None
         failed_at, failures = self._failed
         if chunk is None or not chunk.messages or not chunk.messages[0].offset <= failed_at < chunk.end:

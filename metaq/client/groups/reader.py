@@ -71,12 +71,16 @@ class GroupReader(GroupMember[D]):
             if (block := self._begin_stream()) is None:
                 continue
             since = self._streamed_since
-            for message in islice(block.messages, block.taken, None):
-                block.taken += 1  # first: who has changed the version and looks now finds it in hand
-                if state.version != since:
-                    block.taken -= 1
-                    break
-                yield message
+            try:
+                for message in islice(block.messages, block.taken, None):
+                    block.taken += 1  # first: who has changed the version and looks now finds it in hand
+                    if state.version != since:
+                        block.taken -= 1
+                        break
+                    yield message
+            except KeyboardInterrupt as error:  # nobody knows whether the program has got the last one
+                self._end_stream()
+                self._broken_off(0, error)
 
     def fetch(self, max_messages: int = 500, timeout: float = 1.0) -> list[D]:
         """Return up to ``max_messages`` as soon as there is any; after ``timeout`` seconds an empty list."""

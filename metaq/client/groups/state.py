@@ -196,11 +196,11 @@ class GroupState(Generic[D, Q, O]):
                 return []
             for _ in range(len(self._order)):
                 partition = self.partitions[self._order[0]]
-                decoded, found = partition.decoded, list[D]()
+                waits, found = partition.next_request_s() is None, list[D]()
                 with suppress(MetaqError):
                     found = partition.take_many(count_max, self._seen_before)
-                if partition.decoded != decoded:
-                    self._wake_fetchers(partition)
+                if waits and partition.next_request_s() is not None:
+                    self.notify()  # the buffer is nearly empty
                 if found:
                     return found
                 self._order.rotate(-1)
@@ -221,16 +221,11 @@ class GroupState(Generic[D, Q, O]):
             self.version += 1
 
     def _take(self, partition: Owned[D, Q, O], now_s: float) -> D | None:
-        decoded = partition.decoded
+        waits = partition.next_request_s() is None
         delivery = partition.take(now_s, self._seen_before)
-        if partition.decoded != decoded:
-            self._wake_fetchers(partition)
+        if waits and partition.next_request_s() is not None:
+            self.notify()  # the buffer is nearly empty
         return delivery
-
-    def _wake_fetchers(self, partition: Owned[D, Q, O]) -> None:
-        """Part of its buffer was decoded: there may be space for more."""
-        if partition.next_request_s() is not None:
-            self.notify()
 
     def within(self, span: Span) -> list[D]:
         """Return the messages of a span that can still be settled."""

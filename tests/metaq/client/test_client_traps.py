@@ -32,8 +32,10 @@ from metaq.client.async_producer import AsyncProducer
 from metaq.client.browser import Browser
 from metaq.client.cluster import ClusterView
 from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.deliveries import Delivery
 from metaq.client.ordered import OrderedProducer
 from metaq.client.producer import Producer
+from metaq.client.records import Received
 from metaq.client.submissions import Submissions
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import MetaqError
@@ -100,7 +102,7 @@ def records() -> Iterator[type]:
                 yield one
 
 
-RESULTS = ("Sent", "Received", "Delivery", "Parked", "PartitionInfo", "GroupLag", "OffsetChange", "Prepared")
+RESULTS = ("Sent", "Parked", "PartitionInfo", "GroupLag", "OffsetChange", "Prepared")
 
 
 @pytest.mark.parametrize("record", [one for one in records() if one.__name__ in RESULTS], ids=lambda one: one.__name__)
@@ -109,6 +111,18 @@ def test_results_are_frozen_and_slotted_and_show_no_payload(record: Any) -> None
     assert "__slots__" in vars(record)
     shown = {field.name for field in dataclasses.fields(record) if field.repr}
     assert not shown & {"data", "body", "payload"}
+
+
+def test_messages_are_immutable_and_slotted_and_show_no_payload() -> None:
+    message = Received(
+        topic="t", partition=Partition(0, 0), offset=0, end=21, message_id=1, attribute=None, data=b"secret"
+    )
+    for name in ("topic", "partition", "offset", "end", "message_id", "timestamp_ms", "attribute", "data", "other"):
+        with pytest.raises(AttributeError):
+            setattr(message, name, None)
+    assert "secret" not in repr(message)
+    assert issubclass(Delivery, Received)
+    assert not hasattr(Delivery, "__dict__") or "__dict__" not in vars(Delivery)
 
 
 def test_the_list_of_results_is_whole() -> None:

@@ -61,7 +61,9 @@ class Consumer:
             retry_max_s=1, max_attempts=1, dedupe=0
         )
         for where in (P0, P1):
-            self.state.add([OwnedPartition(where, GroupOffset(20, 2), 1, ReadSettings("g"), GroupOffset(10, 1))])  # type: ignore[list-item]
+            settings = ReadSettings("g")
+            one = OwnedPartition(where, GroupOffset(20, 2), 1, settings, self.state, GroupOffset(10, 1))
+            self.state.add([one])  # type: ignore[list-item]
         self.saver = PositionSaver(self.state, members, storage)
 
     def stored(self) -> list[int]:
