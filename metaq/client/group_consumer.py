@@ -21,6 +21,7 @@ class GroupConsumer(GroupReader[Delivery]):
     Reading raises:
         ConsumerIdInUse: Another consumer with the same id runs in the group.
         CorruptFrame: A damaged message, with ``on_corrupt="raise"``.
+        CodecMissing: A RocketMQ client compressed the message, and the package for that is not installed.
         StoreFailed: A message that was given up cannot be parked. It is not settled.
         ZooKeeperRefused: ZooKeeper forbids something, or its tree cannot be read.
         ValueError, ExtensionMissing: ``start`` cannot be carried out.

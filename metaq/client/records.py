@@ -66,6 +66,21 @@ sent_at: Final[Callable[[str, Partition, int, int], Sent]] = maker(Sent)
 """(topic, partition, offset, message id) -> the record."""
 
 
+def content_of(frame: Frame) -> tuple[bytes, str | None, Mapping[str, str] | None]:
+    """Return the data, the attribute and the properties of a frame, as ``Received`` has them.
+
+    Raises:
+        CorruptFrame: The frame announces an attribute that it does not hold.
+        CodecMissing: A RocketMQ client compressed the body, and the package for that is not installed.
+        CorruptRecord: The body cannot be decompressed.
+    """
+    data, attribute = frame.split()
+    fields = frame.stored_fields
+    if fields is None:
+        return data, attribute, None
+    return decompress(data, fields.sys_flag), attribute, parse_properties(fields.properties)
+
+
 class Received:
     """A message as it is stored. Immutable.
 
@@ -109,16 +124,16 @@ class Received:
             CodecMissing: A RocketMQ client compressed the body, and the package for that is not installed.
             CorruptRecord: The body cannot be decompressed.
         """
-        message, fields = frame.message, frame.stored_fields
+        data, attribute, properties = content_of(frame)
         return Received(
             topic=where.topic,
             partition=where.partition,
             offset=frame.offset,
             end=frame.end,
             message_id=frame.message_id,
-            attribute=message.attribute,
-            data=message.payload if fields is None else decompress(message.payload, fields.sys_flag),
-            properties=None if fields is None else parse_properties(fields.properties),
+            attribute=attribute,
+            data=data,
+            properties=properties,
         )
 
     @property

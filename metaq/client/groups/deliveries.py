@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, Final, Protocol, Self, TypeVar
 
-from metaq.client.records import Received
-from metaq.errors import CorruptFrame
+from metaq.client.records import Received, content_of
+from metaq.errors import CodecMissing, CorruptFrame, CorruptRecord
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.model import Partition, TopicPartition
@@ -122,7 +122,7 @@ def deliveries_in(
 ) -> tuple[list[Delivery], int]:
     """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in it.
 
-    They end before a frame that is cut or damaged. ``base_offset`` is the offset of the run's first byte. This is what
+    They end before a frame that is cut, damaged, or compressed with what is not installed. ``base_offset`` is the offset of the run's first byte. This is what
     reading costs most of its time, so nothing here is called that need not be.
     """
     found: list[Delivery] = []
@@ -138,15 +138,15 @@ def deliveries_in(
         if crc(data) & CHECKSUM_MASK != checksum:
             break
         offset = base_offset + start
-        attribute = None
+        attribute = properties = None
         if flag:
             try:
-                data, attribute = Frame(offset, message_id, flag, checksum, data).split()
-            except CorruptFrame:
+                data, attribute, properties = content_of(Frame(offset, message_id, flag, checksum, data))
+            except (CorruptFrame, CorruptRecord, CodecMissing):
                 break
         one = make(Delivery)
         one._where, one._offset, one._end, one._message_id = where, offset, base_offset + end, message_id
-        one._attribute, one._data, one._properties = attribute, data, None
+        one._attribute, one._data, one._properties = attribute, data, properties
         one._reading, one._attempt = reading, 1
         add(one)
         start = end
@@ -158,11 +158,16 @@ def delivery_of(frame: Frame, reading: Reading) -> Delivery:
     """Return the message of a frame.
 
     Raises:
-        CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8.
+        CorruptFrame: The flag announces an attribute that the body cannot hold, or that is not UTF-8; or a RocketMQ
+            client compressed the body, and it cannot be decompressed.
+        CodecMissing: A RocketMQ client compressed the body, and the package for that is not installed.
     """
-    data, attribute = frame.split()
+    try:
+        data, attribute, properties = content_of(frame)
+    except CorruptRecord as error:
+        raise CorruptFrame(str(reading.where), frame.offset, f"{error.where}: {error.reason}") from None
     one = object.__new__(Delivery)
     one._where, one._offset, one._end, one._message_id = reading.where, frame.offset, frame.end, frame.message_id
-    one._attribute, one._data, one._properties = attribute, data, None
+    one._attribute, one._data, one._properties = attribute, data, properties
     one._reading, one._attempt = reading, 1
     return one

@@ -14,7 +14,7 @@ from metaq.backends.metaq.filtered import Filtered
 from metaq.backends.metaq.range_reader import FRAME_BYTES_MAX
 from metaq.client.groups.deliveries import Delivery, Reading, deliveries_in, delivery_of
 from metaq.client.groups.owned import Chunk
-from metaq.errors import CorruptFrame
+from metaq.errors import CodecMissing, CorruptFrame
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
 
 CHUNK_MESSAGES: Final = 1000
@@ -46,6 +46,7 @@ class FetchedRuns:
 
         Raises:
             CorruptFrame: The next message is damaged.
+            CodecMissing: It is compressed, and the package for that is not installed. It is not skipped.
         """
         while True:
             chunk = self._decode_frames(reading) if self._frames else self._decode_run(reading)
@@ -105,9 +106,12 @@ class FetchedRuns:
         if end > len(self._data):
             self._need_bytes = end - len(self._data)
             return False
-        if not self._skip_corrupt:
+        try:
             (frame,) = walk(self._data[self._at : end], offset, where=where)
-            frame.split()
+            delivery_of(frame, reading)
+        except CorruptFrame:
+            if not self._skip_corrupt:
+                raise
         self._at = end
         return True
 
@@ -116,10 +120,10 @@ class FetchedRuns:
         while frames and len(messages) < CHUNK_MESSAGES:
             try:
                 messages.append(delivery_of(frames[0], reading))
-            except CorruptFrame:
+            except (CorruptFrame, CodecMissing) as error:
                 if messages:
                     break  # they come first
-                if not self._skip_corrupt:
+                if isinstance(error, CodecMissing) or not self._skip_corrupt:
                     raise
             frames.popleft()
         return Chunk(messages, frames[0].offset if frames else self._data_offset)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,11 @@ from metaq.backends.metaq.filtered import Filtered
 from metaq.client.groups.deliveries import Delivery, HandedOut
 from metaq.client.groups.partition import OwnedPartition, ReadSettings
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import BrokerError, CorruptFrame
+from metaq.errors import BrokerError, CodecMissing, CorruptFrame
 from metaq.formats.frames import HEADER_BYTES, encode_body, encode_frame, walk
+from metaq.formats.rocketmq.compression import compress
+from metaq.formats.rocketmq.sys_flags import COMPRESSED
+from metaq.formats.stored_form import encode_head, encode_stored
 from metaq.model import Message, Partition, TopicPartition
 
 WHERE = TopicPartition("t", Partition(0, 0))
@@ -217,6 +222,44 @@ def test_a_length_that_no_frame_has_is_an_error_even_if_damage_is_left_out() -> 
         partition.fetched(partition.request(0.0), Run(0, length + bytes(30)), 0.0)  # type: ignore[arg-type]
         with pytest.raises(CorruptFrame, match="body length"):
             take(partition)
+
+
+def of_rocketmq(body: bytes, sys_flag: int) -> bytes:
+    """Return the frame of a message that a RocketMQ client sent."""
+    return encode_stored(b"tag", encode_head(0, sys_flag, 1, bytes(8)), b"TAGS\x01tag\x02KEYS\x01k\x02", body, 9)
+
+
+@pytest.mark.parametrize("types", [None, frozenset({"tag"})])
+def test_a_message_of_rocketmq_has_its_tag_its_properties_and_its_own_data(types: frozenset[str] | None) -> None:
+    log = of_rocketmq(*compress(b"one" * 50)) + of_rocketmq(b"two", 0) + log_of([Message(b"3", "tag")])
+    found = feed(owned() if types is None else owned(types=types), log, 50)
+    assert [(one.data, one.attribute) for one in found] == [(b"one" * 50, "tag"), (b"two", "tag"), (b"3", "tag")]
+    own = {"TAGS": "tag", "KEYS": "k"}
+    assert [one.properties for one in found] == [own, own, None]
+    assert found[0].again().properties == own
+
+
+def test_a_body_that_cannot_be_decompressed_is_damage_too() -> None:
+    log = log_of(MESSAGES[:1]) + of_rocketmq(b"no zlib", compress(b"")[1]) + log_of(MESSAGES)
+    partition = owned()
+    partition.fetched(partition.request(0.0), Run(0, log), 0.0)  # type: ignore[arg-type]
+    assert take(partition) is not None
+    for _ in range(2):
+        with pytest.raises(CorruptFrame, match="t/0-0 at offset 23: body: ZLIB cannot decompress it"):
+            take(partition)
+    assert len(feed(owned(skip_corrupt=True), log)) == 1 + len(MESSAGES)
+
+
+def test_a_missing_codec_is_no_damage_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    frames = log_of(MESSAGES[:1]) + of_rocketmq(b"body", COMPRESSED | 2 << 8)
+    for fetched in (Run(0, frames + log_of(MESSAGES)), Filtered(list(walk(frames)), len(frames))):
+        partition = owned(skip_corrupt=True)
+        partition.fetched(partition.request(0.0), fetched, 0.0)  # type: ignore[arg-type]
+        assert take(partition) is not None
+        for _ in range(2):
+            with pytest.raises(CodecMissing, match="install the package"):
+                take(partition)
 
 
 def test_seeking_forgets_what_is_in_hand() -> None:
