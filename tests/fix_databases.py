@@ -53,13 +53,15 @@ class Database:
 
     def __init__(self, server: DatabaseServer, driver: str, table: str) -> None:
         self.server, self.driver, self.table = server, driver, table
+        self._storages: list[DbApiOffsets] = []
 
     def connect(self) -> Any:
         return self.server.connect(self.driver)
 
     def storage(self, **options: Any) -> DbApiOffsets:
         """A storage as a program makes it: driver and notation are found out."""
-        return dbapi(self.connect, self.table, **options)
+        self._storages.append(dbapi(self.connect, self.table, **options))
+        return self._storages[-1]
 
     def rows(self) -> list[tuple[object, ...]]:
         """What the table has, by a connection of its own."""
@@ -72,6 +74,10 @@ class Database:
             connection.close()
 
     def drop(self) -> None:
+        """Close the storages, and remove the table."""
+        for storage in self._storages:
+            storage.close()
+        self._storages.clear()
         self.server.start()
         connection = self.connect()
         connection.cursor().execute(f"DROP TABLE IF EXISTS {self.table}")
