@@ -122,8 +122,9 @@ def deliveries_in(
 ) -> tuple[list[Delivery], int]:
     """Return the messages of the whole, intact frames from byte ``start`` of a run on, and where they end in it.
 
-    They end before a frame that is cut, damaged, or compressed with what is not installed. ``base_offset`` is the offset of the run's first byte. This is what
-    reading costs most of its time, so nothing here is called that need not be.
+    They end before a frame that is cut, damaged, or compressed with what is not installed. ``base_offset`` is the
+    offset of the run's first byte. This is what reading costs most of its time, so nothing here is called that need
+    not be.
     """
     found: list[Delivery] = []
     total, where, make, unpack, crc = len(run), reading.where, object.__new__, _HEADER.unpack_from, crc32
