@@ -30,7 +30,6 @@ FAST: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1, "save_s": 100
 
 MEMBER = """
 import sys
-import time
 
 from metaq import MetaQ
 from metaq.client.offsets import file
@@ -47,9 +46,7 @@ with MetaQ(cluster) as mq, mq.consumer("g", ["test"], **given) as consumer:
     for message in found:
         message.ack()
     print("ready", flush=True)
-    before_s = time.monotonic()
-    while (now_s := time.monotonic()) - before_s < 1:  # until it was stopped, and goes on
-        before_s = now_s
+    sys.stdin.readline()  # is there when it goes on
     try:
         consumer.commit()
         print("committed", flush=True)
@@ -71,8 +68,15 @@ class Member:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
+    def go_on(self) -> None:
+        """Have a stopped process go on, and save at once."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("save\n")
+        self._process.stdin.flush()
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
 
     def end(self) -> None:
         self._process.communicate(timeout=30)
@@ -100,7 +104,7 @@ def test_it_writes_nothing_over_the_next_owners_offset(
     member = Member(f"zk://{zookeeper.option}", make, str(path), str(SESSION_S))
     try:
         assert member.line() == "ready"
-        member.signal(signal.SIGSTOP)
+        member.stop()
         wait_until(lambda: zookeeper.text("/consumers/g/owners/test/3-0") is None, "its session expires", 30)
         mq.producer().send("test", b"ten")
         with mq.consumer("g", ["test"], consumer_id="b", offsets=MAKES[make](path), **FAST) as other:
@@ -110,7 +114,7 @@ def test_it_writes_nothing_over_the_next_owners_offset(
             other.commit()
             (end,) = [one.end for one in mq.cluster.describe("test")]
             assert MAKES[make](path).load("g", [WHERE])[WHERE].offset == end
-            member.signal(signal.SIGCONT)
+            member.go_on()
             said = member.line()
             assert MAKES[make](path).load("g", [WHERE])[WHERE].offset == end, said
             assert said.startswith("refused: ZooKeeper") or said == "committed", "of what is still its own: nothing"
