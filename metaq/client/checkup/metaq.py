@@ -84,7 +84,7 @@ class MetaqCheckup:
             by_id.setdefault(said.broker_id, []).append(str(address))
         for broker_id, addresses in by_id.items():
             if len(addresses) > 1:
-                detail = f"is that of {' and '.join(addresses)}, of which only one may be named here"
+                detail = f"is that of {' and '.join(sorted(addresses))}, of which only one may be named here"
                 yield fail(f"broker id {broker_id}", detail)
 
 
