@@ -76,7 +76,8 @@ class MemoryOffsets:
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """See ``OffsetStorage``."""
-        self.offsets.update({(group, where): offset for where, offset in offsets.items()})
+        with self._lock:
+            self._put(group, offsets)
 
     def save_if_unchanged(
         self,
@@ -87,8 +88,11 @@ class MemoryOffsets:
         """See ``ConditionalStorage``."""
         with self._lock:
             changed = _changed(self.load(group, offsets), offsets, expected)
-            self.save(group, {where: offset for where, offset in offsets.items() if where not in changed})
+            self._put(group, {where: offset for where, offset in offsets.items() if where not in changed})
         return changed
+
+    def _put(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        self.offsets.update({(group, where): offset for where, offset in offsets.items()})
 
     def close(self) -> None:
         """See ``OffsetStorage``."""
