@@ -33,3 +33,15 @@ def crc32_address() -> int:
     if any(function(0, _PROBE, length) != zlib.crc32(_PROBE[:length]) for length in _PROBE_LENGTHS):
         return 0
     return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def required_crc32() -> int:
+    """Return what ``crc32_address`` does, for compiled code that cannot do without.
+
+    Raises:
+        ImportError: isal is not installed, or exports no usable CRC-32.
+    """
+    address = crc32_address()
+    if not address:
+        raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
+    return address

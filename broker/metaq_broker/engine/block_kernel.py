@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from metaq.formats.message_id import SEQUENCE_BITS, IdRange
-from metaq.formats.native_crc import crc32_address
+from metaq.formats.native_crc import required_crc32
 from metaq.model import Buffer
 from metaq_broker.storage.index import RECORD_BYTES
 from metaq_broker.storage.marks import IndexPosition, Marks
@@ -25,9 +25,7 @@ def compiled() -> Callable[[Any, int, IdRange, int, int], Marks | None]:
     Raises:
         ImportError: numba or isal is not installed, or isal exports no usable CRC-32.
     """
-    crc32 = crc32_address()
-    if not crc32:
-        raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
+    crc32 = required_crc32()
     import numpy
 
     from metaq_broker.engine.block_loop import index, number

@@ -26,6 +26,7 @@ from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit, OnDurable
 from metaq_broker.storage.partition_log import PartitionLog
 
+from metaq.formats import native_crc
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import HEADER_BYTES, Frame, walk
 from metaq.formats.message_id import IdWorker
@@ -217,7 +218,7 @@ def test_loops_that_are_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_isal_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_puts_module, "crc32_address", lambda: 0)
+    monkeypatch.setattr(native_crc, "crc32_address", lambda: 0)
     text_puts = TextPuts()
     text_puts.load()
     assert not text_puts.compiled

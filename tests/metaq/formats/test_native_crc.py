@@ -35,6 +35,8 @@ def test_it_is_zlibs() -> None:
 def test_without_isal_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "isal", None)
     assert native_crc.crc32_address() == 0
+    with pytest.raises(ImportError, match="isal is not installed, or exports no CRC-32"):
+        native_crc.required_crc32()
 
 
 @pytest.mark.parametrize("symbol", ["nothing_of_this_name", "crc32_ieee"])

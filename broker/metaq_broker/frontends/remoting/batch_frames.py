@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptRecord
-from metaq.formats.native_crc import crc32_address
+from metaq.formats.native_crc import required_crc32
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX
@@ -91,9 +91,7 @@ def compiled() -> FrameLoop:
     Raises:
         ImportError: numba or isal is not installed, or isal exports no usable CRC-32.
     """
-    crc32 = crc32_address()
-    if not crc32:
-        raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
+    crc32 = required_crc32()
     import numpy
 
     from metaq_broker.frontends.remoting.batch_loop import IS_UNUSUAL, frames

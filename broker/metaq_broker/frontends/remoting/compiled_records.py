@@ -13,7 +13,7 @@ from typing import Final
 from metaq.errors import CorruptFrame
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import TIME_SHIFT
-from metaq.formats.native_crc import crc32_address
+from metaq.formats.native_crc import required_crc32
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head, encode_stored
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
@@ -36,9 +36,7 @@ def compiled() -> RecordLoop:
     Raises:
         ImportError: numba or isal is not installed, or isal exports no usable CRC-32.
     """
-    crc32 = crc32_address()
-    if not crc32:
-        raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
+    crc32 = required_crc32()
     import numpy
 
     from metaq_broker.frontends.remoting.record_loop import IS_FULL, IS_UNUSUAL, records

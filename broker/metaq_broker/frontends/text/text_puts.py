@@ -15,7 +15,7 @@ from typing import Any, Final
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import EPOCH_MS, IdRange
-from metaq.formats.native_crc import crc32_address
+from metaq.formats.native_crc import required_crc32
 from metaq.model import INT32_MAX, INT32_MIN
 from metaq.protocols.text.codes import OK
 from metaq.protocols.text.commands import Put, Result
@@ -42,8 +42,7 @@ class CompiledRuns:
     """
 
     def __init__(self) -> None:
-        if not crc32_address():
-            raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
+        required_crc32()
         import numpy
 
         loop: Any = importlib.import_module("metaq_broker.frontends.text.text_loop")
