@@ -32,6 +32,7 @@ from metaq_broker.engine.maintenance import PartitionMaintenance
 from metaq_broker.engine.stores import EndsRecorder, TopicStores
 from metaq_broker.frontends.net.server import Server, bind
 from metaq_broker.frontends.net.tls import server_context
+from metaq_broker.frontends.remoting.system_topics import COPIED_LAST
 from metaq_broker.frontends.text.extensions import broker_version
 from metaq_broker.frontends.text.peer import TextPeer
 from metaq_broker.frontends.text.refusals import RefusalTexts
@@ -48,6 +49,7 @@ from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
 from metaq_broker.retention.retention import Retention
+from metaq_broker.start_errors import StartFailed as StartFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import FlushPolicy, GroupCommit
 from metaq_broker.storage.log_store import LOCK_NAME, TRANSACTIONS_NAME
@@ -62,7 +64,7 @@ from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
     from metaq_broker.registration.registration import Registration
-    from metaq_broker.rocketmq.server import BrokerServer
+    from metaq_broker.rocketmq.front_end import FrontEnd
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -71,10 +73,6 @@ JOIN_AGAIN_S: Final = 2.0
 
 STOP_PATIENCE_S: Final = 10.0
 """How long a stop waits for clients that do not take their replies."""
-
-
-class StartFailed(MetaqError):
-    """The broker could not start; the text is one sentence for the operator."""
 
 
 class Broker:
@@ -87,7 +85,7 @@ class Broker:
         self._admin: AdminServices | None = None
         self._reloader: Reloader | None = None
         self._registration: Registration | None = None
-        self._rocketmq: BrokerServer | None = None
+        self._rocketmq: FrontEnd | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
@@ -135,15 +133,15 @@ class Broker:
         self._maintenance = PartitionMaintenance(
             self._engine, self._commit, self._transactions.users_of, self._retention.settle
         )
-        self._open_rocketmq()
         local = LocalPartitions(self._engine, self._commit, self._maintenance, self._files)
         try:
-            heard = self._promoted, self._fenced
+            heard = self._promoted, self._fenced, COPIED_LAST
             self._replication = Replication(
                 self.config.role, local, self._commit, self._clock, TextPeer.connect, *heard
             )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
+        self._open_rocketmq()
         self.config = dataclasses.replace(self.config, role=self._replication.role)
 
     def _bind(self) -> None:
@@ -164,25 +162,17 @@ class Broker:
     def _open_rocketmq(self) -> None:
         if self.config.rocketmq is None:
             return
-        from metaq_broker.rocketmq import server as rocketmq_server  # here: only who needs it
+        from metaq_broker.rocketmq.front_end import FrontEnd  # here: only who needs it
+        from metaq_broker.rocketmq.parts import FrontEndParts
 
-        parts = rocketmq_server.BrokerParts(
-            self.config, self._engine, self._files, self._clock, self._serve_topics, self._delete_messages
-        )
-        try:
-            self._rocketmq = rocketmq_server.BrokerServer.open(parts, self.config.rocketmq)
-        except rocketmq_server.RemotingUnavailable as error:
-            raise StartFailed(str(error)) from error
+        topics = self._serve_topics, self._delete_messages
+        parts = FrontEndParts(self.config, self._engine, self._files, self._clock, *topics)
+        serves = self._engine.gate.shut_by is None
+        self._rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=serves)
         self._retention.users.append(self._rocketmq.needed_from)
-        self._closing.callback(self._rocketmq.close)
         self._closing.push_async_callback(self._rocketmq.stop, STOP_PATIENCE_S)
-
-    async def _start_rocketmq(self) -> None:
-        if self._rocketmq is not None:
-            try:
-                await self._rocketmq.start(self._tls)
-            except MetaqError as error:
-                raise StartFailed(str(error)) from error
+        if self._rocketmq.standby is not None:
+            self._replication.copy_state(self._rocketmq.standby)
 
     async def _delete_messages(self, topic: str) -> None:
         indexes = range(self._stores.partition_counts().get(topic, 0))
@@ -221,7 +211,9 @@ class Broker:
         await self._claim_id()
         version = broker_version(local_reads=self.config.system.local_reads)
         counters, replication = self._transactions.counters, self._replication
-        report = StatsReport(self._engine, counters, version, self._retention, self._guard, replication.lines)
+        state = None if self._rocketmq is None else self._rocketmq.state
+        lines = replication.lines
+        report = StatsReport(self._engine, counters, version, self._retention, self._guard, lines, state)
         commands = TransactionCommands(self._transactions, self._statistics, self._engine.gate, self._texts)
         services = TextServices(self._engine, report, commands, version, self._texts, replication.receiver)
         server = Server(
@@ -241,7 +233,8 @@ class Broker:
         self._retention.start()
         self._closing.push_async_callback(self._replication.stop)
         self._replication.start()
-        await self._start_rocketmq()
+        if self._rocketmq is not None:
+            await self._rocketmq.start(self._tls)
         await self._publish()
         await self._open_to_operators()
 
@@ -333,18 +326,26 @@ class Broker:
 
     def _topics_changed(self) -> None:
         if self._rocketmq is not None:
-            self._rocketmq.topics.stored_topics_changed()
+            self._rocketmq.stored_topics_changed()
         if self._registration is not None:
             self._registration.refresh()
 
-    def _promoted(self) -> None:
-        """Go on as a master, whatever the configuration says; in ZooKeeper too."""
+    async def _promoted(self) -> None:
+        """Go on as a master, whatever the configuration says; in ZooKeeper and for RocketMQ's clients too."""
         self._apply(dataclasses.replace(self.config, role=None))
         if self._registration is None:  # the slave of a pair was not there at all
             self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
+        if self._rocketmq is not None:
+            try:
+                await self._rocketmq.promote(self._tls)
+            except MetaqError as error:
+                fields = {"reason": str(error)}
+                _LOG.error("promoted, but RocketMQ's clients are not served; restart it", extra={"fields": fields})
 
     def _fenced(self) -> None:
-        """Leave the master's place in ZooKeeper to the broker that was promoted."""
+        """Leave the master's place in ZooKeeper, and RocketMQ's clients, to the broker that was promoted."""
+        if self._rocketmq is not None:
+            self._rocketmq.fence(STOP_PATIENCE_S)
         if self._registration is not None:
             leave = self._registration.unregister()
             self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
@@ -384,7 +385,7 @@ class Broker:
     @property
     def rocketmq_address(self) -> Address | None:
         """Where RocketMQ's clients connect, ``None`` if they cannot."""
-        return None if self._rocketmq is None else self._rocketmq.address
+        return self._rocketmq.address if self._rocketmq is not None and self._rocketmq.serves else None
 
     def startup_summary(self) -> dict[str, object]:
         """Return what the log says of a broker that is ready."""

@@ -181,7 +181,7 @@ def _become_broker(request: dict[str, Any], stdout: int, stderr: int) -> list[st
 
 def _main(descriptor: int) -> int:
     del sys.path[0]  # the folder of this file
-    import metaq_broker.rocketmq.server  # noqa: F401 - loaded for the forks
+    import metaq_broker.rocketmq.front_end  # noqa: F401 - loaded for the forks
     from metaq_broker.cli import main
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -95,6 +95,8 @@ def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "NOT REPLICATED", part["trouble"]
     if part["not_followed"] is not None:
         yield "NOT FOLLOWED", part["not_followed"]
+    if part["state_not_copied"] is not None:
+        yield "STATE NOT COPIED", part["state_not_copied"]
     for row in part["not_copied"]:
         yield "NOT COPIED", f"{_partition(row)}: {row['reason']}"
 

@@ -48,7 +48,7 @@ class _Level:
 
     @property
     def key(self) -> str:
-        return f"delay/{self.number}"
+        return level_key(self.number)
 
 
 class LevelQueues(Generic[M]):
@@ -60,7 +60,7 @@ class LevelQueues(Generic[M]):
         self.levels = levels
         self._log, self._mover, self._state = log, mover, state
         self._levels = [
-            _Level(number, delay_ms, _position(state.get(f"delay/{number}")), hold=mover.hold())
+            _Level(number, delay_ms, _position(state.get(level_key(number))), hold=mover.hold())
             for number, delay_ms in enumerate(levels.delays_ms, 1)
         ]
         self._wake = wake
@@ -168,6 +168,11 @@ class LevelQueues(Generic[M]):
         level.not_before_ms = self._now_ms + RETRY_MS
         fields = {"level": level.number, "position": level.position, "reason": refusal}
         _LOG.warning("delayed messages not delivered yet", extra={"fields": fields})
+
+
+def level_key(number: int) -> str:
+    """Return the key of a level's position in the state: a number in decimal."""
+    return f"delay/{number}"
 
 
 def _position(value: bytes | None) -> int:

@@ -242,6 +242,13 @@ class Topics:
         self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
         self._changed(None)
 
+    def read_again(self) -> None:
+        """Go by what the table says now; others than this object have changed it."""
+        made = {key.removeprefix(PREFIX): _read(value) for key, value in self._table.items(PREFIX)}
+        if made != self._made:
+            self._made = made
+            self.configure(self._config)
+
     def stored_topics_changed(self) -> None:
         """Take note that topics got their first message, or lost their last partition."""
         stored = frozenset(self._stores.topics)

@@ -81,7 +81,7 @@ class HalfMessages(Generic[M]):
         self.recovered = self._checked = False
         self._readable = True
         self._log, self._mover, self._state, self._wake = log, mover, state, wake
-        self._ledger = Ledger(_positions(state.get(KEY)))
+        self._ledger = Ledger(read_positions(state.get(KEY)))
         self._hold: Receipt | None = mover.hold()
         self._early: list[_Early] = []
         self._pending: list[_Pending] = []
@@ -347,7 +347,8 @@ class HalfMessages(Generic[M]):
         self._log.append_note(ASKED, note_body([half.ordinal for half in halves]), stored)
 
 
-def _positions(value: bytes | None) -> Positions:
+def read_positions(value: bytes | None) -> Positions:
+    """Read the value of ``KEY``."""
     if value is None:
         return Positions(0, 0)
     half, _, notes = value.partition(b",")

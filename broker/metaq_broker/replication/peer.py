@@ -13,6 +13,7 @@ from typing import Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.storage.state_table import StatePart
 
 PartitionKey = tuple[str, int]
 """Topic and index."""
@@ -135,6 +136,10 @@ class Peer(Protocol):
     def tells_segments(self) -> bool:
         """Whether its holdings name incarnations and last segments."""
 
+    @property
+    def tells_state(self) -> bool:
+        """Whether it gives away the state that it has beside its log."""
+
     def check(self) -> None:
         """Raise ``PeerLost`` if the connection is gone."""
 
@@ -160,6 +165,9 @@ class Peer(Protocol):
 
     async def holdings(self) -> dict[PartitionKey, Holding]:
         """Return what it has of each of its partitions."""
+
+    async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
+        """Return what its state's file has behind a place (``StateTable.part``), ``None`` if nothing, or not now."""
 
     # ---- about one partition
 

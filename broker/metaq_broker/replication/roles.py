@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,6 +37,7 @@ from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.peer import Connect
 from metaq_broker.replication.samsa import SyncMaster
 from metaq_broker.replication.slave import AsyncSlave
+from metaq_broker.replication.state_copy import StateCopy, StateTarget
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.flush import GroupCommit
 from metaq_broker.storage.sealed_files import seal, unseal
@@ -103,11 +104,15 @@ class PromotionRefused(MetaqError):
     """The broker is what it was; the text is one sentence for the operator."""
 
 
+async def _nothing_more() -> None:
+    """A promotion that nobody else has to hear of."""
+
+
 class Replication:
     """The broker's part in keeping copies: ``start`` when its partitions are there, ``stop`` before they close.
 
     ``promoted`` is called when the broker has become a master, ``fenced`` when it hears that another one has become the
-    master in its place.
+    master in its place. Topics ``copied_last`` are copied behind all others, so that what they say of others is true.
     """
 
     def __init__(
@@ -117,18 +122,20 @@ class Replication:
         commit: GroupCommit,
         clock: Clock,
         connect: Connect,
-        promoted: Callable[[], None] = lambda: None,
+        promoted: Callable[[], Awaitable[None]] = _nothing_more,
         fenced: Callable[[], None] = lambda: None,
+        copied_last: Set[str] = frozenset(),
     ) -> None:
         """Read the broker's standing (blocking); ``connect`` reaches the other broker. Raises ``RoleRecordDamaged``."""
         self._local, self._clock, self._connect = local, clock, connect
-        self._promoted, self._fenced = promoted, fenced
+        self._promoted, self._fenced, self._copied_last = promoted, fenced, copied_last
         self._gate = local.engine.gate
         self._data_path = Path(local.engine.config.system.data_path)
         self.role = role
         self._master: MasterAddress | None = None
         self.slave: AsyncSlave | None = None
         self.follower: ConfigFollower | None = None
+        self.state_copy: StateCopy | None = None
         self.receiver: SyncSlave | None = None
         self.master: SyncMaster | None = None
         self.role_record = read_role_record(local.files, self._data_path)
@@ -153,15 +160,24 @@ class Replication:
         if isinstance(role, SlaveConfig):
             config = self._local.engine.config
             self._master = MasterAddress(role.master, config.zookeeper, config.system.broker_id)
-            self.slave = AsyncSlave(self._local, role, self._master, self._connect)
+            self.slave = AsyncSlave(self._local, role, self._master, self._connect, self._copied_last)
         elif isinstance(role, SamsaConfig) and isinstance(commit, PairedCommit):
             self.master = SyncMaster(self._local, commit, role, self._connect, self._fence)
 
     def start(self) -> None:
         """Begin to copy, or to be copied, if that is this broker's part."""
-        for part in (self.slave, self.master):
+        for part in (self.slave, self.master, self.state_copy):
             if part is not None:
                 part.start()
+
+    def copy_state(self, target: StateTarget) -> None:
+        """Have the master's state copied to ``target``, if this broker is a slave; before ``start``."""
+        role, system = self.role, self._local.engine.config.system
+        master = self._master
+        if isinstance(role, GregorConfig) and role.master is not None:
+            master = MasterAddress(role.master, self._local.engine.config.zookeeper, system.broker_id)
+        if master is not None and self._gate.slave:
+            self.state_copy = StateCopy(self._local.engine.stores, target, master, self._connect, system.broker_id)
 
     def follow_config(self, reloader: Reloader) -> None:
         """Begin to follow the master's topics, if that is this broker's part; ``reloader`` takes them over."""
@@ -173,7 +189,7 @@ class Replication:
 
     async def stop(self) -> None:
         """Let what is under way be finished, and begin nothing more."""
-        for part in (self.follower, self.slave, self.master, self.receiver):
+        for part in (self.follower, self.slave, self.master, self.receiver, self.state_copy):
             if part is not None:
                 await part.stop()
 
@@ -211,10 +227,11 @@ class Replication:
         except OSError as error:
             raise PromotionRefused(f"the promotion cannot be written down: {error}; try again") from error
         self.role_record, self.role, self.slave, self.follower = role_record, None, None, None
+        self.state_copy = None
         self._gate.slave = False
         self._gate.open()
         _LOG.warning("promoted: this broker is a master now and takes messages")
-        self._promoted()
+        await self._promoted()
 
     async def _fence(self, by: Address) -> None:
         role_record = RoleRecord(FENCED, self._clock.now_ms(), str(by))
@@ -260,6 +277,11 @@ class Replication:
         """Why the topics of the master's configuration are not taken over, ``None`` if they are, or need not be."""
         return None if self.follower is None else self.follower.trouble
 
+    @property
+    def state_not_copied(self) -> str | None:
+        """Why the state of RocketMQ's clients is not copied, ``None`` if it is, or need not be."""
+        return None if self.state_copy is None else self.state_copy.trouble
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of ``stats replication``."""
         yield f"role {self.word}"
@@ -267,6 +289,8 @@ class Replication:
             yield f"trouble {self.trouble}"
         if self.not_followed is not None:
             yield f"not_followed {self.not_followed}"
+        if self.state_not_copied is not None:
+            yield f"state_not_copied {self.state_not_copied}"
         for state in self.slave.states() if self.slave is not None else ():
             fault = "" if state.fault is None else f" not_copied {state.fault}"
             yield f"{state.partition_key[0]} part {state.partition_key[1]} lag_bytes {state.lag_bytes}{fault}"
@@ -278,6 +302,7 @@ class Replication:
             "role": self.word,
             "trouble": self.trouble,
             "not_followed": self.not_followed,
+            "state_not_copied": self.state_not_copied,
             "lag_bytes": sum(state.lag_bytes for state in states) if self.slave is not None else None,
             "not_copied": [
                 {"topic": state.partition_key[0], "index": state.partition_key[1], "reason": state.fault}

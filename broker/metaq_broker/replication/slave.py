@@ -15,12 +15,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import MetaqError, ProtocolError
 from metaq_broker.config.replication import SlaveConfig
+from metaq_broker.replication.copied_order import CopiedOrder
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.master_address import MasterAddress, MasterNotFound
 from metaq_broker.replication.partition_copy import PartitionCopy
@@ -65,13 +66,22 @@ class MasterRefused(MetaqError):
 
 
 class AsyncSlave:
-    """See the module: ``start``, then ``stop``."""
+    """See the module: ``start``, then ``stop``. Topics ``copied_last`` are copied behind all others."""
 
-    def __init__(self, local: LocalPartitions, config: SlaveConfig, master: MasterAddress, connect: Connect) -> None:
+    def __init__(
+        self,
+        local: LocalPartitions,
+        config: SlaveConfig,
+        master: MasterAddress,
+        connect: Connect,
+        copied_last: Set[str] = frozenset(),
+    ) -> None:
+        self._order = CopiedOrder(local.engine.stores, copied_last)
         self._local, self._config, self._master, self._open = local, config, master, connect
         self._copies: dict[PartitionKey, PartitionCopy] = {}
         self._faults: dict[PartitionKey, _Fault] = {}
         self._view: Mapping[PartitionKey, Holding] = {}
+        self._wanted: Mapping[PartitionKey, Holding] = {}
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -118,6 +128,7 @@ class AsyncSlave:
                 if self._peer is not None:
                     await self._peer.close()
                 self._peer = None
+                self._order.forget()
                 self._copies.clear()  # what was compared may have changed when the next connection opens
             await self._sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_S)
@@ -155,6 +166,7 @@ class AsyncSlave:
             asked = clock()
             assert self._peer is not None  # as long as it is connected
             self._view = await self._peer.holdings()
+            self._wanted = self._order.look(self._view)
             took = clock() - asked
             if await self._round(self._peer):
                 pause_s = PAUSE_S_MIN
@@ -167,7 +179,7 @@ class AsyncSlave:
         now = asyncio.get_running_loop().time()
         due = deque(
             partition_key
-            for partition_key, original in self._view.items()
+            for partition_key, original in self._wanted.items()
             if self._is_due(partition_key, original, now)
         )
         workers = [self._work(peer, due) for _ in range(min(AT_A_TIME, len(due)))]
@@ -190,7 +202,7 @@ class AsyncSlave:
     async def _work(self, peer: Peer, due: deque[PartitionKey]) -> None:
         while due and not self._stopping.is_set():
             partition_key = due.popleft()
-            original = self._view[partition_key]
+            original = self._wanted[partition_key]
             copy = self._copies.setdefault(partition_key, PartitionCopy(self._local, partition_key, self._config.group))
             try:
                 for _ in range(STEPS_MAX):

@@ -2,27 +2,91 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaq_broker.clock import Clock
+from metaq_broker.config.configuration import BrokerConfig
 from metaq_broker.config.rocketmq import RocketmqConfig
 from metaq_broker.delayed.levels import DelayLevels
 from metaq_broker.engine.engine import Engine
 from metaq_broker.engine.topics import Topics
 from metaq_broker.frontends.remoting.lookups import LookupRequests
 from metaq_broker.frontends.remoting.message_store import MessageStore
+from metaq_broker.frontends.remoting.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
 from metaq_broker.frontends.remoting.waiting_parts import WaitingParts
 from metaq_broker.groups.limits import GroupLimits
 from metaq_broker.half_messages.half_messages import AskPolicy
 from metaq_broker.key_index.coverage import Partition
 from metaq_broker.key_index.key_index import KeyIndex
+from metaq_broker.start_errors import StartFailed
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.log_store import KEYS_NAME
+from metaq_broker.storage.partition_log import PartitionLog
 from metaq_broker.storage.state_table import StateTable
 
 if TYPE_CHECKING:
     from metaq_broker.frontends.remoting.pulls import GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEndParts:
+    """What of the broker the front end is made from.
+
+    ``apply`` takes the configuration that the engine goes by; ``delete_messages`` removes those of a topic.
+    """
+
+    config: BrokerConfig
+    engine: Engine
+    files: Files
+    clock: Clock
+    apply: Callable[[BrokerConfig], None]
+    delete_messages: Callable[[str], Awaitable[None]]
+
+
+class RemotingUnavailable(StartFailed):
+    """The front end cannot start; the text says why."""
+
+
+def listen_fault(host: str, port: int, error: OSError) -> str:
+    """Return why clients cannot be listened for."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host}, for RocketMQ's clients, is taken by another program; choose another one"
+    return f"cannot listen on {host} port {port}: {error.strerror or error}"
+
+
+def client_topics(parts: FrontEndParts, config: RocketmqConfig, state: StateTable) -> Topics:
+    """Return the topics that clients made and those that they expect, and have the engine go by them."""
+    built_in = built_in_topics(
+        config.broker_name,
+        config.cluster_name,
+        create_topics=config.auto_create_topics,
+        delay_levels=len(config.delay_levels_s),
+    )
+    return Topics(
+        state,
+        parts.engine.stores,
+        parts.config,
+        parts.apply,
+        parts.clock.now_ms,
+        built_in,
+        HIDDEN_PREFIXES,
+        config.wait_for_disk,
+        reserved=NOT_WRITTEN_BY_CLIENTS,
+    )
+
+
+def offset_of(log: PartitionLog | None, ordinal: int) -> int | None:
+    """Return the byte offset of a message, or one before it if that is not known now; ``None``: no partition."""
+    if log is None:
+        return None
+    try:
+        return log.offset_of_message(ordinal)
+    except OSError:
+        return log.start_offset
 
 
 def waiting_parts(

@@ -6,30 +6,25 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from metaq.errors import MetaqError
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import TopicConfig
 from metaq.protocols.remoting.channel import ChannelLimits
 from metaq_broker.accounts.accounts_file import AccountsFile
-from metaq_broker.clock import Clock
 from metaq_broker.config.configuration import BrokerConfig
-from metaq_broker.config.ini import ConfigError
-from metaq_broker.config.rocketmq import ROCKETMQ_KEYS, VIP_PORT_BELOW, RocketmqConfig
-from metaq_broker.engine.engine import Engine
+from metaq_broker.config.rocketmq import ROCKETMQ_KEYS, RocketmqConfig
 from metaq_broker.engine.topics import Topics
-from metaq_broker.frontends.net.server import Server, bind
+from metaq_broker.frontends.net.server import Server
 from metaq_broker.frontends.remoting.access import Access
 from metaq_broker.frontends.remoting.administration import (
     AdministrationRequests,
@@ -52,12 +47,7 @@ from metaq_broker.frontends.remoting.pulls import GroupState, Pulls
 from metaq_broker.frontends.remoting.running_figures import Moment, RunningFigures, Totals
 from metaq_broker.frontends.remoting.sends import Sends
 from metaq_broker.frontends.remoting.session import RemotingLimits, RemotingServer, RemotingSession
-from metaq_broker.frontends.remoting.system_topics import (
-    GROUPS,
-    HIDDEN_PREFIXES,
-    NOT_WRITTEN_BY_CLIENTS,
-    built_in_topics,
-)
+from metaq_broker.frontends.remoting.system_topics import GROUPS
 from metaq_broker.frontends.remoting.waiting_pulls import WaitingPulls
 from metaq_broker.groups.group_offsets import GroupOffsets
 from metaq_broker.groups.group_settings import Groups
@@ -66,11 +56,18 @@ from metaq_broker.groups.queue_locks import QueueLocks
 from metaq_broker.nameserver.key_values import KeyValues
 from metaq_broker.nameserver.requests import NameServerRequests
 from metaq_broker.nameserver.routes import RouteTable
-from metaq_broker.rocketmq.parts import forget_keys, group_limits, lookups, waiting_parts
+from metaq_broker.rocketmq.parts import (
+    FrontEndParts,
+    RemotingUnavailable,
+    client_topics,
+    group_limits,
+    listen_fault,
+    lookups,
+    offset_of,
+    waiting_parts,
+)
 from metaq_broker.rocketmq.registration import BrokerIdentity, NameServerRegistration, TopicSource
-from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_mark import StateMark
-from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -95,32 +92,6 @@ class ConnectionFigures:
     connections_refused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerParts:
-    """What of the broker the front end is made from.
-
-    ``apply`` takes the configuration that the engine goes by; ``delete_messages`` removes those of a topic.
-    """
-
-    config: BrokerConfig
-    engine: Engine
-    files: Files
-    clock: Clock
-    apply: Callable[[BrokerConfig], None]
-    delete_messages: Callable[[str], Awaitable[None]]
-
-
-class RemotingUnavailable(MetaqError):
-    """The front end cannot start; the text says why."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-    def __str__(self) -> str:
-        return self.reason
-
-
 class _FixedSettings:
     """The settings of the name server in this process: those of ``[rocketmq]``, changed there only."""
 
@@ -137,33 +108,28 @@ class _FixedSettings:
 
 
 class BrokerServer:
-    """See the module. Make it with ``open``."""
+    """See the module. It listens on the sockets ``listeners``; ``address`` is where clients reach it."""
 
-    def __init__(self, parts: BrokerParts, config: RocketmqConfig, listeners: list[socket.socket], mark: StateMark):
+    def __init__(
+        self,
+        parts: FrontEndParts,
+        config: RocketmqConfig,
+        listeners: list[socket.socket],
+        address: Address,
+        mark: StateMark,
+    ) -> None:
+        """Read what is kept (blocking; on the event loop): the state is the one that ``mark`` belongs to.
+
+        Raises:
+            MetaqError, OSError: A file is damaged, or cannot be used.
+        """
         self._parts, self._config, self._listeners = parts, config, listeners
         self._mark, state = mark, mark.table
-        port = int(listeners[0].getsockname()[1])
-        system = parts.config.system
-        self.address = Address(config.ip or _ip_of(system.host_name), port)
+        self.address = address
+        port, system = address.port, parts.config.system
         self._metaq = MetaQBroker(system.broker_id, Address(system.host_name, parts.engine.port))
-        built_in = built_in_topics(
-            config.broker_name,
-            config.cluster_name,
-            create_topics=config.auto_create_topics,
-            delay_levels=len(config.delay_levels_s),
-        )
         engine, clock = parts.engine, parts.clock
-        self.topics = Topics(
-            state,
-            engine.stores,
-            parts.config,
-            parts.apply,
-            clock.now_ms,
-            built_in,
-            HIDDEN_PREFIXES,
-            config.wait_for_disk,
-            reserved=NOT_WRITTEN_BY_CLIENTS,
-        )
+        self.topics = client_topics(parts, config, state)
         self.store = MessageStore(engine, PartitionNumbers(state, mark), host_bytes(self.address.host, port))
         limits = group_limits(config)
         groups = Groups(state, create_unknown=config.auto_create_groups, built_in=GROUPS, limits=limits)
@@ -183,6 +149,7 @@ class BrokerServer:
         self.figures = ConnectionFigures()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
         self._key_values = KeyValues(parts.files, data / KEY_VALUES_NAME)
+        self._key_values.open()
         self._name_server = NameServerRequests(
             self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
         )
@@ -197,58 +164,7 @@ class BrokerServer:
         self._servers: list[Server] = []
         self._remoting: RemotingServer | None = None
         self._scan: asyncio.TimerHandle | None = None
-
-    @classmethod
-    def open(cls, parts: BrokerParts, config: RocketmqConfig) -> BrokerServer:
-        """Take the port and read what is kept (blocking; on the event loop).
-
-        Raises:
-            RemotingUnavailable: The port is taken, the address is no IP address, or a file is damaged.
-            ConfigError: The file of key-value pairs cannot be used.
-        """
-        listeners = _bind(parts.config.system.bind_address, config)
-        try:
-            folder = Path(parts.config.system.data_path)
-            state = StateTable.open(parts.files, folder / FILE_NAME, LoopDriver())
-            try:
-                mark = StateMark.open(parts.files, folder, state)
-                if mark.behind:
-                    forget_keys(parts.files, folder)
-                server = cls(parts, config, listeners, mark)
-                server._reconcile()
-                mark.note()
-                server._key_values.open()
-            except BaseException:
-                state.close()
-                raise
-        except (MetaqError, OSError) as error:
-            for listener in listeners:
-                listener.close()
-            if isinstance(error, ConfigError | RemotingUnavailable):
-                raise
-            raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
-        return server
-
-    def _reconcile(self) -> None:
-        """Have state that is older or newer than the messages lose none of them, and say so."""
-        if self._mark.behind:
-            widened = self.topics.keep_readable()
-            _LOG.warning(
-                "rocketmq-state is an older copy: groups go on where they were then, and delayed messages and "
-                "transactions may be delivered again",
-                extra={"fields": {"behind": self._mark.behind, "topicsWithMoreQueues": widened}},
-            )
-        lowered = self.groups.offsets.lower(self._end_of)
-        if lowered:
-            topic, group, queue = lowered[0]
-            _LOG.warning(
-                "committed offsets were behind the ends of their queues; the groups go on at the ends",
-                extra={"fields": {"offsets": len(lowered), "topic": topic, "group": group, "queue": queue}},
-            )
-
-    def _end_of(self, topic: str, queue: int) -> int | None:
-        log = self._parts.engine.stores.get(topic, queue)
-        return None if log is None else log.durable_ordinal
+        self._stopped = False
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
@@ -315,11 +231,14 @@ class BrokerServer:
             try:
                 await server.start(listener)
             except OSError as error:
-                raise RemotingUnavailable(_listen_fault(self.address.host, self.address.port, error)) from error
+                raise RemotingUnavailable(listen_fault(self.address.host, self.address.port, error)) from error
         self._schedule_scan()
 
     async def stop(self, patience_s: float) -> None:
         """Answer what was received, then close the connections and what is kept."""
+        if self._stopped:
+            return
+        self._stopped = True
         if self._scan is not None:
             self._scan.cancel()
         await self._registration.stop()
@@ -338,20 +257,10 @@ class BrokerServer:
         for listener in self._listeners:
             listener.close()
 
-    def close(self) -> None:
-        """Write what is not written yet of the state (blocking)."""
-        self._mark.close()
-
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
         ordinal = self.waiting.needed_from(topic, partition)
-        log = None if ordinal is None else self._parts.engine.stores.get(topic, partition)
-        if log is None or ordinal is None:
-            return None
-        try:
-            return log.offset_of_message(ordinal)
-        except OSError:
-            return log.start_offset
+        return None if ordinal is None else offset_of(self._parts.engine.stores.get(topic, partition), ordinal)
 
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics."""
@@ -415,46 +324,6 @@ class BrokerServer:
 
 def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | str)
-
-
-def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
-    ports = [config.port]
-    listeners: list[socket.socket] = []
-    for port in ports:
-        try:
-            listeners.append(bind(host, port))
-        except OSError as error:
-            for listener in listeners:
-                listener.close()
-            raise RemotingUnavailable(_listen_fault(host, port, error)) from error
-        if config.old_clients_port and len(ports) == 1:
-            ports.append(int(listeners[0].getsockname()[1]) - VIP_PORT_BELOW)
-    return listeners
-
-
-def _ip_of(host: str) -> str:
-    """Return the IP address of a host: message ids have no other form.
-
-    Raises:
-        RemotingUnavailable: The name cannot be resolved.
-    """
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        reason = f"hostName {host} has no IP address ({error}); set brokerIP1 in [rocketmq]"
-        raise RemotingUnavailable(reason) from error
-
-
-def _listen_fault(host: str, port: int, error: OSError) -> str:
-    import errno
-
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host}, for RocketMQ's clients, is taken by another program; choose another one"
-    return f"cannot listen on {host} port {port}: {error.strerror or error}"
 
 
 def topic_source(topics: Topics) -> TopicSource:

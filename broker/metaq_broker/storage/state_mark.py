@@ -53,8 +53,6 @@ class StateMark:
         self._count = self._written = max(count, counted)
         self._numbers = numbers
         self._seen = -1
-        self.first_number: Final = numbers
-        """Numbers of partitions below this one may be in use."""
 
     @classmethod
     def open(cls, files: Files, folder: Path, table: StateTable) -> StateMark:
@@ -68,6 +66,11 @@ class StateMark:
         except (ValueError, OSError) as error:
             _LOG.warning("the mark of the state file is not used", extra={"fields": {"path": path, "reason": error}})
         return cls(files, path, table, count, numbers)
+
+    @property
+    def first_number(self) -> int:
+        """Numbers of partitions below this one may be in use."""
+        return self._numbers
 
     def note_sometimes(self, now_s: float) -> None:
         """Do what ``note`` does, every minute; ``now_s`` are seconds of a clock that only grows."""

@@ -104,6 +104,23 @@ def decode_state(path: object, content: bytes) -> StateContent:
     return StateContent(values, len(content) - at)
 
 
+def decode_changes(path: object, file_number: int, position: int, piece: bytes) -> list[tuple[str, bytes | None]]:
+    """Return the changes in a piece of the file ``path``, whole records from byte ``position`` on; ``None``: deleted.
+
+    Raises:
+        StateDamaged: It is not what was written there.
+    """
+    changes: list[tuple[str, bytes | None]] = []
+    at = 0
+    while at < len(piece):
+        record = _read_record(file_number, piece, at, position)
+        if record is None:
+            raise StateDamaged(path, position + at, "a record of a piece of it is broken")
+        changes.append((record.key, record.value))
+        at = record.end
+    return changes
+
+
 def salvage_state(path: object, content: bytes) -> StateContent:
     """Return what can still be read of a damaged file; ``cut_bytes`` could not. Older values may have come back.
 
@@ -153,8 +170,8 @@ def _read_header(path: object, content: bytes) -> tuple[int, int, int]:
     return file_number, safe_size, records
 
 
-def _read_record(file_number: int, content: bytes, at: int) -> _Record | None:
-    """Return the record at ``at``, ``None`` if there is no intact one."""
+def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -> _Record | None:
+    """Return the record at ``at``, ``None`` if there is no intact one. ``position`` is where ``content`` begins."""
     if content[at : at + len(_MARK)] != _MARK or len(content) - at < RECORD_HEADER_BYTES:
         return None
     durable_size, value_bytes, key_bytes, kind = _HEAD.unpack_from(content, at + _HEAD_AT)
@@ -162,7 +179,7 @@ def _read_record(file_number: int, content: bytes, at: int) -> _Record | None:
     value_at = key_at + key_bytes
     end = value_at + value_bytes
     (checksum,) = _U32.unpack_from(content, at + len(_MARK))
-    if end > len(content) or checksum != _checksum(file_number, at, content[at + _HEAD_AT : end]):
+    if end > len(content) or checksum != _checksum(file_number, position + at, content[at + _HEAD_AT : end]):
         return None
     key = content[key_at:value_at].decode()
     return _Record(key, content[value_at:end] if kind == _PUT else None, durable_size, end)

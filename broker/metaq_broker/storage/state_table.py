@@ -18,16 +18,17 @@ import asyncio
 import errno
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from metaq_broker.storage.errors import StateFull, StateNotWritten
 from metaq_broker.storage.files import Files
 from metaq_broker.storage.state_records import (
+    FILE_HEADER_BYTES,
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
     decode_state,
@@ -98,6 +99,19 @@ class LoopDriver:
     def close(self) -> None:
         """See ``CommitDriver``."""
         self._thread.shutdown(wait=True)
+
+
+class StatePart(NamedTuple):
+    """``data``: bytes of the file ``number`` from ``position`` on, which was durable up to ``size`` at that moment.
+
+    At ``size`` ends what was written in one step: all up to there is what the table was at some moment, no more and
+    no less.
+    """
+
+    number: int
+    position: int
+    size: int
+    data: bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -232,7 +246,34 @@ class StateTable:
         """What the entries take, as limited by ``bytes_max``."""
         return self._bytes
 
+    def part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
+        """Return what is on the disk behind ``position`` of file ``number``, from the first record on of another file.
+
+        ``None``: not at this moment, since a fresh file is being written. Raises ``OSError``.
+        """
+        file = self._file
+        if file is None or (self._commit is not None and self._commit.entries is not None):
+            return None
+        size = file.size
+        if number != file.number or not FILE_HEADER_BYTES <= position <= size:
+            position = FILE_HEADER_BYTES
+        data = self._files.pread(file.fd, min(bytes_max, size - position), position) if position < size else b""
+        return StatePart(file.number, position, size, data)
+
     # ---- changing
+
+    def replace(self, entries: Mapping[str, bytes], on_durable: OnDurable) -> None:
+        """Have these entries and no others, in one step also for a crash. ``bytes_max`` is not looked at.
+
+        Raises:
+            ValueError: The table is closed.
+        """
+        self._check("", b"")
+        self._values, self._changes = dict(entries), {}
+        self._bytes = sum(_entry_bytes(key, value) for key, value in self._values.items())
+        self._rewrite_due = True
+        self.changes += 1
+        self.when_durable(on_durable)
 
     def put(self, key: str, value: bytes, on_durable: OnDurable | None = None) -> None:
         """Set the value of a key.
@@ -328,6 +369,7 @@ class StateTable:
     def _next_commit(self) -> _Commit:
         file, large = self._file, max(COMPACT_BYTES_MIN, COMPACT_FACTOR * self._bytes)
         whole = file is None or self._rewrite_due or file.size > large
+        self._rewrite_due = False
         changes, self._changes = self._changes, {}
         waiting, self._waiting = self._waiting, []
         return _Commit(self._files, self.path, file, changes, dict(self._values) if whole else None, waiting)
@@ -342,7 +384,7 @@ class StateTable:
         if commit.ended:
             return
         commit.ended, self._commit, self._file = True, None, commit.file
-        self._rewrite_due = commit.error is not None
+        self._rewrite_due |= commit.error is not None
         self._note(commit.error)
         self._tell(commit.waiting)
         if self.failure is not None:

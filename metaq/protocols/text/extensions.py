@@ -47,6 +47,9 @@ EXT_SEGMENTS: Final = "segments"
 EXT_COPY: Final = "copy"
 """``copy``: a piece of a partition's log, from a master to its synchronous slave."""
 
+EXT_STATE: Final = "state"
+"""``stats state:FILE:POSITION``: what was added to the state of RocketMQ's clients, for the broker's slave."""
+
 EXT_FILE: Final = "file"
 """``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""
 

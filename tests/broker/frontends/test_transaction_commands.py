@@ -37,8 +37,8 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
-    announced = "ext=boundary,timestamp,mput,decide,decisions,contents,fget,ordinal,incarnation,segments,copy,file"
-    assert (code, text.partition(";")[2]) == (200, announced)
+    words = "boundary,timestamp,mput,decide,decisions,contents,fget,ordinal,incarnation,segments,copy,state,file"
+    assert (code, text.partition(";")[2]) == (200, f"ext={words}")
 
 
 def test_a_prepared_transaction_survives_kill_9_and_an_open_one_does_not(

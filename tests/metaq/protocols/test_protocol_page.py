@@ -37,6 +37,7 @@ from metaq.protocols.text.extensions import (
     EXT_ORDINAL,
     EXT_PUT_BATCH,
     EXT_SEGMENTS,
+    EXT_STATE,
     EXT_TIMESTAMP,
     extensions_of,
 )
@@ -103,6 +104,7 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_INCARNATION,
         EXT_SEGMENTS,
         EXT_COPY,
+        EXT_STATE,
         EXT_FILE,
     }
 

@@ -9,7 +9,8 @@ A stretch gets its number when its first message is sent or read by a RocketMQ c
 has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queue / topic``. A number is given out when
 it is on the disk, so that after a crash no other stretch has it. A number is never used again, also when the
 table is replaced by an older copy (``StateMark``): a partition that was removed and made anew has another incarnation,
-and gets others.
+and gets others. A slave that is promoted may not know the last ones that its master gave: it leaves ``LEFT_OUT`` out.
+The mark says so, and for slaves of its own, which copy only the table, key ``partition-number-floor``.
 
 Source: docs/log-format.md, "Physical offsets".
 """
@@ -17,15 +18,20 @@ Source: docs/log-format.md, "Physical offsets".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from metaq_broker.storage.errors import StateFull
 from metaq_broker.storage.partition_log import PartitionLog
 
 STRETCH_BITS: Final = 40
 STRETCH_BYTES: Final = 1 << STRETCH_BITS
 NUMBERS_MAX: Final = 1 << 63 - STRETCH_BITS
 KEY_PREFIX: Final = "partition-number/"
+FLOOR_KEY: Final = "partition-number-floor"
+LEFT_OUT: Final = 1 << 16
+"""Numbers that a master may have given since its state was copied last."""
 _UNKNOWN: Final = "-"
 
 OnNumber = Callable[[int | Exception], None]
@@ -74,6 +80,13 @@ class PartitionNumbers:
         self._waiting: dict[int, list[OnNumber]] = {}
         for key, value in state.items(KEY_PREFIX):
             self._note(int(key.removeprefix(KEY_PREFIX)), _decode(value))
+        for _, value in state.items(FLOOR_KEY):
+            self._next = max(self._next, int(value))
+
+    @property
+    def next(self) -> int:
+        """The number that the next stretch gets."""
+        return self._next
 
     def base(self, log: PartitionLog, offset: int) -> int | None:
         """Return what makes offsets of the stretch of ``offset`` physical when it is added.
@@ -165,6 +178,17 @@ class PartitionNumbers:
         if known is None or known[0] != log.incarnation:
             known = self._known[log] = log.incarnation, {}
         known[1][stretch_number] = number
+
+
+def leave_numbers_out(state: State, reserved: Reserved) -> None:
+    """Have the next number be one that nobody can have been told of, whatever the copied ``state`` does not know.
+
+    Raises:
+        OSError: The disk refuses (it is written at once).
+    """
+    reserved.reserve(PartitionNumbers(state).next + LEFT_OUT)
+    with suppress(StateFull):  # only a slave of this broker would have to know
+        state.put(FLOOR_KEY, str(reserved.first_number).encode())
 
 
 def _encode(stretch: Stretch) -> bytes:

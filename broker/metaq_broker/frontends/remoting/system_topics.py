@@ -30,6 +30,9 @@ NOT_WRITTEN_BY_CLIENTS: Final = frozenset({SCHEDULE, HALF, HALF_OPERATIONS, TIME
 INTERNAL: Final = frozenset({HALF_OPERATIONS, TIMERS})
 """Name servers and administrators do not hear of these."""
 
+COPIED_LAST: Final = frozenset({HALF_OPERATIONS})
+"""Slaves copy these behind all others: their messages say that others are stored."""
+
 LISTED_WHEN_STORED: Final = frozenset({HALF, CHECKED_TOO_OFTEN})
 """And of these when there are messages."""
 

@@ -18,6 +18,7 @@ from metaq.protocols.text.extensions import (
     EXT_ORDINAL,
     EXT_PUT_BATCH,
     EXT_SEGMENTS,
+    EXT_STATE,
     EXT_TIMESTAMP,
     version_text,
 )
@@ -34,6 +35,7 @@ EXTENSIONS: Final = (
     EXT_INCARNATION,
     EXT_SEGMENTS,
     EXT_COPY,
+    EXT_STATE,
     EXT_FILE,
 )
 

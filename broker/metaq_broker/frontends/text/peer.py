@@ -6,6 +6,7 @@ A broker of ours reports what it has in ``stats segments`` and takes ``copy``; a
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from metaq.errors import ProtocolError
 from metaq.model import Address
 from metaq.protocols.text.codes import FORBIDDEN, NOT_FOUND, OK
 from metaq.protocols.text.commands import Copy, Get, GetOffset, Reply, Result, Sync, Value, Version
-from metaq.protocols.text.extensions import EXT_COPY, EXT_ORDINAL, EXT_SEGMENTS
+from metaq.protocols.text.extensions import EXT_COPY, EXT_ORDINAL, EXT_SEGMENTS, EXT_STATE
 from metaq_broker.frontends.text.link import Link
 from metaq_broker.replication.gregor import PROMOTED
 from metaq_broker.replication.peer import (
@@ -29,10 +30,12 @@ from metaq_broker.replication.peer import (
     SlavePromoted,
     StoredMessage,
 )
+from metaq_broker.storage.state_table import StatePart
 
 _SEGMENTS_LINE: Final = re.compile(r"(\S+) (\d+) (-|[0-9a-f]{32}) (\d+) (\d+) (\d+)")
 _STORED: Final = re.compile(r"(-?\d+) (\d+) (\d+)")
 _CHECKSUM_LINE: Final = re.compile(r"^config_checksum (\d+)\r?$", re.MULTILINE)
+_STATE: Final = re.compile(r"STATS\r\n(?:file ([0-9a-f]{16}) (\d+) (\d+) ([0-9a-zA-Z+/=]*)\r\n)?END\r\n")
 _ROLE: Final = "role "
 
 
@@ -58,6 +61,11 @@ class TextPeer:
     def tells_segments(self) -> bool:
         """Whether it has ``stats segments``."""
         return EXT_SEGMENTS in self._link.extensions
+
+    @property
+    def tells_state(self) -> bool:
+        """Whether it has ``stats state``."""
+        return EXT_STATE in self._link.extensions
 
     async def ping(self) -> None:
         """Return once it has answered a ``version``, in whatever way."""
@@ -89,6 +97,10 @@ class TextPeer:
             return parse_segments(await self._link.stats("segments"))
         offsets = parse_offsets(await self._link.stats("offsets"))
         return {partition_key: Holding(range_.start, range_.end) for partition_key, range_ in offsets.items()}
+
+    async def state_part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
+        """Return the answer to ``stats state:FILE:POSITION:BYTES``."""
+        return parse_state_part(await self._link.stats(f"state:{number:016x}:{position}:{bytes_max}"))
 
     # ---- about one partition
 
@@ -160,6 +172,23 @@ def _stored(reply: Reply) -> StoredMessage | Declined:
 
 def _words(reply: Reply) -> str:
     return f"{reply.code} {reply.text}" if isinstance(reply, Result) else "a value"
+
+
+def parse_state_part(text: str) -> StatePart | None:
+    """Read the answer to ``stats state``; ``None`` if it has nothing.
+
+    Raises:
+        ProtocolError: It is not of that form.
+    """
+    match = _STATE.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError("no match")
+        data = binascii.a2b_base64(match[4] or "", strict_mode=True)
+    except ValueError:
+        wrong = text[:200].encode(errors="replace")
+        raise ProtocolError("an answer to stats state that cannot be read", wrong) from None
+    return None if match[1] is None else StatePart(int(match[1], 16), int(match[2]), int(match[3]), data)
 
 
 def parse_segments(text: str) -> dict[PartitionKey, Holding]:

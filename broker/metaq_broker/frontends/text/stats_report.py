@@ -6,7 +6,9 @@ numbers are written.
 
 from __future__ import annotations
 
+import binascii
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
@@ -18,6 +20,7 @@ from metaq_broker.monitoring.disk_guard import DiskGuard
 from metaq_broker.monitoring.statistics import KINDS, Kind, Realtime
 from metaq_broker.retention.retention import Retention
 from metaq_broker.storage.partition_log import PartitionLog
+from metaq_broker.storage.state_table import StateTable
 from metaq_broker.transactions.interfaces import TransactionCounters
 
 _HELP: Final = (
@@ -29,12 +32,16 @@ _HELP: Final = (
     "config Returns broker's config file content.",
     "incarnations Returns per partition its incarnation and what can be read.",
     "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.",
+    "state:FILE:POSITION:BYTES Returns bytes of the file with the state of RocketMQ's clients, for a slave.",
     "replication Returns the broker's part in keeping copies, and how far it is.",
     "durability Returns what an acknowledgement means, per topic.",
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
     "machine Returns the broker's clock, and the free space of the folders that it writes to.",
 )
+_STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
+STATE_BYTES_MAX: Final = 4 << 20
+"""Most bytes of the state's file in one reply."""
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
 
@@ -49,8 +56,9 @@ class StatsReport:
         retention: Retention,
         guard: DiskGuard,
         replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
+        state: StateTable | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine, self._state = engine, state
         self._retention, self._guard = retention, guard
         self._transactions = transactions
         self._statistics = engine.statistics
@@ -79,8 +87,19 @@ class StatsReport:
         """Return the reply's body. Any unknown item is taken as a topic, as in MetaQ."""
         if item == "config":
             return self._config.shared_text
-        lines = self._items[item]() if item in self._items else self._topic(item)
+        state = _STATE.fullmatch(item)
+        lines: Iterable[str]
+        if state is not None:
+            lines = self._state_part(int(state[1], 16), int(state[2]), int(state[3]))
+        else:
+            lines = self._items[item]() if item in self._items else self._topic(item)
         return "\r\n".join(("STATS", *lines, "END", "")).encode("utf-8", "surrogateescape")
+
+    def _state_part(self, number: int, position: int, bytes_max: int) -> Iterator[str]:
+        part = None if self._state is None else self._state.part(number, position, min(bytes_max, STATE_BYTES_MAX))
+        if part is not None:
+            data = binascii.b2a_base64(part.data, newline=False).decode()
+            yield f"file {part.number:016x} {part.position} {part.size} {data}"
 
     def _broker(self) -> Iterator[str]:
         statistics, commands = self._statistics, self._statistics.commands

@@ -1,0 +1,210 @@
+"""The broker's front end for RocketMQ's clients as it starts, changes its role and stops.
+
+A master serves clients (``BrokerServer``). A slave, or a master that was fenced, only keeps the port and the state
+(``Standby``): a client that finds nobody there goes to another broker, and name servers do not hear of it, so that no
+route leads to two brokers of one name. A promotion makes the server from the state as a restart would, with a state
+that is older than the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ipaddress
+import logging
+import socket
+import ssl
+from pathlib import Path
+from typing import Final, Self
+
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq_broker.config.configuration import BrokerConfig
+from metaq_broker.config.ini import ConfigError
+from metaq_broker.config.rocketmq import VIP_PORT_BELOW, RocketmqConfig
+from metaq_broker.frontends.net.server import bind
+from metaq_broker.frontends.remoting.partition_numbers import leave_numbers_out
+from metaq_broker.rocketmq.parts import FrontEndParts, RemotingUnavailable, client_topics, forget_keys, listen_fault
+from metaq_broker.rocketmq.server import BrokerServer
+from metaq_broker.rocketmq.standby import Standby, is_copy, make_own
+from metaq_broker.storage.state_mark import StateMark
+from metaq_broker.storage.state_table import FILE_NAME, LoopDriver, StateTable
+
+_LOG: Final = logging.getLogger(__name__)
+
+_REPEATED: Final = "groups go on where they were then, and delayed messages and transactions may be delivered again"
+OLDER: Final = f"rocketmq-state is an older copy: {_REPEATED}"
+PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the promotion: {_REPEATED}"
+"""What the log says of a state that is older than the messages."""
+
+
+class FrontEnd:
+    """See the module. Make it with ``open``."""
+
+    def __init__(
+        self, parts: FrontEndParts, config: RocketmqConfig, listeners: list[socket.socket], *, serves: bool
+    ) -> None:
+        self._parts, self._config, self._listeners = parts, config, listeners
+        system = parts.config.system
+        port = int(listeners[0].getsockname()[1])
+        self.address = Address(config.ip or _ip_of(system.host_name), port)
+        self._folder = Path(system.data_path)
+        self.state = StateTable.open(parts.files, self._folder / FILE_NAME, LoopDriver())
+        self.standby: Standby | None = None
+        self._server: BrokerServer | None = None
+        self._ending: asyncio.Task[None] | None = None
+        try:
+            self._mark = StateMark.open(parts.files, self._folder, self.state)
+            if serves:
+                self._server = self._new_server()
+            else:
+                self.standby = Standby(parts, self.state, client_topics(parts, config, self.state))
+        except BaseException:
+            self.state.close()
+            raise
+
+    @classmethod
+    def open(cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool) -> Self:
+        """Take the port and read what is kept (blocking; on the event loop). ``serves``: clients are served.
+
+        Raises:
+            RemotingUnavailable: The port is taken, the address is no IP address, or a file is damaged.
+            ConfigError: The file of key-value pairs cannot be used.
+        """
+        listeners = _bind(parts.config.system.bind_address, config)
+        try:
+            return cls(parts, config, listeners, serves=serves)
+        except (MetaqError, OSError) as error:
+            for listener in listeners:
+                listener.close()
+            if isinstance(error, ConfigError | RemotingUnavailable):
+                raise
+            raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
+
+    def _new_server(self) -> BrokerServer:
+        """Return what serves clients by the state, which is older than the messages if it is a copy (blocking)."""
+        copied = is_copy(self.state)
+        if copied or self._mark.behind:
+            forget_keys(self._parts.files, self._folder)
+        if copied:
+            leave_numbers_out(self.state, self._mark)
+        server = BrokerServer(self._parts, self._config, self._listeners, self.address, self._mark)
+        self._reconcile(server)
+        if copied:
+            make_own(self.state)
+        self._mark.note()
+        return server
+
+    def _reconcile(self, server: BrokerServer) -> None:
+        """Have state that is older or newer than the messages lose none of them, and say so."""
+        copied, behind = is_copy(self.state), self._mark.behind
+        if copied or behind:
+            widened = server.topics.keep_readable()
+            fields = {"behind": behind, "topicsWithMoreQueues": widened}
+            _LOG.warning(PROMOTED if copied else OLDER, extra={"fields": fields})
+        lowered = server.groups.offsets.lower(self._end_of)
+        if lowered:
+            topic, group, queue = lowered[0]
+            _LOG.warning(
+                "committed offsets were behind the ends of their queues; the groups go on at the ends",
+                extra={"fields": {"offsets": len(lowered), "topic": topic, "group": group, "queue": queue}},
+            )
+
+    def _end_of(self, topic: str, queue: int) -> int | None:
+        log = self._parts.engine.stores.get(topic, queue)
+        return None if log is None else log.durable_ordinal
+
+    @property
+    def serves(self) -> bool:
+        """Whether clients are served, from ``start`` on."""
+        return self._server is not None
+
+    @property
+    def _part(self) -> BrokerServer | Standby:
+        part = self._server or self.standby
+        assert part is not None  # one of them, always
+        return part
+
+    async def start(self, tls: ssl.SSLContext | None) -> None:
+        """Accept clients, and register with name servers, if this broker serves them.
+
+        Raises:
+            RemotingUnavailable: Another program listens on the port now.
+        """
+        if self._server is not None:
+            await self._server.start(tls)
+
+    async def promote(self, tls: ssl.SSLContext | None) -> None:
+        """Serve clients from now on, as the copied state says.
+
+        Raises:
+            RemotingUnavailable: Another program listens on the port, or a file is damaged.
+        """
+        if self.standby is None:
+            return
+        try:
+            self._server = self._new_server()
+        except (MetaqError, OSError) as error:
+            raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
+        self.standby = None
+        await self._server.start(tls)
+
+    def fence(self, patience_s: float) -> None:
+        """Serve nobody from now on: another broker was promoted, and has this one's name at name servers."""
+        if self._server is not None and self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._server.stop(patience_s))
+
+    async def stop(self, patience_s: float) -> None:
+        """Answer what was received, then close the connections and what is kept."""
+        if self._ending is not None:
+            await self._ending
+        if self._server is not None:
+            await self._server.stop(patience_s)
+        for listener in self._listeners:
+            listener.close()
+        self._mark.close()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by another configuration of topics."""
+        self._parts = dataclasses.replace(self._parts, config=config)
+        self._part.topics.configure(config)
+
+    def stored_topics_changed(self) -> None:
+        """Take note that topics got their first message, or lost their last partition."""
+        self._part.topics.stored_topics_changed()
+
+    def needed_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
+        return self._part.needed_from(topic, partition)
+
+
+def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
+    ports = [config.port]
+    listeners: list[socket.socket] = []
+    for port in ports:
+        try:
+            listeners.append(bind(host, port))
+        except OSError as error:
+            for listener in listeners:
+                listener.close()
+            raise RemotingUnavailable(listen_fault(host, port, error)) from error
+        if config.old_clients_port and len(ports) == 1:
+            ports.append(int(listeners[0].getsockname()[1]) - VIP_PORT_BELOW)
+    return listeners
+
+
+def _ip_of(host: str) -> str:
+    """Return the IP address of a host: message ids have no other form.
+
+    Raises:
+        RemotingUnavailable: The name cannot be resolved.
+    """
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        reason = f"hostName {host} has no IP address ({error}); set brokerIP1 in [rocketmq]"
+        raise RemotingUnavailable(reason) from error

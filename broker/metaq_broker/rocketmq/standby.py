@@ -1,0 +1,99 @@
+"""What a slave has of the front end for RocketMQ's clients: nobody is served, but a promotion can go on from here.
+
+It keeps the copy of its master's state (``replication.state_copy``), has the engine know the topics that clients made
+at the master, and keeps retention from removing messages that wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from metaq_broker.delayed.level_queues import level_key
+from metaq_broker.delayed.timed_queue import KEY as TIMED_KEY
+from metaq_broker.engine.topics import PREFIX, Topics
+from metaq_broker.frontends.remoting.system_topics import HALF, HALF_OPERATIONS, SCHEDULE, TIMERS
+from metaq_broker.half_messages.half_messages import KEY as HALF_KEY
+from metaq_broker.half_messages.half_messages import read_positions
+from metaq_broker.replication.state_copy import Change, StateSource
+from metaq_broker.rocketmq.parts import FrontEndParts, offset_of
+from metaq_broker.storage.errors import StateFull
+from metaq_broker.storage.state_mark import KEY as COUNT_KEY
+from metaq_broker.storage.state_table import StateTable
+
+_LOG: Final = logging.getLogger(__name__)
+
+SOURCE_KEY: Final = "copied-from"
+"""Key of a slave's state: up to where it was copied, ``NUMBER POSITION`` in decimal; ``0 0``: nothing was, yet."""
+
+OWN_KEYS: Final = frozenset((SOURCE_KEY, COUNT_KEY))
+"""Keys that each broker has for itself."""
+
+
+class Standby:
+    """See the module; it is a ``replication.state_copy.StateTarget``."""
+
+    def __init__(self, parts: FrontEndParts, state: StateTable, topics: Topics) -> None:
+        self._parts, self._state, self.topics = parts, state, topics
+        if not is_copy(state):  # from here on it is no longer what this broker served clients by
+            with suppress(StateFull):
+                state.put(SOURCE_KEY, _encode(StateSource()))
+
+    @property
+    def source(self) -> StateSource:
+        """Up to where the state was copied."""
+        value = self._state.get(SOURCE_KEY)
+        return StateSource() if value is None else StateSource(*map(int, value.split()))
+
+    def take(self, source: StateSource, changes: Sequence[Change], *, whole: bool) -> None:
+        """See ``StateTarget``; on the disk within a second."""
+        changes = [change for change in changes if change[0] not in OWN_KEYS]
+        if whole:
+            entries: dict[str, bytes] = {}
+            for key, value in changes:
+                if value is None:
+                    entries.pop(key, None)
+                else:
+                    entries[key] = value
+            _LOG.info("the state of the master was copied", extra={"fields": {"entries": len(entries)}})
+            entries[SOURCE_KEY] = _encode(source)
+            if (count := self._state.get(COUNT_KEY)) is not None:
+                entries[COUNT_KEY] = count
+            self._state.replace(entries, lambda error: None)  # what is not written is tried again by the table
+        else:
+            for key, value in changes:
+                if value is None:
+                    self._state.delete(key)
+                else:
+                    self._state.put(key, value)
+            self._state.put(SOURCE_KEY, _encode(source))
+        if whole or any(key.startswith(PREFIX) for key, _ in changes):
+            self.topics.read_again()
+
+    def needed_from(self, topic: str, partition: int) -> int | None:
+        """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
+        ordinal = self._needed_ordinal(topic, partition)
+        return None if ordinal is None else offset_of(self._parts.engine.stores.get(topic, partition), ordinal)
+
+    def _needed_ordinal(self, topic: str, queue: int) -> int | None:
+        if topic in (HALF, HALF_OPERATIONS):
+            positions = read_positions(self._state.get(HALF_KEY))
+            return positions.half if topic == HALF else positions.notes
+        keys = {SCHEDULE: level_key(queue + 1), TIMERS: TIMED_KEY}
+        return int(self._state.get(keys[topic]) or 0) if topic in keys else None
+
+
+def is_copy(state: StateTable) -> bool:
+    """Return whether the state is a slave's: a master's some time ago, or what this broker had before it was one."""
+    return state.get(SOURCE_KEY) is not None
+
+
+def make_own(state: StateTable) -> None:
+    """Have the state be this broker's own."""
+    state.delete(SOURCE_KEY)
+
+
+def _encode(source: StateSource) -> bytes:
+    return b"%d %d" % source
