@@ -37,7 +37,14 @@ def test_status_tells_what_runs(broker: RunningBroker, ini: Path) -> None:
         "data": [{"path": str(broker.data), "puts_refused": None}],
         "config": {"file": str(ini), "restart_needed": []},
         "zookeeper": None,
-        "replication": {"role": "alone", "trouble": None, "not_followed": None, "lag_bytes": None, "not_copied": []},
+        "replication": {
+            "role": "alone",
+            "trouble": None,
+            "not_followed": None,
+            "state_not_copied": None,
+            "lag_bytes": None,
+            "not_copied": [],
+        },
         "durability": {
             "durability": "group_commit",
             "topics": {"late": {"durability": "threshold", "unflush_threshold": 10, "unflush_interval_ms": 10_000}},

@@ -232,7 +232,7 @@ def test_status_and_metrics_tell_how_far_a_copy_is(tmp_path: Path) -> None:
         ):
             await until_caught_up(slave)
             part = slave._replication
-            quiet = {"trouble": None, "not_followed": None, "lag_bytes": 0, "not_copied": []}
+            quiet = {"trouble": None, "not_followed": None, "state_not_copied": None, "lag_bytes": 0, "not_copied": []}
             assert part.facts() == {"role": "slave", **quiet}
             lines = (await reader.stats("replication")).split("\r\n")
             assert lines == ["STATS", "role slave", "t part 0 lag_bytes 0", "END", ""]
