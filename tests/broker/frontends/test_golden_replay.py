@@ -24,6 +24,7 @@ CORE, SAMPLE, TRANSACTIONS = "01_core.jsonl", "10_sample_segment.jsonl", "04_loc
 HELP_LINES = (
     "incarnations Returns per partition its incarnation and what can be read.\r\n"
     "segments Returns per partition its incarnation, its start, the start of its last segment and what can be read.\r\n"
+    "state:FILE:POSITION:BYTES Returns bytes of the file with the state of RocketMQ's clients, for a slave.\r\n"
     "replication Returns the broker's part in keeping copies, and how far it is.\r\n"
     "durability Returns what an acknowledgement means, per topic.\r\n"
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.\r\n"

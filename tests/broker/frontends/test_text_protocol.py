@@ -268,7 +268,7 @@ def test_lost_connections_are_noticed(shared_broker: RunningBroker, client: Wire
     others = [shared_broker.client() for _ in range(5)]
     for other in others:
         other.send(put(topic, b"x" * 100_000, 1)[:-1])
-        assert not is_alone()
+        wait_until(lambda: not is_alone(), "the broker counts the connections")
         other.close()
     wait_until(is_alone, "the broker forgets closed connections")
 

@@ -82,7 +82,7 @@ def test_every_item_of_the_bundled_broker_is_reserved(address: Address) -> None:
     from metaq.backends.metaq.session import Session
 
     session = Session.connect(address)
-    items = set(parse_figures(session.stats(["help"])["help"]))
+    items = {item for item in parse_figures(session.stats(["help"])["help"]) if ":" not in item}  # no topic has a colon
     session.close("asked")
     assert items - {"*EMPTY*"} | {"reset"} == RESERVED
 
