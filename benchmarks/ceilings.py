@@ -282,11 +282,11 @@ class ArrivalsWriter(TrivialWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Dropped:
         count = 0
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as teller:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for batch in iterator:
                 now_ns = time.monotonic_ns()
                 for value in batch.column(0).to_pylist():
-                    teller.sendto(ARRIVAL.pack(int.from_bytes(value[:8]), now_ns), ("127.0.0.1", self._port))
+                    sender.sendto(ARRIVAL.pack(int.from_bytes(value[:8]), now_ns), ("127.0.0.1", self._port))
                 count += batch.num_rows
         return Dropped(count)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.broker_process import BrokerTrouble
-from faults.console import EXIT_OK, complain, count, tell
+from faults.console import EXIT_OK, complain, count, report
 from faults.kill_loop import KillLoop, KillOptions
 from faults.load.workers import WorkersFailed
 from faults.scenarios import SCENARIOS, Skipped, Stage
@@ -52,13 +52,13 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         rounds = options.rounds if options.rounds is not None else (0 if duration_s else ROUNDS)
         series, haste = options.rounds_per_series, options.haste
         wanted = KillOptions(options.seed, rounds, duration_s, series, options.retention, haste, options.rocketmq)
-        loop = KillLoop(wanted, base, tell)
+        loop = KillLoop(wanted, base, report)
         try:
             loop.run()
         finally:
-            tell(f"kill loop: {loop.figures.rounds} rounds")
+            report(f"kill loop: {loop.figures.rounds} rounds")
             for line in loop.figures.lines():
-                tell(f"  {line}")
+                report(f"  {line}")
     for name in parts:
         if name in SCENARIOS:
             _scenario(name, Stage(base, str(options.seed), options.haste))
@@ -69,9 +69,9 @@ def _scenario(name: str, stage: Stage) -> None:
     try:
         sentence = SCENARIOS[name](stage)
     except Skipped as reason:
-        tell(f"{name}: skipped: {reason}")
+        report(f"{name}: skipped: {reason}")
     else:
-        tell(f"{name}: {sentence} ({time.monotonic() - began:.1f} s)")
+        report(f"{name}: {sentence} ({time.monotonic() - began:.1f} s)")
 
 
 def _parser() -> argparse.ArgumentParser:

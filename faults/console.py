@@ -11,7 +11,7 @@ EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """Print a line now."""
     print(line, flush=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from faults.history import COMMITTING, NOT_TOLD, History, Outcome, StepKind
+from faults.history import COMMITTING, NOT_REPORTED, History, Outcome, StepKind
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Figures:
         for put in history.puts:
             if put.outcome is Outcome.OK:
                 self.messages += len(put.messages)
-                self.sent_by_rocketmq += put.queue_offset != NOT_TOLD
+                self.sent_by_rocketmq += put.queue_offset != NOT_REPORTED
             elif put.outcome is Outcome.UNKNOWN:
                 self.unknown_puts += 1
             else:

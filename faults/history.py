@@ -24,7 +24,7 @@ ANY_INDEX: Final = -1
 """Partition index of a put that leaves the choice to the broker."""
 
 
-NOT_TOLD: Final = -1
+NOT_REPORTED: Final = -1
 """What a client cannot know: RocketMQ's protocol tells neither a message's id nor how its frame looks."""
 
 
@@ -38,7 +38,7 @@ class Outcome(Enum):
 
 
 class Sent(NamedTuple):
-    """One message of a put, as its frame must look: ``frame_bytes`` counts header and body. See ``NOT_TOLD``."""
+    """One message of a put, as its frame must look: ``frame_bytes`` counts header and body. See ``NOT_REPORTED``."""
 
     key: MessageKey
     flag: int
@@ -62,8 +62,8 @@ class Put:
     ended: int = NEVER
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
-    message_id: int = NOT_TOLD
-    queue_offset: int = NOT_TOLD
+    message_id: int = NOT_REPORTED
+    queue_offset: int = NOT_REPORTED
     """How many messages are before the first one in its partition, where RocketMQ's protocol has told it."""
     reason: str = ""
 

@@ -53,10 +53,10 @@ class KillOptions:
 class KillLoop:
     """See the module. ``tell`` gets one line a round."""
 
-    def __init__(self, options: KillOptions, base: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, options: KillOptions, base: Path, report: Callable[[str], None]) -> None:
         self._options = options
         self._base = base
-        self._tell = tell
+        self._report = report
         self._end = time.monotonic() + (options.duration_s or float("inf"))
         self.figures = Figures()
 
@@ -84,7 +84,7 @@ class KillLoop:
     def _series(self, seed: str) -> None:
         folder, random = self._base / f"kill-{seed}", Random(seed)
         settings, rules = choose_settings(random, self._options.retention, self._options.rocketmq)
-        self._tell(f"series {seed}: {settings.describe()}")
+        self._report(f"series {seed}: {settings.describe()}")
         trial = Trial(folder, settings, seed, rules)
         try:
             self._rounds(trial, random, seed)
@@ -121,7 +121,7 @@ class KillLoop:
             f"{how} after {load_s:.2f} s, ready again in {restart_s:.2f} s, {workers.desk.prepared_count} branches wait"
         )
         took_s = time.monotonic() - began
-        self._tell(f"round {self.figures.rounds:4}  seed {name:12} {text}, all is there ({took_s:.1f} s)")
+        self._report(f"round {self.figures.rounds:4}  seed {name:12} {text}, all is there ({took_s:.1f} s)")
 
     def _end_broker(self, trial: Trial, random: Random) -> str:
         broker = trial.broker

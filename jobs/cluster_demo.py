@@ -90,7 +90,7 @@ class Demo:
         headline("Starting the cluster")
         self._start_brokers()
         cluster = start_spark(self._processes)
-        self._tell(f"Spark {pyspark.__version__}: {cluster.master} with {WORKERS} workers")
+        self._print(f"Spark {pyspark.__version__}: {cluster.master} with {WORKERS} workers")
         headline(f'Sending {self._messages:,} messages to the topic "{SOURCE}"')
         self._send()
         headline(f'Streaming "{SOURCE}" to "{TARGET}", exactly once; a broker is killed meanwhile')
@@ -104,7 +104,7 @@ class Demo:
     def _start_brokers(self) -> None:
         zookeeper = start_zookeeper(self._processes)
         self._zookeeper = ZooKeeperAddress.parse(zookeeper)
-        self._tell(f"ZooKeeper: {zookeeper}")
+        self._print(f"ZooKeeper: {zookeeper}")
         self._masters = [Broker(self._processes, zookeeper, 0, PARTITIONS)]
         for id_ in range(1, MASTERS):
             name_server = self._masters[0].rocketmq
@@ -113,8 +113,8 @@ class Demo:
             Broker(self._processes, zookeeper, master.broker_id, PARTITIONS, master.address) for master in self._masters
         ]
         for broker in [*self._masters, *self._slaves]:
-            self._tell(f"{broker.name}: {broker.address}")
-        self._tell(f"name server of RocketMQ's clients: {self._masters[0].rocketmq}")
+            self._print(f"{broker.name}: {broker.address}")
+        self._print(f"name server of RocketMQ's clients: {self._masters[0].rocketmq}")
 
     def _send(self) -> None:
         with closing(RocketMQPool()) as pool, RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:
@@ -123,10 +123,10 @@ class Demo:
             self._masters[-1].wait_for(self._is_registered, f'the name server knows all queues of "{SOURCE}"')
             producer = rocketmq.producer()
             over_rocketmq = send(self._directory(), self._pool, producer, SOURCE, self._messages)
-        self._tell(f"{over_rocketmq:,} of them by a producer of RocketMQ's")
+        self._print(f"{over_rocketmq:,} of them by a producer of RocketMQ's")
         self._sent_bytes = sum(map(len, self._ends(self._masters, SOURCE).values()))
         self._wait_for_slaves(SOURCE)
-        self._tell(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")
+        self._print(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")
 
     def _is_registered(self) -> bool:
         with RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:  # a new one: it remembers nothing
@@ -141,7 +141,7 @@ class Demo:
             "--checkpoint": self._processes.folder / "checkpoint",
             "--max-bytes-per-batch": self._sent_bytes // BATCHES,
         }
-        self._tell(f"spark-submit {STREAM.name}, brokers found in ZooKeeper")
+        self._print(f"spark-submit {STREAM.name}, brokers found in ZooKeeper")
         return cluster.submit(STREAM, [str(part) for option in options.items() for part in option])
 
     def _wait_for_share(self, pipeline: Process) -> None:
@@ -151,35 +151,35 @@ class Demo:
             return sum(map(len, self._ends(self._masters, TARGET).values())) / expected
 
         pipeline.wait_for(lambda: share() > 0, "the first messages come through", PIPELINE_DEADLINE_S)
-        self._tell("the first messages have come through")
+        self._print("the first messages have come through")
         enough = f"{SHARE_BEFORE_KILL:.0%} of the messages"
         pipeline.wait_for(lambda: share() >= SHARE_BEFORE_KILL, f"{enough} come through", PIPELINE_DEADLINE_S)
-        self._tell(f"{enough} have come through")
+        self._print(f"{enough} have come through")
 
     def _lose_a_broker(self) -> None:
         """Kill a master, wait until readers are sent to its slave, and start it again."""
         master, slave = self._masters[0], self._slaves[0]
         master.kill()
-        self._tell(f"{master.name} is killed (SIGKILL)")
+        self._print(f"{master.name} is killed (SIGKILL)")
         slave.wait_for(lambda: self._directory().brokers().get(master.broker_id) == slave.address, "readers find it")
         there = sum(1 for _ in stored(self._directory(), self._pool, SOURCE, master.broker_id))
-        self._tell(f'ZooKeeper names its slave for reading, which has {there:,} messages of "{SOURCE}"')
+        self._print(f'ZooKeeper names its slave for reading, which has {there:,} messages of "{SOURCE}"')
         master.start_again()
-        self._tell(f"{master.name} runs again, at {master.address}")
+        self._print(f"{master.name} runs again, at {master.address}")
 
     def _see_it_through(self, pipeline: Process, cluster: SparkCluster) -> None:
         """Wait for the end of the pipeline; one that fails is submitted again, and continues from its checkpoint."""
         while (status := pipeline.wait(PIPELINE_DEADLINE_S)) != 0:
-            self._tell(f"the pipeline has ended with status {status}: {reason_in(pipeline.said())}")
+            self._print(f"the pipeline has ended with status {status}: {reason_in(pipeline.said())}")
             if self._runs == RUNS_MAX:
                 raise StageFailed(f"the pipeline has failed {RUNS_MAX} times{pipeline.end_of_log()}")
             pipeline = self._submit(cluster)
-        self._tell("the pipeline has written everything that was there")
+        self._print("the pipeline has written everything that was there")
 
     def _conclude(self) -> int:
         self._wait_for_slaves(TARGET)
         verdict = judge(stored(self._directory(), self._pool, TARGET), self._messages)
-        self._tell(f"sent {self._messages:,}, received {verdict.received:,}; the slaves have the same")
+        self._print(f"sent {self._messages:,}, received {verdict.received:,}; the slaves have the same")
         print(f"\n{sentence(verdict)}")
         return 0 if verdict.good else 1
 
@@ -196,7 +196,7 @@ class Demo:
 
         self._slaves[0].wait_for(is_same, f'the slaves have all of "{topic}"')
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"  {time.monotonic() - self._started_s:5.1f} s  {text}", flush=True)
 
 

@@ -21,7 +21,7 @@ BROKER_NAME = "metaq"
 
 
 class DemoProtocol(Protocol):
-    """How Spark is told of the broker, and how topics are made and looked at.
+    """How Spark gets the address of the broker, and how topics are made and looked at.
 
     ``system`` names the format and its options. ``argument`` is that of a job. ``column`` is the number of a partition
     in what is read, ``number`` in what is written; ``time`` is the column of the time at which it was stored.

@@ -46,7 +46,7 @@ def parse_lines(lines: DataFrame) -> DataFrame:
 
     ``level`` is null where the kind of line is unknown.
     """
-    # A broker whose message ids tell no time leaves the timestamp null; then the batch's own time stands in.
+    # A broker whose message ids hold no time leaves the timestamp null; then the batch's own time stands in.
     arrival = F.coalesce("timestamp", F.current_timestamp())
     rows = lines.select(F.col("value").cast("string").alias("text"), arrival.alias("arrival"))
     is_hdfs, is_syslog = F.col("text").rlike(HDFS_LINE), F.col("text").rlike(SYSLOG_LINE)

@@ -7,7 +7,7 @@
 
 With ``--rocketmq NAME_SERVERS`` instead of ``--brokers`` the topics are RocketMQ's.
 
-Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id tells no time goes
+Day and hour are those of a message's timestamp (when the broker took it), in UTC; a message whose id holds no time goes
 to ``date=__HIVE_DEFAULT_PARTITION__``. Run it again to add what has come since; with ``--every`` it keeps running.
 
 Each message is in the files once: Spark lists in ``_spark_metadata`` which files count, and obeys that list when it

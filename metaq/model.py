@@ -149,7 +149,7 @@ class PartitionState:
     """What a partition holds: the range that can be read now, and which incarnation of the partition it belongs to.
 
     ``incarnation``: 32 hex digits, made with the partition; another one means that it was deleted and made anew, so
-    that older offsets say nothing. ``None`` from a broker that does not tell, or not yet.
+    that older offsets say nothing. ``None`` from a broker that does not report it, or not yet.
     """
 
     offsets: OffsetRange

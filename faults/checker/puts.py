@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from faults.checker.anomaly import Anomaly, Case, Kind
-from faults.history import ANY_INDEX, NOT_TOLD, History, Outcome, Put, Sent
+from faults.history import ANY_INDEX, NOT_REPORTED, History, Outcome, Put, Sent
 from faults.payload import MessageKey
 from faults.stored import Image, PartitionKey, StoredFrame
 
@@ -86,13 +86,13 @@ def _compare(
         yield Anomaly(
             Kind.ALTERED, f"{sent.key} in {put.partition_key}: {frame}, not {sent}", put.partition_key, (sent.key,)
         )
-    elif position == 0 and put.message_id not in (NOT_TOLD, frame.message_id):
+    elif position == 0 and put.message_id not in (NOT_REPORTED, frame.message_id):
         yield Anomaly(Kind.WRONG_ID, f"{put}, stored: {frame}", put.partition_key, (sent.key,))
 
 
 def _looks_like(frame: StoredFrame, sent: Sent) -> bool:
     """Whether it is the frame that was sent, where the client knows how that looks. The payload has a checksum."""
-    return sent.checksum == NOT_TOLD or (frame.flag, frame.checksum) == (sent.flag, sent.checksum)
+    return sent.checksum == NOT_REPORTED or (frame.flag, frame.checksum) == (sent.flag, sent.checksum)
 
 
 def _absent(put: Put, key: MessageKey, offset: int, image: Image) -> Anomaly:

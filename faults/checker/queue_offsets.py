@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from faults.checker.anomaly import Anomaly, Case, Kind
-from faults.history import NOT_TOLD, Outcome
+from faults.history import NOT_REPORTED, Outcome
 from faults.payload import MessageKey
 from faults.stored import PartitionKey
 
-Told = tuple[PartitionKey, int, int, MessageKey]
+Reported = tuple[PartitionKey, int, int, MessageKey]
 """Partition, queue offset, offset in bytes, message."""
 
 
@@ -32,8 +32,8 @@ def check_queue_offsets(case: Case) -> list[Anomaly]:
     return found
 
 
-def _answered(case: Case) -> Iterator[Told]:
+def _answered(case: Case) -> Iterator[Reported]:
     yield from case.history.pulled
     for put in case.history.puts:
-        if put.outcome is Outcome.OK and put.queue_offset != NOT_TOLD:
+        if put.outcome is Outcome.OK and put.queue_offset != NOT_REPORTED:
             yield put.partition_key, put.queue_offset, put.offset, put.messages[0].key

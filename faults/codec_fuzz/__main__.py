@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.codec_fuzz.inputs import Inputs, recorded
 from faults.codec_fuzz.trial import Finding, Trial
-from faults.console import EXIT_FOUND, EXIT_OK, tell
+from faults.console import EXIT_FOUND, EXIT_OK, report
 
 FRAMES: Final = 1_000_000
 STEP: Final = 10_000
@@ -29,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__ or sys.stderr)
             trial.run(min(STEP, options.frames - done))
             if done % (STEP * 10) == 0:
-                tell(f"codec fuzz: {trial.tally}")
+                report(f"codec fuzz: {trial.tally}")
     except Finding as finding:
         print(f"codec fuzz: {finding}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
         return EXIT_FOUND
     finally:
         faulthandler.cancel_dump_traceback_later()
-    tell(f"codec fuzz: {trial.tally}")
+    report(f"codec fuzz: {trial.tally}")
     return EXIT_OK
 
 

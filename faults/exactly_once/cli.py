@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.broker_process import BrokerTrouble
-from faults.console import EXIT_OK, complain, count, tell
+from faults.console import EXIT_OK, complain, count, report
 from faults.exactly_once.fault_run import FaultRun, PromiseBroken, RunTrouble
 from faults.exactly_once.planned_kills import SHORT, Delivery, schedule
 from faults.exactly_once.zombie import RETURNS, bring_back
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 every promise was kept, 1 not, 2 wrong arguments."""
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-exactly-once-"))
-    tell(f"exactly once: {options.delivery.value}, seed {options.seed}, data in {base}")
+    report(f"exactly once: {options.delivery.value}, seed {options.seed}, data in {base}")
     try:
         _run(options, base)
     except PromiseBroken as broken:
@@ -35,25 +35,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain("exactly once", [str(trouble), f"kept: {base}"], options.seed)
     if not options.folder:
         shutil.rmtree(base)
-    tell("exactly once: every promise was kept")
+    report("exactly once: every promise was kept")
     return EXIT_OK
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
     plan = list(SHORT) if options.short else schedule(options.seed, options.kills, options.delivery)
-    fault_run = FaultRun(base / "kills", options.seed, options.delivery, tell)
+    fault_run = FaultRun(base / "kills", options.seed, options.delivery, report)
     returns = RETURNS if options.delivery is Delivery.EXACTLY_ONCE and not options.no_zombies else ()
 
     def zombies(fault_run: FaultRun) -> None:
         fault_run.drain()
         for number, at in enumerate(returns, 1):
-            tell(f"zombie {number}/{len(returns)}: {bring_back(fault_run, at)}")
+            report(f"zombie {number}/{len(returns)}: {bring_back(fault_run, at)}")
 
     try:
         fault_run.run(plan, zombies)
     finally:
         for line in fault_run.figures.lines():
-            tell(line)
+            report(line)
 
 
 def _parser() -> argparse.ArgumentParser:

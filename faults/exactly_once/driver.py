@@ -109,11 +109,11 @@ class SparkDriver:
 
     def again(self) -> None:
         """Let it start its query again, and copy what has come since."""
-        self._tell("again\n")
+        self._write("again\n")
 
     def finish(self) -> None:
         """Let it end with status 0; it must be drained."""
-        self._tell("")
+        self._write("")
 
     def kill(self) -> None:
         """End the driver's Python and its JVM with SIGKILL. Spark's workers end when they notice."""
@@ -146,7 +146,7 @@ class SparkDriver:
         described = (line for line in self.log.read_text(errors="replace").splitlines() if not line.startswith("\tat "))
         return "\n".join(list(described)[-lines:])
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         stdin = self._process.stdin
         assert stdin is not None
         with contextlib.suppress(OSError):  # it has just died; Ended follows
@@ -168,5 +168,5 @@ class SparkDriver:
 
     def _wait(self) -> None:
         status = self._process.wait()
-        self._tell("")
+        self._write("")
         self._events.put(Ended(self.number, status))

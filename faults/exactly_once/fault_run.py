@@ -93,7 +93,7 @@ class FaultRun:
         folder: Path,
         seed: int,
         delivery: Delivery,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         sink: Mapping[str, str] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ class FaultRun:
         self.job = Job(self.broker_pair.addresses, folder, delivery, sink or {})
         self.figures = Figures()
         self.drivers: list[SparkDriver] = []
-        self._tell = tell
+        self._report = report
         self._random = Random(f"aim {seed}")
         self.idle = False
         self._excuses = 0
@@ -165,7 +165,7 @@ class FaultRun:
                 self._start_brokers()
         else:
             self.figures.missed.append(planned)
-        self._tell(f"{number} {planned}: {'hit' if hit else 'not reached'} after {time.monotonic() - began:.1f} s")
+        self._report(f"{number} {planned}: {'hit' if hit else 'not reached'} after {time.monotonic() - began:.1f} s")
 
     def _at_step(self, planned: PlannedKill) -> bool:
         """Wait until the injector has killed; return whether it has."""

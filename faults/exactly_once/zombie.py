@@ -95,13 +95,13 @@ def _end_of(fault_run: FaultRun, number: int) -> str:
 
 
 def _check(fault_run: FaultRun, at: Return, hold: Hold, *, changed: bool) -> None:
-    told_yes = [
+    confirmed = [
         f"a driver that had been replaced got the answer yes: {described(sighting.command)}"
         for sighting, reply in hold.heard
         if sighting.step is Step.DECIDE and isinstance(reply, Result) and reply.code == 200
     ]
     # Within the batch itself the answer is yes: it names the branches of the second driver, as for any replay.
-    report = told_yes if at.ahead else []
+    report = confirmed if at.ahead else []
     if changed:
         report.append(f"a driver that had been replaced came back at {at} and the output topic changed")
     if report:

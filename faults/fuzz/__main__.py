@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from faults.console import EXIT_FOUND, EXIT_OK, tell
+from faults.console import EXIT_FOUND, EXIT_OK, report
 from faults.fuzz.attacker import FuzzFinding
 from faults.fuzz.fuzz_run import FuzzOptions, FuzzRun
 
@@ -22,9 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     base = Path(options.folder or tempfile.mkdtemp(prefix="metaq-fuzz-"))
     print(f"fuzz: seed {options.seed}, data in {base}", flush=True)
-    fuzz_run = FuzzRun(FuzzOptions(options.seed, options.frames, options.attackers), base, tell)
+    fuzz_run = FuzzRun(FuzzOptions(options.seed, options.frames, options.attackers), base, report)
     try:
-        tell(f"fuzz: {fuzz_run.run()}")
+        report(f"fuzz: {fuzz_run.run()}")
     except FuzzFinding as finding:
         print(f"fuzz: {finding}\nkept: {fuzz_run.folder}\nfuzz: seed {options.seed}", file=sys.stderr)
         return EXIT_FOUND

@@ -53,10 +53,10 @@ class FuzzOptions:
 class FuzzRun:
     """See the module. ``tell`` gets a line of progress now and then."""
 
-    def __init__(self, options: FuzzOptions, base: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, options: FuzzOptions, base: Path, report: Callable[[str], None]) -> None:
         self.folder = base / f"fuzz-{options.seed}"
         self._options = options
-        self._tell = tell
+        self._report = report
         self._broker = BrokerProcess(self.folder, SETTINGS)
         self._stop = threading.Event()
         self.attackers = [Attacker(f"{options.seed}.{n}", self._broker.address) for n in range(options.attackers)]
@@ -99,7 +99,7 @@ class FuzzRun:
                 self._look_at_process()
                 if time.monotonic() - described > TELL_INTERVAL_S:
                     described = time.monotonic()
-                    self._tell(self._progress(witness))
+                    self._report(self._progress(witness))
             for thread in running:
                 thread.join(END_PATIENCE_S)
         findings = [each.finding for each in self.attackers] + [witness.complaint]

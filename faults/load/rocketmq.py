@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from typing import Final
 
-from faults.history import NOT_TOLD, Pulled, Put, Sent
+from faults.history import NOT_REPORTED, Pulled, Put, Sent
 from faults.load.worker import Letter, Shift, Worker
 from faults.payload import PayloadFault, read_payload
 from faults.stored import PartitionKey
@@ -82,7 +82,7 @@ class RocketmqProducer(RocketmqWorker):
             return
         for position, (put, text) in enumerate(zip(puts, ids, strict=True)):
             offset = OffsetMessageId.parse(text).physical_offset & OFFSET_IN_STRETCH
-            self.history.put_acknowledged(put, NOT_TOLD, partition_key.index, offset)
+            self.history.put_acknowledged(put, NOT_REPORTED, partition_key.index, offset)
             put.queue_offset = answer.queue_offset + position
 
     def _refused(self, puts: list[Put], code: int, remark: str) -> None:
@@ -172,7 +172,7 @@ class RocketmqMember(RocketmqWorker):
 
 
 def _unframed(letter: Letter) -> Sent:
-    return letter.sent._replace(flag=NOT_TOLD, checksum=NOT_TOLD, frame_bytes=0)
+    return letter.sent._replace(flag=NOT_REPORTED, checksum=NOT_REPORTED, frame_bytes=0)
 
 
 def _header(partition_key: PartitionKey, properties: str, *, batch: bool) -> SendMessage:

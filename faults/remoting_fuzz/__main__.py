@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from faults.console import EXIT_FOUND, EXIT_OK, count, tell
+from faults.console import EXIT_FOUND, EXIT_OK, count, report
 from faults.fuzz.attacker import FuzzFinding
 from faults.remoting_fuzz.client import fuzz_client
 from faults.remoting_fuzz.codec import fuzz_codec
@@ -46,9 +46,9 @@ def run(seed: int, frames: int, attackers: int, base: Path) -> None:
     began = time.monotonic()
     commands, errors = fuzz_codec(f"{seed}", codec)
     took_s = time.monotonic() - began
-    tell(f"codec: {codec:,} frames in {took_s:.0f} s, {commands:,} commands, {errors:,} streams ended by an error")
-    tell(fuzz_client(seed, client))
-    tell(fuzz_name_server(seed, frames - codec - client, attackers, base))
+    report(f"codec: {codec:,} frames in {took_s:.0f} s, {commands:,} commands, {errors:,} streams ended by an error")
+    report(fuzz_client(seed, client))
+    report(fuzz_name_server(seed, frames - codec - client, attackers, base))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ LOOK_S: Final = 0.05
 
 
 class _Settlements(Generic[P, S]):
-    """Batches that are settled and their loop has not been told of yet."""
+    """Batches that are settled and their loop has not been notified of yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop

@@ -28,7 +28,7 @@ RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 
 _STATES: Final = threading.RLock()
-"""Guards what becomes of batches and who is told of it. Nobody waits under it, nor does anything for each message."""
+"""Guards what becomes of batches and who is notified of it. Nobody waits under it, or takes it for each message."""
 
 
 class Outcomes(Protocol[S_co]):

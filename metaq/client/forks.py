@@ -13,7 +13,7 @@ from weakref import WeakMethod
 _listed: set[WeakMethod[Callable[[], None]]] = set()
 
 
-def tell_after_fork(method: Callable[[], None]) -> None:
+def notify_after_fork(method: Callable[[], None]) -> None:
     """Have a method of an object called in each child of this process, as long as somebody refers to the object.
 
     It must not use a lock that was made before.
@@ -26,11 +26,11 @@ def forked_text(what: str) -> str:
     return f"{what} belongs to the process {os.getppid()}, which forked this one; make another one here"
 
 
-def _tell() -> None:
+def _notify() -> None:
     methods = [method for one in list(_listed) if (method := one()) is not None]
     _listed.clear()
     for method in methods:
         method()
 
 
-os.register_at_fork(after_in_child=_tell)
+os.register_at_fork(after_in_child=_notify)

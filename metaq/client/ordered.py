@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.forks import forked_text, tell_after_fork
+from metaq.client.forks import forked_text, notify_after_fork
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
@@ -205,7 +205,7 @@ class OrderedProducer:
         self._spool.open()
         self._thread = threading.Thread(target=self._run, name="metaq-ordered", daemon=True)
         self._thread.start()
-        tell_after_fork(self._forked)
+        notify_after_fork(self._forked)
         return self
 
     def __exit__(

@@ -85,7 +85,7 @@ class Received:
     """A message as it is stored. Immutable.
 
     ``offset`` is the byte position of its frame and ``end`` that of the frame behind it, from which a reader goes on.
-    ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that tell no time (a Java
+    ``timestamp_ms`` is when the broker took the message, in ms since 1970; ``None`` for ids that hold no time (a Java
     broker's). ``attribute`` is ``None`` if the message has none. Of a message that a RocketMQ client sent, it is the
     tag, ``properties`` has all properties, and ``data`` is decompressed; of others ``properties`` is ``None``.
 

@@ -119,7 +119,7 @@ class Search:
 def by_id(directory: Directory, pool: SessionPool, topic: str, message_id: int, limit: int = SCAN_MAX) -> Search:
     """Return a search for the message with an id, in the partitions of the broker that gave it.
 
-    It begins at the id's time. An id of a Java broker tells none, so its search begins at the first message.
+    It begins at the id's time. An id of a Java broker holds none, so its search begins at the first message.
     """
     broker_id = IdRange.starting_at(message_id, 1).broker_id
     return Search(

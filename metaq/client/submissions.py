@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.batches import Batch, Gathering
-from metaq.client.forks import tell_after_fork
+from metaq.client.forks import notify_after_fork
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
 
@@ -144,7 +144,7 @@ class Submissions(Generic[M, P, S]):
         self._thread = threading.Thread(target=self._run, name="metaq-producer", daemon=True)
         self._thread.start()
         atexit.register(self._close_forgotten)
-        tell_after_fork(self._forked)
+        notify_after_fork(self._forked)
 
     def _forked(self) -> None:
         """In a child process: what was taken is sent by the parent; this process begins anew."""

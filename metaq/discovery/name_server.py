@@ -238,7 +238,7 @@ class NameServerDirectory:
         return self._ask_each(ask_topics) or []
 
     def _fetch_clusters(self) -> tuple[Sequence[str], list[str]]:
-        """Names of clusters and of brokers; empty where the server does not tell, as a proxy does not."""
+        """Names of clusters and of brokers; empty where the server does not report it, as a proxy does not."""
         known = self._ask_each(ask_brokers)
         if known is None:
             return [], []

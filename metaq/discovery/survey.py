@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import tells_incarnations
+from metaq.backends.metaq.positions import reports_incarnations
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.stats import (
@@ -207,7 +207,7 @@ def _state_of_line(line: str) -> tuple[tuple[str, int], PartitionState]:
 
 
 def _stats_item(session: Session) -> Sequence[str]:
-    return (_INCARNATIONS,) if tells_incarnations(session) else (_OFFSETS,)
+    return (_INCARNATIONS,) if reports_incarnations(session) else (_OFFSETS,)
 
 
 def ask(pool: SessionPool, address: Address, choose: Choose) -> Answers:

@@ -98,7 +98,7 @@ def _show(arguments: argparse.Namespace) -> int:
     backend, raw = _backend(arguments), _raw_options(arguments)
     lookup = backend.lag_lookup(raw) if raw else None
     sources = [(source, _lags(source, backend, lookup)) for source in read_sources(checkpoint)]
-    return _tell(arguments, checkpoint_tree(checkpoint, sources), checkpoint_text)
+    return _print(arguments, checkpoint_tree(checkpoint, sources), checkpoint_text)
 
 
 def _move(arguments: argparse.Namespace) -> int:
@@ -110,7 +110,7 @@ def _move(arguments: argparse.Namespace) -> int:
     move = plan_move(checkpoint, cluster, position, choice, int(time.time() * 1000))
     if arguments.yes:
         add_batch(checkpoint, move.batch)
-    return _tell(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
+    return _print(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
 
 
 def _undo(arguments: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _undo(arguments: argparse.Namespace) -> int:
     if arguments.yes:
         remove_planned(checkpoint)
     tree = {"checkpoint": str(checkpoint.folder), "done": arguments.yes, "batch": planned.batch_id}
-    return _tell(arguments, tree, _undo_text)
+    return _print(arguments, tree, _undo_text)
 
 
 def _undo_text(tree: Any) -> str:
@@ -135,7 +135,7 @@ def _undo_text(tree: Any) -> str:
     )
 
 
-def _tell(arguments: argparse.Namespace, tree: Any, text: Any) -> int:
+def _print(arguments: argparse.Namespace, tree: Any, text: Any) -> int:
     sys.stdout.write((json.dumps(tree) if arguments.json else text(tree)) + "\n")
     return 0
 

@@ -83,7 +83,7 @@ class MetaQLagListener(StreamingQueryListener):
         self._logger, self._level = logger, level
         self._gauges = None if registry is None else LagGauges(registry)
         self._refresh_s = refresh_s if self._gauges is not None and self._lookup is not None else None
-        self._told: set[str] = set()
+        self._logged_kinds: set[str] = set()
         self._changed = threading.Condition()
         self._waiting: dict[str, Mapping[str, Any]] = {}
         self._busy = self._started = False
@@ -124,7 +124,7 @@ class MetaQLagListener(StreamingQueryListener):
         try:
             step()
         except Exception as error:
-            self._tell_once(error)
+            self._log_once(error)
 
     def _note_start(self, run_id: str) -> None:
         with self._changed:
@@ -160,11 +160,11 @@ class MetaQLagListener(StreamingQueryListener):
                 again = [] if trees else list(self._shown.values())
                 self._busy = True
             for tree in trees:
-                self._guarded(partial(self._tell, tree))
+                self._guarded(partial(self._report, tree))
             for progress in again:
                 self._guarded(partial(self._show, progress))
 
-    def _tell(self, tree: Mapping[str, Any]) -> None:
+    def _report(self, tree: Mapping[str, Any]) -> None:
         progress = read_query_progress(tree)
         if not progress.sources:
             return
@@ -187,12 +187,12 @@ class MetaQLagListener(StreamingQueryListener):
             try:
                 return self._lookup.lags(source.end, source.known)
             except MetaqError as error:
-                self._tell_once(error)
+                self._log_once(error)
         return source.lags()
 
-    def _tell_once(self, error: Exception) -> None:
+    def _log_once(self, error: Exception) -> None:
         """Each kind of failure is logged once: a broker that is away for an hour is one line, not thousands."""
         kind = type(error).__name__
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged_kinds:
+            self._logged_kinds.add(kind)
             self._logger.warning("a lag could not be computed in full: %s (%s is not logged again)", error, kind)

@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.cluster.expect(known.offsets.keys())
             self._expected = True
         if known != self._initial:
-            self._tell_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
+            self._pass_to_group(known.offsets)  # Spark does not call ``commit`` for the last batch of a run
         try:
             end = self._end_of_batch(known, limit, ends_run)
         except MetaqError as error:
@@ -127,9 +127,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has the batch up to ``end`` in its checkpoint for good."""
         if self._options.commit_group_offsets:
-            self._tell_group(self._known.read(end).offsets)
+            self._pass_to_group(self._known.read(end).offsets)
 
-    def _tell_group(self, offsets: Offsets) -> None:
+    def _pass_to_group(self, offsets: Offsets) -> None:
         """Tell the consumer group, if that is wanted, that everything before ``offsets`` has been completed."""
         if self._options.commit_group_offsets:
             assert self._source.groups is not None  # the options were checked

@@ -9,7 +9,7 @@ from told_history import BYTES, FAILED, UNKNOWN, A, B, Scenario
 
 from faults.checker import check, lines_about
 from faults.checker.anomaly import Kind
-from faults.history import NOT_TOLD, Pulled, StepKind
+from faults.history import NOT_REPORTED, Pulled, StepKind
 from faults.payload import MessageKey
 from faults.stored import PartitionKey, StoredFrame
 
@@ -34,7 +34,7 @@ def good_puts(scenario: Scenario) -> None:
 def good_rocketmq(scenario: Scenario) -> None:
     scenario.put(1)
     sent = scenario.put(2)
-    sent.messages, sent.message_id = [sent.messages[0]._replace(flag=NOT_TOLD, checksum=NOT_TOLD)], NOT_TOLD
+    sent.messages, sent.message_id = [sent.messages[0]._replace(flag=NOT_REPORTED, checksum=NOT_REPORTED)], NOT_REPORTED
     sent.queue_offset = 1
     scenario.history.pulled |= {Pulled(A, 0, 0, MessageKey("p", 1)), Pulled(A, 1, BYTES, MessageKey("p", 2))}
 

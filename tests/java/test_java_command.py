@@ -41,7 +41,7 @@ def test_doctor(metaq: Command, java_broker: Address, java_place: TopicPartition
     assert set(found) == {"connect", "answer", "id", "clock", "disk"}
     assert {row["level"] for row in found.values()} <= {"ok", "warn"}
     assert found["id"]["detail"].startswith(f"broker {java_place.partition.broker_id}, master, ")
-    assert found["clock"]["detail"] == "not known: this broker does not tell its time"
+    assert found["clock"]["detail"] == "not known: this broker does not report its time"
 
 
 def test_doctor_compares_what_is_registered(java_zookeeper: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -12,7 +12,7 @@ from metaq.formats.frames import encode_frame
 
 
 def nobody_waits(_refusal: Refusal | None) -> None:
-    """Nobody is told of what becomes durable."""
+    """Nobody is notified of what becomes durable."""
 
 
 def put(

@@ -66,7 +66,7 @@ def _unless_busy(application: WSGIApplication) -> WSGIApplication:
             return application(environ, start_response)
         except TimeoutError:
             start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
-            return [b"the broker is too busy to tell its figures\n"]
+            return [b"the broker is too busy to report its figures\n"]
 
     return serve
 

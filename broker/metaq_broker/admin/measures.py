@@ -99,7 +99,7 @@ def disk_free(paths: Iterable[str], free_bytes: Callable[[str], int]) -> Measure
 
 def _broker(engine: Engine) -> Iterator[Measure]:
     info = (str(engine.config.system.broker_id), metaq.__version__)
-    yield Measure("gauge", "metaq_build_info", "Always 1; the labels tell.", ("broker_id", "version"), [(info, 1)])
+    yield Measure("gauge", "metaq_build_info", "Always 1; the labels say which.", ("broker_id", "version"), [(info, 1)])
     yield _gauge("metaq_uptime_seconds", "Time since the start.", engine.statistics.uptime_s)
     yield _gauge("metaq_connections", "Connections of clients.", engine.statistics.connections)
     refused = engine.statistics.connections_refused

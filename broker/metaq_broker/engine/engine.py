@@ -382,8 +382,8 @@ class Engine:
     def _nothing_at(self, log: PartitionLog, offset: int, found: AtEnd | Moved) -> Refusal:
         if isinstance(found, Moved):
             return OffsetMoved(found.offset)
-        tell_end = self._system.update_consumer_offsets or offset == INT64_MAX
-        if offset > log.readable_end and tell_end:
+        report_end = self._system.update_consumer_offsets or offset == INT64_MAX
+        if offset > log.readable_end and report_end:
             return OffsetMoved(log.readable_end)
         return NothingAt(offset)
 

@@ -29,7 +29,7 @@ def boundary_at(log: PartitionLog, offset: int) -> Boundary:
 def time_before(log: PartitionLog, offset: int) -> int:
     """Return a time in ms after which the messages of the segment at ``offset`` were stored, 0 = unknown.
 
-    It stands in for the store time of messages whose ids tell none.
+    It stands in for the store time of messages whose ids hold none.
     """
     return log.layout.find(offset).first_ms
 

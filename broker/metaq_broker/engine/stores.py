@@ -113,7 +113,7 @@ class TopicStores:
         """Return how many bytes may still be written in one of ``data_paths`` (may block; any thread).
 
         Raises:
-            OSError: The disk does not tell.
+            OSError: The disk does not report it.
         """
         return self._stores[path].free_bytes()
 

@@ -93,7 +93,7 @@ class Registration:
             address.hosts,
             config.session_timeout_ms / 1000,
             timeout_s,
-            self._tell_state_from_thread,
+            self._pass_state_on,
             self._note_change_from_thread,
         )
         self._tree, self._session = BrokerTree(self._client), session
@@ -332,7 +332,7 @@ class Registration:
 
     # ---- threads
 
-    def _tell_state_from_thread(self, state: SessionState) -> None:
+    def _pass_state_on(self, state: SessionState) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._state_changed, state)
 

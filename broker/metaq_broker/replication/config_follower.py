@@ -1,6 +1,6 @@
 """Lets an asynchronous slave follow the topics of its master's configuration (``autoSyncMasterConfig=true``).
 
-Asks the master every ``ASK_S`` whether its configuration is another one, by the checksum that ``stats`` tells, or, if
+Asks the master every ``ASK_S`` whether its configuration is another one, by the checksum that ``stats`` reports, or, if
 it tells none, by the text itself. Then the slave's own server.ini is rewritten, in one step and with a copy of what it
 was beside it, and reloaded as an operator would. What cannot be taken over changes nothing, is named with the reason,
 and is tried again every ``RETRY_S``, or when the master's configuration changes. A master that cannot be reached is

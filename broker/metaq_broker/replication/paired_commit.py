@@ -39,12 +39,12 @@ class PairedCommit(GroupCommit):
             super().wait(log, end_offset, callback)
             return
         waiter = _Waiter(callback, self._impatient)
-        self.wait_durable(log, end_offset, waiter.tell)
+        self.wait_durable(log, end_offset, waiter.notify)
 
     def give_up(self, reason: str) -> None:
         """Refuse the puts that wait now."""
         for waiter in list(self._impatient):
-            self._call(waiter.tell, NotOnBoth(reason))
+            self._call(waiter.notify, NotOnBoth(reason))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return what was handed to ``send_missing`` and not settled yet."""
@@ -87,7 +87,7 @@ class _Waiter:
         self._callback, self._members = callback, members
         members.add(self)
 
-    def tell(self, error: Exception | None) -> None:
+    def notify(self, error: Exception | None) -> None:
         """Call it, if it was not called yet."""
         if self in self._members:
             self._members.discard(self)

@@ -23,7 +23,7 @@ PartitionKey = tuple[str, int]
 class Holding:
     """A partition elsewhere: byte offsets ``start`` and ``readable_end`` of what can be read.
 
-    ``incarnation`` and ``last_start``, where the last segment begins, are ``None`` where the broker does not tell.
+    ``incarnation`` and ``last_start``, where the last segment begins, are ``None`` where the broker does not report it.
     """
 
     start: int
@@ -133,11 +133,11 @@ class Peer(Protocol):
         """Whether it takes ``copy``: pieces of the log as they are. A Java broker takes single messages."""
 
     @property
-    def tells_segments(self) -> bool:
+    def reports_segments(self) -> bool:
         """Whether its holdings name incarnations and last segments."""
 
     @property
-    def tells_state(self) -> bool:
+    def reports_state(self) -> bool:
         """Whether it gives away the state that it has beside its log."""
 
     def check(self) -> None:
@@ -155,10 +155,10 @@ class Peer(Protocol):
         """Return the ``brokerId`` of its configuration."""
 
     async def role(self) -> str | None:
-        """Return its role in replication in one word, ``None`` if it does not tell."""
+        """Return its role in replication in one word, ``None`` if it does not report it."""
 
     async def config_checksum(self) -> str | None:
-        """Return a text that changes whenever its configuration does, ``None`` if it does not tell."""
+        """Return a text that changes whenever its configuration does, ``None`` if it does not report it."""
 
     async def config_text(self) -> bytes:
         """Return its server.ini."""

@@ -167,7 +167,7 @@ class SyncMaster:
         return PartitionSender(peer, log, self._acknowledged.setdefault(log, Acknowledged()))
 
     async def _check_slave(self, peer: Peer) -> None:
-        """Make sure that who answers takes copies; a Java slave does not tell."""
+        """Make sure that who answers takes copies; a Java slave does not report it."""
         role = await peer.role()
         if role == "promoted":
             raise SlavePromoted(peer.address)

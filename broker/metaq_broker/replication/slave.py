@@ -142,7 +142,7 @@ class AsyncSlave:
             ids = f"brokerId {broker_id}, this slave has {own_id}"
             raise MasterRefused(f"broker {address} has {ids}; they must be the same")
         self.trouble = None
-        fields = {"master": address, "segmentsKnown": self._peer.tells_segments}
+        fields = {"master": address, "segmentsKnown": self._peer.reports_segments}
         _LOG.info("copying from the master", extra={"fields": fields})
 
     def _note_trouble(self, reason: str) -> None:

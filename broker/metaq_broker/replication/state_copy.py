@@ -132,7 +132,7 @@ class StateCopy:
             await self._sleep(ASK_S)
 
     async def _check(self, peer: Peer) -> None:
-        if not peer.tells_state:
+        if not peer.reports_state:
             raise _StateNotCopied(f"broker {peer.address} does not give its state away")
         broker_id = await peer.broker_id()
         if broker_id != self._broker_id:

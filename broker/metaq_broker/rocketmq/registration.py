@@ -120,7 +120,7 @@ class NameServerRegistration:
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
-        await self._tell(to_request(header))
+        await self._send(to_request(header))
         if self._client is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
         self._thread.shutdown(wait=False)
@@ -152,7 +152,7 @@ class NameServerRegistration:
                 next_here = loop.time() + self._interval_s
             began = loop.time()
             if self._name_servers:
-                await self._tell(self._request())
+                await self._send(self._request())
             took_s = loop.time() - began
             try:
                 await asyncio.wait_for(self._changed.wait(), self._interval_s)
@@ -176,7 +176,7 @@ class NameServerRegistration:
         )
         return to_request(header, body)
 
-    async def _tell(self, request: RemotingCommand) -> None:
+    async def _send(self, request: RemotingCommand) -> None:
         loop = asyncio.get_running_loop()
         calls = [loop.run_in_executor(self._thread, self._call, each, request) for each in self._name_servers]
         for address, fault in zip(self._name_servers, await asyncio.gather(*calls), strict=True):

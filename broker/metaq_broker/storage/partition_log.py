@@ -453,7 +453,7 @@ class PartitionLog:
     def first_at(self, time_ms: int) -> int:
         """Return the offset of the first message at or after wall-clock ``time_ms``; the readable end if there is none.
 
-        Exact for messages whose ids tell their time; others may be up to an index interval too early.
+        Exact for messages whose ids hold their time; others may be up to an index interval too early.
         """
         if time_ms > self._builder.time_ms:
             return self.readable_end

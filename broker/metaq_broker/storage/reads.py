@@ -139,7 +139,7 @@ def _pass_intact(layout: Layout, segment: Segment, boundary: Boundary, limit: in
 def first_at(layout: Layout, time_ms: int, readable_end: int) -> int:
     """Return the offset of the first message at or after ``time_ms``; ``readable_end`` if there is none before it.
 
-    Exact where message ids tell the time. A message whose id does not may be earlier, by at most what the index knows.
+    Exact where message ids hold the time. A message whose id does not may be earlier, by at most what the index knows.
     """
     first = _segment_before(layout, time_ms)
     behind = next(islice(layout.following(first), 1, None), None)

@@ -361,7 +361,7 @@ class StateTable:
     def _begin(self) -> None:
         self._timer = None
         if not (self._changes or self._rewrite_due):
-            self._tell(self._waiting)
+            self._notify(self._waiting)
             return
         commit = self._commit = self._next_commit()
         self._driver.run(commit.run, lambda: self._ended(commit))
@@ -386,7 +386,7 @@ class StateTable:
         commit.ended, self._commit, self._file = True, None, commit.file
         self._rewrite_due |= commit.error is not None
         self._note(commit.error)
-        self._tell(commit.waiting)
+        self._notify(commit.waiting)
         if self.failure is not None:
             self._start_timer(RETRY_S)
         elif self._waiting:
@@ -394,7 +394,7 @@ class StateTable:
         elif self._changes:
             self._start_timer(WRITE_AFTER_S)
 
-    def _tell(self, waiting: list[OnDurable]) -> None:
+    def _notify(self, waiting: list[OnDurable]) -> None:
         """Call back everybody in the list, and empty it first: they may ask for more."""
         calls = list(waiting)
         waiting.clear()

@@ -131,7 +131,7 @@ class PrepareVote(IntEnum):
 
 @dataclass(slots=True)
 class TransactionCounters:
-    """What ``stats`` tells about transactions since the broker started; ``tx_begin`` counts local ones only.
+    """What ``stats`` reports about transactions since the broker started; ``tx_begin`` counts local ones only.
 
     Commits and rollbacks are counted when they have happened: a refused one is not, one by timeout is.
     """

@@ -11,7 +11,7 @@ only, so whatever ends a transaction is never gone before the records that began
 * A file that is missing is damage as well, also the newest: ``extent`` says where the journal begins and how far it
   certainly goes.
 
-The very last record of a journal may be hit by real damage and still look torn; no log can tell these apart.
+The very last record of a journal may be hit by real damage and still look torn; no log can distinguish these.
 
 After a failed fsync nothing more is written (the kernel may have dropped the bytes it could not write, and the next
 fsync would report success): ``failure`` says so for ever, and a restart finds out what really is on the disk. A failed

@@ -51,13 +51,13 @@ def offset_of_message(session: Session, topic: str, partition_index: int, ordina
     return lookup(session, topic, partition_index, ordinal, "message")
 
 
-def tells_incarnations(session: Session) -> bool:
+def reports_incarnations(session: Session) -> bool:
     """Whether the broker reports incarnations, of one partition and in ``stats incarnations``."""
     return EXT_INCARNATION in session.extensions
 
 
 def incarnation(session: Session, topic: str, partition_index: int) -> str | None:
-    """The partition's incarnation, 32 hex digits; ``None`` from a broker that does not tell.
+    """The partition's incarnation, 32 hex digits; ``None`` from a broker that does not report it.
 
     Also ``None`` before the broker could make it durable: just after a partition was made, or while its disk is full.
 
@@ -67,7 +67,7 @@ def incarnation(session: Session, topic: str, partition_index: int) -> str | Non
         BrokerError: 404 if the partition has no store, or another refusal.
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
-    if not tells_incarnations(session):
+    if not reports_incarnations(session):
         return None
     text = session.ask(GetOffset(topic, GROUP, partition_index, 0, 0, "incarnation"))
     if text == _NONE_YET:

@@ -37,7 +37,7 @@ def ask_groups(session: Session, broker_name: str) -> list[str]:
     """Return the groups that a broker knows, without RocketMQ's own.
 
     Raises:
-        RequestRefused, AccessDenied: It does not tell, as proxies do not.
+        RequestRefused, AccessDenied: It does not report it, as proxies do not.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It could not be asked.
     """
     response = session.ask(to_request(GetAllSubscriptionGroupConfig(), broker_name=broker_name), "the list of groups")

@@ -116,7 +116,7 @@ class Offsets:
         return self._asked(queues, ask, to_write=True)
 
     def all_committed(self, group: str, queue: TopicPartition) -> dict[TopicPartition, int] | None:
-        """The offsets that ``group`` has committed at the broker of ``queue``; ``None``: the broker does not tell.
+        """The offsets that ``group`` has committed at the broker of ``queue``; ``None``: the broker does not report it.
 
         The broker sends those of all groups, so that is for when ``committed`` does not do.
         """

@@ -71,7 +71,7 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """The clusters that a name server knows, and where their brokers are; none where it does not tell."""
+    """The clusters that a name server knows, and where their brokers are; none where it does not report it."""
 
     clusters: Sequence[str]
     brokers: Mapping[str, Addresses]

@@ -68,12 +68,12 @@ def rocketmq_findings(what: str, figures: Mapping[str, str], asked: Asked) -> It
     """Yield what a RocketMQ broker's figures say: its clock to the second, and how full its disk is."""
     broker_ms = clock_ms(figures)
     if broker_ms is None:
-        yield ok(f"{what} clock", "not known: the broker tells no time")
+        yield ok(f"{what} clock", "not known: the broker reports no time")
     else:
         yield clock_finding(what, broker_ms, asked, resolution_ms=1000.0)
     ratio = disk_ratio(figures)
     if ratio is None:
-        yield ok(f"{what} disk", "not known: the broker does not tell")
+        yield ok(f"{what} disk", "not known: the broker does not report it")
     elif ratio >= ROCKETMQ_REFUSES_AT:
         yield fail(f"{what} disk", f"{ratio:.0%} full; by default it refuses messages at {ROCKETMQ_REFUSES_AT:.0%}")
     elif ratio >= ROCKETMQ_CLEANS_AT:

@@ -117,13 +117,13 @@ def _java(what: str, session: Session, address: Address) -> Iterator[Finding]:
     yield _clock_unknown(what)
     folder = data_folder(session.stats(["config"])["config"])
     if folder is None or not is_own(address) or not Path(folder).is_dir():
-        yield ok(f"{what} disk", "not known: a Java broker does not tell, and its data is not on this machine")
+        yield ok(f"{what} disk", "not known: a Java broker does not report it, and its data is not on this machine")
     else:
         yield own_disk_finding(what, Path(folder))
 
 
 def _clock_unknown(what: str) -> Finding:
-    return ok(f"{what} clock", "not known: this broker does not tell its time")
+    return ok(f"{what} clock", "not known: this broker does not report its time")
 
 
 def _with_port(host: str) -> Address:

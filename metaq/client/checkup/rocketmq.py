@@ -72,7 +72,7 @@ class RocketmqCheckup:
         if known.brokers:
             yield ok(f"{what} answer", f"{len(known.brokers)} brokers registered, in {took}")
         else:
-            yield warn(f"{what} answer", f"no broker is registered, or it does not tell, in {took}")
+            yield warn(f"{what} answer", f"no broker is registered, or it does not report it, in {took}")
 
     def _broker(self, what: str, address: Address) -> Iterator[Finding]:
         if not (yield from self._road.reach(what, address)):
@@ -83,7 +83,7 @@ class RocketmqCheckup:
                 figures = broker_figures(session)
             except (RequestRefused, AccessDenied) as error:
                 self._answering.add(address)
-                yield warn(f"{what} answer", f"it does not tell its figures: {error}")
+                yield warn(f"{what} answer", f"it does not report its figures: {error}")
                 return
             asked, took = Asked(before_ms, wall_clock_ms()), since_text(began_s)
         self._answering.add(address)

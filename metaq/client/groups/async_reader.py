@@ -15,7 +15,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Self
 
-from metaq.client.forks import tell_after_fork
+from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
@@ -53,7 +53,7 @@ class AsyncGroupReader(GroupMember[D]):
         if self._closed or self._loop is not None:
             raise ValueError("the consumer is closed, or in use")
         self._loop = loop = asyncio.get_running_loop()
-        tell_after_fork(self._forked)
+        notify_after_fork(self._forked)
         self._state.wakers.append(lambda: from_any_thread(loop, self._wake))
         self._start_fetching(loop)
         self._core.coordinator.start()
@@ -111,7 +111,7 @@ class AsyncGroupReader(GroupMember[D]):
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(handler))
-            group.create_task(self._tell_changes())
+            group.create_task(self._report_changes())
 
     def stop(self) -> None:
         """Have the iteration, or ``run``, end behind the message in hand."""
@@ -253,7 +253,7 @@ class AsyncGroupReader(GroupMember[D]):
         finally:
             self._core.changes_done()
 
-    async def _tell_changes(self) -> None:
+    async def _report_changes(self) -> None:
         waiter = asyncio.Event()
         self._waiters.add(waiter)
         try:

@@ -14,7 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from metaq.client.forks import tell_after_fork
+from metaq.client.forks import notify_after_fork
 from metaq.client.groups.core import ConsumerCore, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
@@ -206,7 +206,7 @@ class GroupReader(GroupMember[D]):
         if self._closed:
             raise ValueError(self._closed_text)
         if self._fetching is None:
-            tell_after_fork(self._forked)
+            notify_after_fork(self._forked)
             self._fetching = self._start_fetching()
             self._core.coordinator.start()
             atexit.register(self._close_forgotten)

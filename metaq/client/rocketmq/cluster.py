@@ -148,7 +148,7 @@ class RocketClusterView:
         """Return what each broker says of itself, masters and slaves.
 
         Raises:
-            RequestRefused, AccessDenied: A broker does not tell.
+            RequestRefused, AccessDenied: A broker does not report it.
         """
         return broker_statistics(self._directory, self._pool)
 

@@ -39,7 +39,7 @@ class RocketGroupView:
         """Return the topics of which the group has offsets, sorted, also that of messages that come again.
 
         Raises:
-            ValueError: The brokers do not tell, as proxies do not.
+            ValueError: The brokers do not report it, as proxies do not.
         """
         name = self._name(group)
         try:

@@ -70,7 +70,7 @@ def broker_statistics(directory: NameServerDirectory, pool: SessionPool) -> list
 
     Raises:
         NameServersAway: No name server answers.
-        ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: A broker does not tell.
+        ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: A broker does not report it.
     """
     directory.masters()  # what is registered now
     found = []
@@ -87,7 +87,7 @@ def topic_statistics(directory: NameServerDirectory, pool: SessionPool, topic: s
 
     Raises:
         TopicNotFound: No name server knows it.
-        NameServersAway, ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: Somebody does not tell.
+        NameServersAway, ConnectionFailed, DeadlineExceeded, RequestRefused, AccessDenied: Somebody does not report it.
     """
     names = sorted({queue.broker_name for queue in directory.queues(topic)})
     found = []
@@ -123,7 +123,7 @@ def clock_ms(figures: Mapping[str, str]) -> int | None:
 
 
 def disk_ratio(figures: Mapping[str, str]) -> float | None:
-    """Return ``commitLogDiskRatio``, how much of a disk is in use; ``None`` if the broker does not tell."""
+    """Return ``commitLogDiskRatio``, how much of a disk is in use; ``None`` if the broker does not report it."""
     ratio = _float(figures.get("commitLogDiskRatio", ""))
     return ratio if ratio is not None and 0 <= ratio <= 1 else None
 

@@ -99,7 +99,7 @@ def test_what_was_only_in_memory_is_a_gap_after_a_kill(tmp_path: Path) -> None:
         index = opened(tmp_path, log)
         assert await places(index, "b") == []
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
-        put(index, log, "d")  # not a gap: it was told of
+        put(index, log, "d")  # not a gap: it was reported
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == [(1, 3)]
         index.add_old(Covered("orders", 0, 1, 3), [encode_entry(key_hash("orders", "b"), 1, 5)])
         assert index.gaps("orders", 0, 0, log.ends["orders", 0]) == []

@@ -58,9 +58,9 @@ async def until_followed(slave: Broker, topic: str, partitions: int) -> None:
     await until(lambda: topic in slave.config.topics and slave.config.topics[topic].num_partitions == partitions, topic)
 
 
-@pytest.mark.parametrize("tells_checksum", [True, False])
-def test_changes_are_taken_over(tmp_path: Path, tells_checksum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not tells_checksum:
+@pytest.mark.parametrize("reports_checksum", [True, False])
+def test_changes_are_taken_over(tmp_path: Path, reports_checksum: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not reports_checksum:
         monkeypatch.setattr(peer, "_CHECKSUM_LINE", re.compile("(never) told"))
 
     async def scenario() -> None:

@@ -204,7 +204,7 @@ class FakePeer:
 
     table: StateTable
     held: Mapping[PartitionKey, Holding]
-    tells_state: bool = True
+    reports_state: bool = True
     id: int = 3
     address = Address("master", 1)
 
@@ -290,7 +290,7 @@ def test_a_partition_that_the_master_deleted_is_not_waited_for(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "trouble"),
     [
-        ({"tells_state": False}, "broker master:1 does not give its state away"),
+        ({"reports_state": False}, "broker master:1 does not give its state away"),
         ({"id": 4}, "broker master:1 has brokerId 4, this slave has 3; they must be the same"),
     ],
 )

@@ -25,7 +25,7 @@ P0, P1, P2 = ("orders", 0), ("orders", 1), ("payments", 2)
 SAMPLES = 24
 
 
-class Told(Promises):
+class Recorder(Promises):
     """Promises about a world of real partitions, to whom it happens what the story says."""
 
     harness: LogHarness
@@ -50,7 +50,7 @@ def open_harness(root: Path, files: FaultyFiles, before: LogHarness | None = Non
     )
 
 
-def scenario(p: Told) -> None:
+def scenario(p: Recorder) -> None:
     for number in range(3):
         for partition_key in (P0, P0, P1):
             p.put_plain(partition_key)
@@ -73,17 +73,17 @@ def scenario(p: Told) -> None:
     p.put_together(local(6), P0, P1, P2)
 
 
-def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Told]:
+def accident(root: Path, fault: Fault | None) -> tuple[FaultyFiles, Recorder]:
     """Tell the story until ``fault`` stops it, or to its end."""
     root.mkdir()
-    files, told = FaultyFiles(root, fault), Told()
+    files, told = FaultyFiles(root, fault), Recorder()
     with contextlib.suppress(PowerCut, OSError, AttributeError):
         told.harness = open_harness(root, files)
         scenario(told)
     return files, told
 
 
-def check_and_go_on(harness: LogHarness, p: Told, round_: int) -> None:
+def check_and_go_on(harness: LogHarness, p: Recorder, round_: int) -> None:
     p.harness = harness
     p.check(harness)
     harness.check_files()

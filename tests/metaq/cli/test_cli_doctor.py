@@ -221,7 +221,7 @@ class TestMachines:
         clock, _ = rocketmq_findings("b", figures, Asked(65_000, 65_100))
         assert clock.level == "warn"
         clock, _ = rocketmq_findings("b", {}, Asked(0, 0))
-        assert (clock.level, clock.detail) == ("ok", "not known: the broker tells no time")
+        assert (clock.level, clock.detail) == ("ok", "not known: the broker reports no time")
 
     def test_our_own_disk(self, tmp_path: Path) -> None:
         assert own_disk_finding("b", tmp_path).detail.startswith(f"{tmp_path}: ")

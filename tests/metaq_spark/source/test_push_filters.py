@@ -47,7 +47,7 @@ def at(ms: int) -> dt.datetime:
 
 
 def filled(**settings: object) -> Harness:
-    """Messages over two brokers whose times mostly grow; some go back, and some ids tell no time."""
+    """Messages over two brokers whose times mostly grow; some go back, and some ids hold no time."""
     harness, chance = Harness(**settings), random.Random(5)
     for broker, index in ((0, 0), (0, 1), (1, 1)):
         store, now = harness.brokers[broker].partition("orders", index), T0

@@ -80,7 +80,7 @@ class ClientQuestions:
         }
         body = ResetOffsets(offset_table=table).to_json(bare_number_keys=True)
         notice = to_request(asked, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, oneway=True)
-        silent = [session.client.peer for session in sessions if not _tell(session, notice)]
+        silent = [session.client.peer for session in sessions if not _notify_client(session, notice)]
         if silent:
             remark = f"{len(silent)} of {len(sessions)} clients were not notified, such as {silent[0]}; try again"
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -139,7 +139,7 @@ class ClientQuestions:
             call.answer(command.reply(answer.code, answer.ext, answer.body, answer.remark))
 
 
-def _tell(session: RemotingSession, command: RemotingCommand) -> bool:
+def _notify_client(session: RemotingSession, command: RemotingCommand) -> bool:
     try:
         session.oneway(command)
     except MetaqError:  # it is gone, or takes nothing

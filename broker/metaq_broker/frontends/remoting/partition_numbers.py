@@ -181,7 +181,7 @@ class PartitionNumbers:
 
 
 def leave_numbers_out(state: State, reserved: Reserved) -> None:
-    """Have the next number be one that nobody can have been told of, whatever the copied ``state`` does not know.
+    """Have the next number be one that nobody can have got, whatever the copied ``state`` does not know.
 
     Raises:
         OSError: The disk refuses (it is written at once).

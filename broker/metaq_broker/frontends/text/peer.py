@@ -58,12 +58,12 @@ class TextPeer:
         return EXT_COPY in self._link.extensions
 
     @property
-    def tells_segments(self) -> bool:
+    def reports_segments(self) -> bool:
         """Whether it has ``stats segments``."""
         return EXT_SEGMENTS in self._link.extensions
 
     @property
-    def tells_state(self) -> bool:
+    def reports_state(self) -> bool:
         """Whether it has ``stats state``."""
         return EXT_STATE in self._link.extensions
 
@@ -93,7 +93,7 @@ class TextPeer:
 
     async def holdings(self) -> dict[PartitionKey, Holding]:
         """Return the answer to ``stats segments``, or to ``stats offsets``."""
-        if self.tells_segments:
+        if self.reports_segments:
             return parse_segments(await self._link.stats("segments"))
         offsets = parse_offsets(await self._link.stats("offsets"))
         return {partition_key: Holding(range_.start, range_.end) for partition_key, range_ in offsets.items()}

@@ -1,7 +1,7 @@
 """What Java clients of 4.9.7 asked a real broker about offsets, groups and topics, asked again here.
 
 Every request of these kinds in the recording is sent in its order, on connections as they were. Codes, fields and
-bodies of the answers are those recorded, and so is every change of a group that members were told of, in its place.
+bodies of the answers are those recorded, and so is every change of a group that members were notified of, in its place.
 """
 
 from __future__ import annotations
