@@ -45,7 +45,7 @@ SYSTEM = (
 )
 HERE, BORN = host_bytes("127.0.0.1", 10911), host_bytes("10.0.0.1", 999)
 LEVELS = DelayLevels((40, 80, 120, 160, 200))
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class SentNow:
