@@ -1,20 +1,31 @@
 """Where compiled code finds a fast CRC-32: the address of a C function, or 0 where there is none.
 
-The isal package exports ``crc32_gzip_refl(uint32 seed, const void *bytes, uint64 length) -> uint32``, which is several
-times faster than any table. An exported symbol is no promised interface, so it is looked up once for each process and
-must agree with zlib on inputs that touch all of its code paths.
+The isal package exports C functions ``(uint32 seed, const void *bytes, uint64 length) -> uint32``, which are several
+times faster than any table: one for each kind of processor, and ``crc32_gzip_refl``, which calls the best one. On
+processors with AVX-512, that one leaves the upper halves of the vector registers in use when it returns. From then on
+every SSE instruction of the thread is slower, so that Python code around a compiled loop took up to four times as long.
+The function of SSE instructions does no such thing, and reads 28 GB a second; it is taken where the processor has them.
+
+An exported symbol is no promised interface, so it is looked up once for each process and must agree with zlib on inputs
+that touch all of its code paths.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import zlib
+from pathlib import Path
 from typing import Final
 
-_SYMBOL: Final = "crc32_gzip_refl"
+_ANY_PROCESSOR: Final = "crc32_gzip_refl"
+_SSE: Final = "crc32_gzip_refl_by8"
+_SSE_FEATURES: Final = frozenset({"pclmulqdq", "sse4_1"})
+"""What the function of that name needs."""
+_PROCESSOR: Final = Path("/proc/cpuinfo")
 _PROBE: Final = bytes(range(251)) * 5
-_PROBE_LENGTHS: Final = (0, 1, 7, 15, 16, 17, 63, 64, 100, 255, 256, 1000, len(_PROBE))
+_PROBE_LENGTHS: Final = (0, 1, 7, 15, 16, 17, 63, 64, 100, 127, 128, 255, 256, 1000, len(_PROBE))
 
 
 @functools.cache
@@ -26,13 +37,11 @@ def crc32_address() -> int:
     try:
         from isal import isal_zlib
 
-        function = getattr(ctypes.CDLL(isal_zlib.__file__), _SYMBOL)
-    except (ImportError, OSError, AttributeError):
+        library = ctypes.CDLL(isal_zlib.__file__)
+    except (ImportError, OSError):
         return 0
-    function.restype, function.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64)
-    if any(function(0, _PROBE, length) != zlib.crc32(_PROBE[:length]) for length in _PROBE_LENGTHS):
-        return 0
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    names = [_SSE, _ANY_PROCESSOR] if _processor_features() >= _SSE_FEATURES else [_ANY_PROCESSOR]
+    return next((address for name in names if (address := _address_of(library, name))), 0)
 
 
 def required_crc32() -> int:
@@ -45,3 +54,24 @@ def required_crc32() -> int:
     if not address:
         raise ImportError("isal is not installed, or exports no CRC-32 that is zlib's")
     return address
+
+
+def _address_of(library: ctypes.CDLL, name: str) -> int:
+    """Return the address of a function that is zlib's CRC-32, else 0."""
+    try:
+        function = library[name]
+    except AttributeError:
+        return 0
+    function.restype, function.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64)
+    if any(function(0, _PROBE, length) != zlib.crc32(_PROBE[:length]) for length in _PROBE_LENGTHS):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _processor_features() -> frozenset[str]:
+    """Return what Linux says of an x86 processor; nothing elsewhere."""
+    try:
+        flags = re.search(r"^flags\s*:(.*)", _PROCESSOR.read_text(), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return frozenset()
+    return frozenset(flags[1].split()) if flags else frozenset()

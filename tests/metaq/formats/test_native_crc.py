@@ -6,6 +6,7 @@ import ctypes
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -42,8 +43,34 @@ def test_without_isal_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("symbol", ["nothing_of_this_name", "crc32_ieee"])
 def test_a_missing_or_another_function_is_refused(symbol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``crc32_ieee`` is isal's as well, with the bits in another order."""
-    monkeypatch.setattr(native_crc, "_SYMBOL", symbol)
-    assert native_crc.crc32_address() == 0
+    monkeypatch.setattr(native_crc, "_SSE", symbol)
+    assert _fresh_address() == _symbol("crc32_gzip_refl")
+    monkeypatch.setattr(native_crc, "_ANY_PROCESSOR", symbol)
+    assert _fresh_address() == 0
+
+
+def test_the_function_of_sse_instructions_is_taken_where_the_processor_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the vector registers as they were. The other one finds out by itself what the processor has."""
+    processor, features_here = tmp_path / "cpuinfo", native_crc._processor_features()
+    monkeypatch.setattr(native_crc, "_PROCESSOR", processor)
+    without_file = _fresh_address()
+    processor.write_text("processor : 0\nflags\t\t: fpu sse4_1\n")
+    assert _fresh_address() == without_file == _symbol("crc32_gzip_refl")
+    if features_here >= native_crc._SSE_FEATURES:  # else trying it would end the process
+        processor.write_text("processor : 0\nflags\t\t: fpu sse4_1 pclmulqdq\n")
+        assert _fresh_address() == _symbol("crc32_gzip_refl_by8")
+
+
+def _fresh_address() -> int:
+    native_crc.crc32_address.cache_clear()
+    return native_crc.crc32_address()
+
+
+def _symbol(name: str) -> int | None:
+    isal_zlib = pytest.importorskip("isal.isal_zlib")
+    return ctypes.cast(ctypes.CDLL(isal_zlib.__file__)[name], ctypes.c_void_p).value
 
 
 def test_a_library_that_cannot_be_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
