@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
-from metaq.formats.frames import Frame
+from metaq.formats.frames import HEADER_BYTES, Frame
 from metaq.formats.message_id import timestamp_ms
 from metaq.formats.rocketmq.compression import decompress
 from metaq.formats.rocketmq.properties import parse_properties
@@ -22,7 +22,9 @@ def made_directly(record: type[R]) -> type[R]:
     a consumer hands out a message. The signature stays as it is.
     """
     names = [one.name for one in fields(record)]  # type: ignore[arg-type]
-    direct = _defined("__init__(self, *, {names}):\n{steps}", record, names)
+    scope = {f"set_{name}": getattr(record, name).__set__ for name in names}
+    steps = "".join(f"    set_{name}(self, {name})\n" for name in names)
+    direct = _defined("__init__", f"(self, *, {', '.join(names)}):\n{steps}", scope)
     generated = record.__init__
     direct.__kwdefaults__, direct.__annotations__ = generated.__kwdefaults__, generated.__annotations__
     direct.__qualname__, direct.__module__ = generated.__qualname__, record.__module__
@@ -31,23 +33,22 @@ def made_directly(record: type[R]) -> type[R]:
 
 
 def maker(record: type[R]) -> Callable[..., R]:
-    """Return a function of all fields in their order that makes a frozen, slotted record in half of the time.
+    """Return a function of all fields in their order that makes a frozen, slotted record in a quarter of the time.
 
-    What calls a class with keywords makes a dict of them.
+    What calls a class with keywords makes a dict of them, and a frozen record sets no attribute. So the object is made,
+    and filled, as one of a class with the same slots that is not frozen.
     """
     names = [one.name for one in fields(record)]  # type: ignore[arg-type]
-    made: Callable[..., R] = _defined("make({names}):\n    self = new(record)\n{steps}    return self\n", record, names)
+    unfrozen = type(record.__name__, (), {"__slots__": record.__slots__})  # type: ignore[attr-defined]
+    steps = "".join(f"    self.{name} = {name}\n" for name in names)
+    text = f"({', '.join(names)}):\n    self = unfrozen()\n{steps}    self.__class__ = record\n    return self\n"
+    made: Callable[..., R] = _defined("make", text, {"unfrozen": unfrozen, "record": record})
     return made
 
 
-def _defined(text: str, record: type[R], names: Sequence[str]) -> Any:
-    """Define a function by its text, as ``dataclasses`` itself does; ``{steps}`` set the slots of ``self``."""
-    scope: dict[str, Any] = {f"set_{name}": getattr(record, name).__set__ for name in names}
-    scope |= {"new": object.__new__, "record": record}
-    steps = "".join(f"    set_{name}(self, {name})\n" for name in names)
-    before = set(scope)
-    exec("def " + text.format(names=", ".join(names), steps=steps), scope)
-    [name] = scope.keys() - before - {"__builtins__"}
+def _defined(name: str, text: str, scope: dict[str, Any]) -> Any:
+    """Define a function by its parameters and body, as ``dataclasses`` itself does; it sees the names of ``scope``."""
+    exec(f"def {name}{text}", scope)
     return scope[name]
 
 
@@ -81,6 +82,14 @@ def content_of(frame: Frame) -> tuple[bytes, str | None, Mapping[str, str] | Non
     return decompress(data, fields.sys_flag), attribute, parse_properties(fields.properties)
 
 
+class Extras(NamedTuple):
+    """What a message has beside its data, if it has anything; then ``end`` cannot be told from the data alone."""
+
+    attribute: str | None
+    properties: Mapping[str, str] | None
+    end: int
+
+
 class Received:
     """A message as it is stored. Immutable.
 
@@ -92,8 +101,10 @@ class Received:
     Not a dataclass: a consumer makes hundreds of thousands a second, and a frozen one takes longer than all the rest.
     """
 
-    __slots__ = ("_attribute", "_data", "_end", "_message_id", "_offset", "_properties", "_where")
+    __slots__ = ("_data", "_extras", "_message_id", "_offset", "_where")
 
+    _extras: Extras | None
+    """``None``: neither an attribute nor properties, and the data is the whole body of the frame."""
     _shown: ClassVar[tuple[str, ...]] = (
         *("topic", "partition", "offset", "end", "message_id", "timestamp_ms", "attribute", "properties"),
     )
@@ -112,8 +123,8 @@ class Received:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self._where = TopicPartition(topic, partition)
-        self._offset, self._end, self._message_id = offset, end, message_id
-        self._attribute, self._data, self._properties = attribute, data, properties
+        self._offset, self._message_id, self._data = offset, message_id, data
+        self._extras = Extras(attribute, properties, end)
 
     @classmethod
     def of(cls, where: TopicPartition, frame: Frame) -> Received:
@@ -159,7 +170,7 @@ class Received:
     @property
     def end(self) -> int:
         """See the class."""
-        return self._end
+        return self._offset + HEADER_BYTES + len(self._data) if self._extras is None else self._extras.end
 
     @property
     def message_id(self) -> int:
@@ -174,7 +185,7 @@ class Received:
     @property
     def attribute(self) -> str | None:
         """See the class."""
-        return self._attribute
+        return None if self._extras is None else self._extras.attribute
 
     @property
     def data(self) -> bytes:
@@ -184,7 +195,7 @@ class Received:
     @property
     def properties(self) -> Mapping[str, str] | None:
         """See the class."""
-        return self._properties
+        return None if self._extras is None else self._extras.properties
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)

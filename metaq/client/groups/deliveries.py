@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, Final, Protocol, Self, TypeVar
 
-from metaq.client.records import Received, content_of
+from metaq.client.records import Extras, Received, content_of
 from metaq.errors import CodecMissing, CorruptFrame, CorruptRecord
 from metaq.formats.checksum import CHECKSUM_MASK, crc32
 from metaq.formats.frames import HEADER_BYTES, Frame
@@ -83,6 +83,8 @@ class Delivery(Received):
     _attempt: int
     _reading: Reading
 
+    __init__ = object.__init__  # the functions of this module set the slots
+
     _shown: ClassVar[tuple[str, ...]] = (*Received._shown, "attempt", "generation")
 
     @property
@@ -110,10 +112,10 @@ class Delivery(Received):
 
     def again(self, refusals: int = 1) -> Delivery:
         """Return the delivery that comes next, if this one is refused so often."""
-        one = object.__new__(Delivery)
-        one._where, one._reading, one._attempt = self._where, self._reading, self._attempt + refusals
-        one._offset, one._end, one._message_id = self._offset, self._end, self._message_id
-        one._attribute, one._data, one._properties = self._attribute, self._data, self._properties
+        one: Delivery = Delivery()
+        one._where, one._offset, one._message_id = self._where, self._offset, self._message_id
+        one._data, one._extras = self._data, self._extras
+        one._reading, one._attempt = self._reading, self._attempt + refusals
         return one
 
 
@@ -127,8 +129,8 @@ def deliveries_in(
     not be.
     """
     found: list[Delivery] = []
-    total, where, make, unpack, crc = len(run), reading.where, object.__new__, _HEADER.unpack_from, crc32
-    starts_max, add = total - HEADER_BYTES, found.append
+    total, where, unpack, crc, add = len(run), reading.where, _HEADER.unpack_from, crc32, found.append
+    starts_max = total - HEADER_BYTES
     while start <= starts_max and count_max:
         length, checksum, message_id, flag = unpack(run, start)
         body_start = start + HEADER_BYTES
@@ -138,16 +140,17 @@ def deliveries_in(
         data = run[body_start:end]
         if crc(data) & CHECKSUM_MASK != checksum:
             break
-        offset = base_offset + start
-        attribute = properties = None
+        extras = None
         if flag:
+            frame = Frame(base_offset + start, message_id, flag, checksum, data)
             try:
-                data, attribute, properties = content_of(Frame(offset, message_id, flag, checksum, data))
+                data, attribute, properties = content_of(frame)
             except (CorruptFrame, CorruptRecord, CodecMissing):
                 break
-        one = make(Delivery)
-        one._where, one._offset, one._end, one._message_id = where, offset, base_offset + end, message_id
-        one._attribute, one._data, one._properties = attribute, data, properties
+            extras = Extras(attribute, properties, frame.end)
+        one: Delivery = Delivery()
+        one._where, one._offset, one._message_id = where, base_offset + start, message_id
+        one._data, one._extras = data, extras
         one._reading, one._attempt = reading, 1
         add(one)
         start = end
@@ -167,8 +170,8 @@ def delivery_of(frame: Frame, reading: Reading) -> Delivery:
         data, attribute, properties = content_of(frame)
     except CorruptRecord as error:
         raise CorruptFrame(str(reading.where), frame.offset, f"{error.where}: {error.reason}") from None
-    one = object.__new__(Delivery)
-    one._where, one._offset, one._end, one._message_id = reading.where, frame.offset, frame.end, frame.message_id
-    one._attribute, one._data, one._properties = attribute, data, properties
+    one: Delivery = Delivery()
+    one._where, one._offset, one._message_id = reading.where, frame.offset, frame.message_id
+    one._data, one._extras = data, Extras(attribute, properties, frame.end)
     one._reading, one._attempt = reading, 1
     return one
