@@ -22,6 +22,8 @@ class MessageFuture(Future[S]):
     state: from then on the batch tells the future what happens. Before, asking for a result takes no lock.
     """
 
+    __slots__ = ("batch", "row")  # beside the dict of the base class, which is not made before there is a condition
+
     batch: Batch[Any, S]
     row: int
     # The attributes of the base class, as long as it has no condition.

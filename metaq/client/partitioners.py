@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from metaq.formats.checksum import crc32
@@ -15,11 +17,10 @@ Partitioner = Callable[[str, Sequence[Partition], bytes | None], Partition]
 
 def round_robin() -> Partitioner:
     """Return a partitioner that takes the partitions of each topic in turn. Keys are ignored."""
-    counters: dict[str, itertools.count[int]] = {}
+    turns: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
-        turns = counters.get(topic) or counters.setdefault(topic, itertools.count())
-        return partitions[next(turns) % len(partitions)]
+        return partitions[next(turns[topic]) % len(partitions)]
 
     return choose
 
@@ -28,14 +29,16 @@ def by_key(without_key: Partitioner | None = None) -> Partitioner:
     """Return a partitioner that sends the same key to the same partition, as long as the topic's partitions stay.
 
     The partition's place in the list is the key's CRC-32 modulo their number, as for the column ``key`` of a write with
-    Spark. Messages without a key go where ``without_key`` (default: ``round_robin``) sends them.
+    Spark. Messages without a key go where ``without_key`` sends them, by default in turn as with ``round_robin``.
     """
-    otherwise = without_key or round_robin()
+    turns: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
-        if key is None:
-            return otherwise(topic, partitions, key)
-        return partitions[(crc32(key) & 0xFFFFFFFF) % len(partitions)]
+        if key is not None:
+            return partitions[crc32(key) % len(partitions)]
+        if without_key is not None:
+            return without_key(topic, partitions, key)
+        return partitions[next(turns[topic]) % len(partitions)]
 
     return choose
 
@@ -61,5 +64,19 @@ def at_random(seed: int | None = None) -> Partitioner:
 
     def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
         return chooser.choice(partitions)
+
+    return choose
+
+
+def one_at_a_time(partitioner: Partitioner) -> Partitioner:
+    """Return a partitioner that any thread may call, made of one that may not know of threads.
+
+    Those of this module do without: what they change are counters, each in one step of the interpreter.
+    """
+    lock = threading.Lock()
+
+    def choose(topic: str, partitions: Sequence[Partition], key: bytes | None) -> Partition:
+        with lock:
+            return partitioner(topic, partitions, key)
 
     return choose

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from metaq.client.blocks import (
     settle_block,
 )
 from metaq.client.futures import future_of
-from metaq.client.partitioners import Partitioner, by_key
+from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
 from metaq.client.records import Sent
 from metaq.client.submissions import WINDOW_BYTES, OnOverflow, Submissions, leave_limit_s
 from metaq.client.transactions import LocalTransaction, XaBranch
@@ -61,10 +60,9 @@ class Producer:
         on_overflow: OnOverflow[Message] = "block",
     ) -> None:
         self._directory, self._pool = directory, pool
-        self._partitioner = partitioner or by_key()
+        self._partitioner = by_key() if partitioner is None else one_at_a_time(partitioner)
         self._routes: dict[str, _Route] = {}
         self._next = itertools.count()
-        self._choosing = threading.Lock()  # around the partitioner, which is the caller's
         self.submissions: Submissions[Message, bytes, Sent] = Submissions(
             *(self._store, _message_in, pool.clock),
             linger_s=linger_s,
@@ -125,8 +123,8 @@ class Producer:
             TopicNotFound, ValueError, TypeError: As ``send``.
             WindowFull: The window is full, with ``on_overflow="raise"``.
         """
-        where, frame = self.prepare(topic, data, attribute, partition, key)
-        return future_of(self.submissions.put(topic, where, frame, len(frame)))
+        frame = encode_message(data if type(data) is bytes else _bytes_of(data, "data"), attribute)
+        return future_of(self.submissions.put(topic, self._choose(topic, partition, key), frame, len(frame)))
 
     def prepare(
         self,
@@ -239,9 +237,7 @@ class Producer:
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
         partitions, addresses = self._routes.get(topic) or self._route(topic)
         if partition is None:
-            given = None if key is None else _bytes_of(key, "key")
-            with self._choosing:
-                partition = self._partitioner(topic, partitions, given)
+            partition = self._partitioner(topic, partitions, None if key is None else _bytes_of(key, "key"))
         if partition not in addresses:
             _require_partition(topic, partition, addresses)
         return partition

@@ -98,15 +98,16 @@ class Submissions(Generic[M, P, S]):
         """
         byte_count = data_bytes + _OVERHEAD_BYTES
         with self._lock:
-            if not self._bytes or self._bytes + byte_count <= self._window_bytes or self._wait_for_space(byte_count):
+            if self._bytes + byte_count <= self._window_bytes or not self._bytes or self._wait_for_space(byte_count):
                 if self._closed:
                     raise ValueError("the producer is closed")
                 taken = self._gathering.add(topic, queue, message, byte_count)
                 if awaited is not None:
                     taken[0].awaited.append(awaited)
-                self._bytes += byte_count
-                if self._thread_waits and (self._bytes == byte_count or self._bytes >= self._full_bytes):
-                    self._due.notify()  # otherwise the thread wakes by itself when it is time
+                self._bytes = byte_total = self._bytes + byte_count
+                if self._thread_waits:
+                    if byte_total == byte_count or byte_total >= self._full_bytes:
+                        self._due.notify()  # otherwise the thread wakes by itself when it is time
                 elif self._thread is None:
                     self._start()
                 return taken
