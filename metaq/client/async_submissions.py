@@ -57,12 +57,13 @@ def _settle_awaited(batch: Batch[P, S]) -> None:
     if len(batch.awaited) != len(outcomes):  # Ctrl-C came between a message and its future: whose is whose is unknown
         outcomes = [None] * len(batch.awaited)
     for future, outcome in zip(batch.awaited, outcomes, strict=True):
-        if future.done():
+        try:
+            if outcome is not None:
+                future.set_result(outcome)
+            else:
+                future.set_exception(failure)
+        except asyncio.InvalidStateError:
             continue  # cancelled meanwhile
-        if outcome is None:
-            future.set_exception(failure)
-        else:
-            future.set_result(outcome)
 
 
 class AwaitedWindow(Generic[P, S]):

@@ -11,6 +11,7 @@ import threading
 from asyncio import Future as LoopFuture
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import methodcaller
 from typing import Final, Generic, Protocol, TypeVar
 
 from metaq.errors import MetaqError
@@ -27,6 +28,7 @@ PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
 
+_IS_CANCELLED: Final = methodcaller("cancelled")
 _STATES: Final = threading.RLock()
 """Guards what becomes of batches and who is notified of it. Nobody waits under it, or takes it for each message."""
 
@@ -91,7 +93,8 @@ class Batch(Generic[P, S]):
             self.state = RUNNING
             watchers = list(self._watchers)
         dropped = {one.row for one in watchers if not one.set_running_or_notify_cancel()}
-        dropped.update(row for row, future in enumerate(self.awaited) if future.cancelled())
+        if any(map(_IS_CANCELLED, self.awaited)):
+            dropped.update(row for row, future in enumerate(self.awaited) if future.cancelled())
         if dropped:
             with _STATES:
                 self._watchers = [one for one in self._watchers if one.row not in dropped]
