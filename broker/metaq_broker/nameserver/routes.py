@@ -123,8 +123,9 @@ class RouteTable:
     ) -> Live | None:
         """Take a broker's registration; return its master if it is a slave whose master is alive.
 
-        A master's topics are taken when it is new or its data version differs from the last; topics that it leaves out
-        stay. A slave's are not taken.
+        A master's topics are taken when it is new or its data version differs from the last, and new ones always: a
+        broker in which two topics are made at once registers each alone, both under the version of the second. Topics
+        that it leaves out stay. A slave's are not taken.
 
         Raises:
             FieldError: There would be more brokers or topics than allowed; or a broker of this name is in another
@@ -141,9 +142,10 @@ class RouteTable:
                 del broker.addresses[other]
         replaced = broker.addresses.get(who.broker_id)
         broker.addresses[who.broker_id] = who.address
-        changed = known is None or known.data_version != version
-        if who.broker_id == MASTER_ID and (changed or replaced is None):
-            for topic in topics.values():
+        changed = known is None or known.data_version != version or replaced is None
+        if who.broker_id == MASTER_ID:
+            there = self._topics_of.get(who.name, set())
+            for topic in [each for each in topics.values() if changed or each.topic_name not in there]:
                 self._put_queues(who.name, topic)
         self._disown(key)
         self._live[key] = Live(who, version, owner, self._now_ms())

@@ -110,6 +110,14 @@ def test_known_topics_change_with_the_data_version_only(version: DataVersion, re
     assert table.queues("T") == {"a": reads}
 
 
+def test_topics_that_are_made_at_once_are_registered_under_one_data_version() -> None:
+    table = Table()
+    table.register(broker(), topics(T=4), V1, "m")
+    table.register(broker(), topics(U=1), V2, "m")  # made before, and registered after the version went on
+    table.register(broker(), topics(V=2, T=8), V2, "m")
+    assert [table.queues(name) for name in "TUV"] == [{"a": 4}, {"a": 1}, {"a": 2}]
+
+
 def test_a_replaced_address_is_not_removed_by_the_end_of_the_old_one() -> None:
     table = Table()
     table.register(broker(port=1), topics(T=4), V1, "old")
