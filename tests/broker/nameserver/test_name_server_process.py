@@ -16,11 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trustme
+from fix_tls import Certificates
 from name_server import RunningNameServer, running_name_server
 
-from metaq.errors import MetaqError
+from metaq.errors import ConnectionFailed, MetaqError
 from metaq.model import Address
+from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import RemotingClient
+from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
@@ -177,6 +181,15 @@ class TestClocksAndConnections:
             server.wait_for(lambda: server.server.counts.connections == 1)
             assert client.call(server.address, route("topic-1")).code == ResponseCode.TOPIC_NOT_EXIST
 
+    def test_an_idle_broker_is_disconnected_and_forgotten(self, tmp_path: Path) -> None:
+        with (
+            running_name_server(tmp_path, "serverChannelMaxIdleTimeSeconds=1\n") as server,
+            RemotingClient(timeouts=TIMEOUTS) as broker,
+        ):
+            assert broker.call(server.address, registration("a", 2)).code == 0
+            server.wait_for(lambda: server.server.counts.connections == 0)
+            assert server.do(lambda: server.server.routes.broker_count) == 0
+
     @pytest.mark.parametrize("compressed", [False, True])
     def test_many_topics(self, tmp_path: Path, compressed: bool) -> None:
         with running_name_server(tmp_path) as server, RemotingClient(timeouts=TIMEOUTS) as client:
@@ -208,6 +221,42 @@ class TestClocksAndConnections:
                 most = max(most, server.do(lambda: server.server._requests._waiting_bytes))
             assert [future.result().code for future in futures] == [0] * 30
             assert most < limit + len(command.body)
+
+
+class TestTls:
+    @pytest.fixture
+    def secured(self, certificates: Certificates) -> str:
+        """The lines that give the server a certificate."""
+        folder = certificates.folder
+        return f"tls.server.certPath={folder / 'server.pem'}\ntls.server.keyPath={folder / 'server.key'}\n"
+
+    @pytest.mark.parametrize(
+        ("mode", "without", "with_tls"),
+        [("disabled", True, False), ("permissive", True, True), ("enforcing", False, True)],
+    )
+    def test_modes(
+        self, tmp_path: Path, certificates: Certificates, secured: str, mode: str, without: bool, with_tls: bool
+    ) -> None:
+        strict = RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=certificates.ca_file))
+        with running_name_server(tmp_path, f"{secured}tls.server.mode={mode}\n") as server:
+            assert (is_served(server.address, None), is_served(server.address, strict)) == (without, with_tls)
+
+    def test_certificates_of_clients(self, tmp_path: Path, certificates: Certificates, secured: str) -> None:
+        text = f"{secured}tls.server.mode=enforcing\ntls.server.need.client.auth=require\n"
+        with running_name_server(tmp_path, f"{text}tls.server.trustCertPath={certificates.ca_file}\n") as server:
+            shown, none = certificates.client("broker"), TlsSettings(ca_file=certificates.ca_file)
+            of_others = certificates.client("stranger", authority=trustme.CA())
+            served = [is_served(server.address, RemotingTls(TlsMode.STRICT, each)) for each in (shown, none, of_others)]
+            assert served == [True, False, False]
+
+
+def is_served(address: Address, tls: RemotingTls | None) -> bool:
+    """Whether a client with these settings gets an answer."""
+    with RemotingClient(timeouts=Timeouts(connect_s=5.0, request_s=5.0), tls=tls) as client:
+        try:
+            return client.call(address, route("topic-0")).code == ResponseCode.TOPIC_NOT_EXIST
+        except ConnectionFailed:
+            return False
 
 
 class TestHostilePeers:
