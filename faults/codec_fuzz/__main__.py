@@ -14,7 +14,8 @@ from faults.codec_fuzz.trial import Finding, Trial
 from faults.console import EXIT_FOUND, EXIT_OK, report
 
 FRAMES: Final = 1_000_000
-STEP: Final = 10_000
+STEP: Final = 1_000
+TOLD_EVERY: Final = 100_000
 HANG_S: Final = 120
 """After so long on one step the process says where it is, and ends."""
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for done in range(0, options.frames, STEP):
             faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__ or sys.stderr)
             trial.run(min(STEP, options.frames - done))
-            if done % (STEP * 10) == 0:
+            if done % TOLD_EVERY == 0:
                 report(f"codec fuzz: {trial.tally}")
     except Finding as finding:
         print(f"codec fuzz: {finding}\nremoting fuzz: seed {options.seed}", file=sys.stderr)
