@@ -132,10 +132,18 @@ def test_flow_control_is_tried_again(harness: RocketMQHarness, code: int) -> Non
     assert [row["value"] for row in harness.stored()["broker-a:0"]] == [b"1"]
 
 
-@pytest.mark.parametrize("code", [2, 215])
+@pytest.mark.parametrize("code", [2, 14, 16, 17, 215])
 def test_flow_control_that_does_not_end_fails_the_task(harness: RocketMQHarness, code: int) -> None:
     harness.cluster.broker("broker-a").refuse(RequestCode.SEND_BATCH_MESSAGE, code, "[OVERLOAD] too much", times=9)
     with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*OVERLOAD"):
+        write(harness, [{"value": b"1", "queue": 0}], retries="3")
+    assert harness.stored() == {}
+
+
+def test_a_broker_that_always_hangs_up_fails_the_task(harness: RocketMQHarness) -> None:
+    for _ in range(4):
+        harness.cluster.broker("broker-a").disconnect(RequestCode.SEND_BATCH_MESSAGE)
+    with pytest.raises(SendFailed, match=r"1 messages for out/broker-a:0 were not sent: .*closed the connection"):
         write(harness, [{"value": b"1", "queue": 0}], retries="3")
     assert harness.stored() == {}
 
@@ -153,18 +161,21 @@ def test_a_refused_message_among_others_fails_the_task(harness: RocketMQHarness)
         write(harness, [{"value": b"%d" % n, "queue": n} for n in range(4)])
 
 
+@pytest.mark.parametrize(
+    ("code", "name"), [(10, "FLUSH_DISK_TIMEOUT"), (11, "SLAVE_NOT_AVAILABLE"), (12, "FLUSH_SLAVE_TIMEOUT")]
+)
 def test_a_stored_message_with_less_durability_is_warned_of_once(
-    harness: RocketMQHarness, caplog: pytest.LogCaptureFixture
+    harness: RocketMQHarness, caplog: pytest.LogCaptureFixture, code: int, name: str
 ) -> None:
     from dataclasses import replace
 
     harness.cluster.broker("broker-a").tamper = lambda command, response: (
-        replace(response, code=11) if command.code == RequestCode.SEND_BATCH_MESSAGE else response
+        replace(response, code=code) if command.code == RequestCode.SEND_BATCH_MESSAGE else response
     )
     write(harness, [{"value": b"%d" % n, "queue": 0} for n in range(30)], blockMessages="10")
     assert len(harness.stored()["broker-a:0"]) == 30
-    assert [record.message for record in caplog.records if "less durability" in record.message][1:] == []
-    assert "SLAVE_NOT_AVAILABLE" in caplog.text
+    (told,) = [record.message for record in caplog.records if "less durability" in record.message]
+    assert name in told
 
 
 def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: RocketMQHarness) -> None:

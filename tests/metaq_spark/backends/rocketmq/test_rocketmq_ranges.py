@@ -1,0 +1,102 @@
+"""Where a read of RocketMQ begins, ends and waits, how it is cut into tasks, and what its values become: the options
+that the formats share, on queue offsets and RocketMQ's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from micro_batches import offsets
+from rocketmq_harness import RocketMQHarness
+
+from metaq.errors import ConnectionFailed
+from metaq_spark.options.table import Use
+from metaq_spark.source.batch_reader import BatchReader
+
+FIRST_MS = 1_700_000_000_000
+QUEUES = ("broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1")
+
+
+@pytest.fixture
+def harness() -> Iterator[RocketMQHarness]:
+    with RocketMQHarness() as harness:
+        yield harness
+
+
+def for_all(at: int | str, **others: int | str) -> str:
+    """JSON with a position for each queue of ``orders``: ``at``, or that of ``a0``, ``b1`` in ``others``."""
+    named = {f"broker-{name[0]}:{name[1]}": value for name, value in others.items()}
+    rows = ", ".join(f'"{queue}": {named.get(queue, at)}' for queue in QUEUES)
+    return f'{{"orders": {{{rows}}}}}'
+
+
+def test_offsets_of_each_queue_at_both_ends(harness: RocketMQHarness) -> None:
+    harness.put("a0", *(b"a%d" % number for number in range(6)))
+    harness.put("b1", *(b"b%d" % number for number in range(6)))
+    found = harness.batch(startingOffsets=for_all(-2, a0=2, b1=4), endingOffsets=for_all(-1, a0=4, b1=5))
+    assert [row["value"] for row in found] == [b"a2", b"a3", b"b4"]
+    assert harness.batch(startingOffsets=for_all(0, a0=6, b1=6), endingOffsets="latest") == []
+
+
+def test_times_of_each_queue_at_both_ends(harness: RocketMQHarness) -> None:
+    for number in range(6):
+        for queue in ("a0", "b1"):
+            harness.put(queue, b"%s %d" % (queue.encode(), number), store_ms=FIRST_MS + 1000 * number)
+    found = harness.batch(
+        startingOffsetsByTimestamp=for_all(FIRST_MS, a0=FIRST_MS + 3001, b1=FIRST_MS + 1000),
+        startingOffsetsByTimestampStrategy="latest",
+        endingOffsetsByTimestamp=for_all(FIRST_MS + 99_000, b1=FIRST_MS + 3000),
+    )
+    assert [row["value"] for row in found] == [b"a0 4", b"a0 5", b"b1 1", b"b1 2"]
+
+
+def test_a_micro_batch_waits_for_enough_messages_but_not_for_ever(harness: RocketMQHarness) -> None:
+    reader = harness.stream(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="60s")
+    harness.put("a0", b"first")
+    position, read = harness.micro_batch(reader, reader.initialOffset())
+    assert read == [b"first"]  # that of a run goes at once
+    harness.put("a0", *[b"x"] * 4)
+    assert [harness.micro_batch(reader, position) for _ in range(5)] == [(position, [])] * 5
+    harness.put("b1", b"y")
+    position, read = harness.micro_batch(reader, position)
+    assert sorted(read) == [b"x"] * 4 + [b"y"]
+    harness.put("a0", b"late")
+    assert harness.micro_batch(reader, position)[1] == []
+    harness.clock.advance(60)
+    assert harness.micro_batch(reader, position)[1] == [b"late"]
+
+
+def test_large_ranges_are_cut(harness: RocketMQHarness) -> None:
+    values = [b"%04d" % number + bytes(996) for number in range(100)]
+    harness.put("a0", *values)
+    reader = BatchReader(harness.source(Use.BATCH_READ, maxBytesPerPartition="20k", minBytesPerPartition="1"))
+    tasks = reader.partitions()
+    assert 5 <= len(tasks) <= 10
+    assert [row["value"] for row in harness.rows(reader, tasks)] == values
+    sizes = [len(harness.rows(reader, [task])) for task in tasks]
+    assert max(sizes) * 1000 <= 20 << 10
+
+
+def test_values_that_are_json(harness: RocketMQHarness) -> None:
+    harness.put("a0", b'{"id": 7, "name": "tea"}', b'{"id": "x"}', b"no JSON")
+    found = harness.batch(valueFormat="json", valueSchema="id BIGINT, name STRING", columns="queue_offset,value")
+    assert [row["queue_offset"] for row in found] == [0, 1, 2]
+    assert found[0]["value"] == {"id": 7, "name": "tea"}
+    assert [row["value"] and row["value"]["id"] for row in found[1:]] == [None, None]
+
+
+def test_a_broker_that_is_away_for_too_long_fails_the_query(harness: RocketMQHarness) -> None:
+    harness.put("b0", b"1")
+    reader = harness.stream(startingOffsets="earliest", brokerWaitMs="20s", lossGraceMs="1s", retries="0")
+    position, _ = harness.drain(reader)
+    address = harness.directory.read_address("broker-b", topic="orders")
+    harness.cluster.stop_broker("broker-b")
+    harness.directory.invalidate()
+    harness.put("a0", b"2")
+    position, read = harness.micro_batch(reader, position)
+    assert (read, offsets(position)["broker-b:0"]) == ([b"2"], 1)
+    for _ in range(15):
+        assert harness.micro_batch(reader, position) == (position, [])
+    harness.clock.advance(10)
+    with pytest.raises(ConnectionFailed, match=f"broker {address}: connect failed.*check that a broker listens there"):
+        harness.micro_batch(reader, position)
