@@ -208,6 +208,11 @@ class Cluster:
         listed = _asked(name_server.address, GET_CLUSTER).body
         return all(f'"{each.address}"'.encode() in listed for each in self.brokers if each.running)
 
+    def route_of(self, topic: str) -> set[str]:
+        """The names of the brokers that have a topic, as the first name server says."""
+        answer = _asked(self.names[0].address, GET_ROUTE, topic=topic, acceptStandardJsonOnly="true")
+        return set() if answer.code else {each["brokerName"] for each in json.loads(answer.body)["queueDatas"]}
+
     def gives(self, server: JavaServer, topic: str, queue: int, offset: int) -> bool:
         """Whether a server, such as a slave that copies, gives the message at an offset to those who pull it."""
         asked = {"consumerGroup": "g", "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": 1}

@@ -12,13 +12,13 @@ import pytest
 from fix_broker import wait_until
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
+from rocketmq_runs import Run, options_for
 
 from metaq.backends.rocketmq.errors import AccessDenied
 from metaq_spark.backends.rocketmq.options import parse_source_options
 from metaq_spark.backends.rocketmq.source import RocketMQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
-from metaq_spark.source.stream_reader import StreamReader
 from peers.rocketmq.programs import Programs
 from peers.rocketmq.servers import Cluster
 
@@ -27,10 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 Topic = Callable[..., str]
 Dumped = Callable[..., list[Mapping[str, Any]]]
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-def options_for(cluster: Cluster, topic: str, **more: str) -> dict[str, str]:
-    return {"nameServers": cluster.name_servers, "subscribe": topic, "startingOffsets": "earliest"} | more
 
 
 def read(spark: SparkSession, cluster: Cluster, topic: str, **more: str) -> DataFrame:
@@ -138,45 +134,6 @@ def test_many_small_messages_and_a_large_one(spark: SparkSession, rocketmq: Clus
 # ---- the reader alone, without Spark's processes around it: servers of the test's own
 
 
-class Run:
-    """A streaming query's reader, planned and read as Spark does."""
-
-    def __init__(self, cluster: Cluster, topic: str, **more: str) -> None:
-        given = options_for(cluster, topic, retries="8", connectTimeoutMs="2000", requestTimeoutMs="5000", **more)
-        self.reader = StreamReader(RocketMQSource(parse_source_options(given, Use.STREAM_READ)))
-        self.position = self.reader.initialOffset()
-        self.values: list[bytes] = []
-
-    def drain(self) -> list[bytes]:
-        """What there is to read now."""
-        before = len(self.values)
-        while True:
-            end = self.reader.latestOffset(self.position, self.reader.getDefaultReadLimit())
-            if end == self.position:
-                return self.values[before:]
-            for task in self.reader.partitions(self.position, end):
-                for batch in self.reader.read(task):
-                    self.values += batch["value"].to_pylist()
-            self.position = end
-
-    def refreshed_brokers(self) -> Mapping[str, Mapping[int, object]]:
-        """Where the brokers are, as name servers say now."""
-        directory = self.reader._source.cluster.directory  # type: ignore[attr-defined]
-        directory.invalidate()
-        directory.queues("orders")
-        return directory.brokers()
-
-    def wait_for(self, total: int) -> None:
-        """Read until there are ``total`` messages, each of them once."""
-
-        def complete() -> bool:
-            self.drain()
-            return len(self.values) >= total
-
-        wait_until(complete, f"{total} messages", 90)
-        assert len(self.values) == len(set(self.values)) == total
-
-
 def test_a_queue_is_added_and_a_name_server_killed(rocketmq_cluster: Cluster) -> None:
     cluster = rocketmq_cluster
     first, second = cluster.start_name_server(), cluster.start_name_server()
@@ -205,10 +162,7 @@ def test_a_master_is_killed_with_its_slave_up(rocketmq_cluster: Cluster) -> None
     run = Run(cluster, "orders", maxOffsetsPerTrigger="100")
     wait_until(lambda: 1 in run.refreshed_brokers()["broker-a"], "the slave in the route", 60)
     wait_until(lambda: all(cluster.gives(slave, "orders", queue, 199) for queue in (0, 1)), "the slave's copy", 60)
-    end = run.reader.latestOffset(run.position, run.reader.getDefaultReadLimit())
-    for task in run.reader.partitions(run.position, end):
-        run.values += [value for batch in run.reader.read(task) for value in batch["value"].to_pylist()]
-    run.position = end
+    assert run.micro_batch()
     assert len(run.values) == 100
     master.kill()
     run.wait_for(400)
