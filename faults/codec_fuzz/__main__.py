@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m faults.codec_fuzz", description="Fuzz the readers of RocketMQ.")
     parser.add_argument("--frames", type=int, default=FRAMES, help=f"inputs, default {FRAMES:,}")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="default: random, printed")
-    parser.add_argument("--seconds", type=float, default=20.0, help="longest time for one input, default 20")
+    parser.add_argument("--seconds", type=float, default=20.0, help="most CPU for one input, default 20")
     parser.add_argument("--memory", type=int, default=700, help="most memory of the process in MiB, default 700")
     return parser
 
