@@ -41,6 +41,13 @@ if (ARCHIVED_JAVA / "fits").exists() and (ARCHIVED_JAVA / "runtime").resolve() =
     os.environ["JAVA_HOME"] = str(ARCHIVED_JAVA)
 
 
+WORKERS_PATH = str(Path(__file__).parent / "spark_python")
+"""Processes of Spark's find a compiled PySpark: see ``sitecustomize.py`` there."""
+
+if WORKERS_PATH not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (WORKERS_PATH, os.environ.get("PYTHONPATH"))))
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
