@@ -14,6 +14,10 @@ PRODUCT = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs")
 """Folders that are shipped or run by users; tests and benchmarks are judged less strictly."""
 
 
+CALLS = ("import_module", "__import__")
+"""Functions that import what they are given."""
+
+
 @dataclass(frozen=True)
 class Source:
     """One file: its path below the root with slashes, its text, and its syntax tree."""
@@ -24,6 +28,13 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
+
+    @cached_property
+    def imported(self) -> list[tuple[str, int, bool]]:
+        """What ``imports`` yields, and whether it stands below ``if TYPE_CHECKING``."""
+        found: list[tuple[str, int, bool]] = []
+        _collect(self, self.tree, False, any(call in self.text for call in CALLS), found)
+        return found
 
     @property
     def module(self) -> str:
@@ -61,29 +72,27 @@ def imports(source: Source, *, for_types: bool = True) -> Iterator[tuple[str, in
     climbs out of its own top package comes out as ``..``. Names given to ``import_module`` or ``__import__`` count.
     Without ``for_types``, what stands below ``if TYPE_CHECKING`` is left out.
     """
-    for node in _nodes(source.tree, for_types):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(source, node)
-            yield from ((f"{base}.{alias.name}" if base != ".." else "..", node.lineno) for alias in node.names)
-        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield name.value, node.lineno
+    return ((name, line) for name, line, is_for_types in source.imported if for_types or not is_for_types)
 
 
-def _nodes(node: ast.AST, for_types: bool) -> Iterator[ast.AST]:
-    yield node
-    if (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-        and not for_types
-    ):
-        return
+def _collect(
+    source: Source, node: ast.AST, for_types: bool, with_calls: bool, found: list[tuple[str, int, bool]]
+) -> None:
+    """Add what ``node`` and all below it import. Only calls stand in expressions."""
+    if isinstance(node, ast.Import):
+        found += [(alias.name, node.lineno, for_types) for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        base = _absolute(source, node)
+        found += [(f"{base}.{alias.name}" if base != ".." else "..", node.lineno, for_types) for alias in node.names]
+    elif isinstance(node, ast.Call) and _called(node) in CALLS and node.args:
+        name = node.args[0]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            found.append((name.value, node.lineno, for_types))
+    elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        for_types = True
     for child in ast.iter_child_nodes(node):
-        yield from _nodes(child, for_types)
+        if with_calls or not isinstance(child, ast.expr):
+            _collect(source, child, for_types, with_calls, found)
 
 
 def _absolute(source: Source, node: ast.ImportFrom) -> str:

@@ -33,11 +33,12 @@ def names(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def wrongly_named(source: Source, unused: set[str]) -> list[str]:
-    phrases = {tuple(word.split()) for word in unused}
+    phrases = {frozenset(word.split()) for word in unused}
     return [
         f"{source.path}:{line} {name}"
         for name, line in names(source)
-        if any(set(phrase) <= words_of(name) for phrase in phrases)
+        for words in [words_of(name)]
+        if any(phrase <= words for phrase in phrases)
     ]
 
 
